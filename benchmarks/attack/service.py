@@ -51,7 +51,7 @@ from whet_live.learner.requirements import (
     supporters,
     unread,
 )
-from whet_live.learner.updates import Inspection, examine, generate_events
+from whet_live.learner.updates import Inspection, Voter, examine, generate_events
 from whet_live.registry import Version
 from whet_live.registry.ledgers import manageable
 from whet_live.traffic import TrafficEvent
@@ -234,7 +234,9 @@ class Service:
             return self.base.prompt, False
         feedback = state.prompts[NAME]
         votes = {
-            d.instruction: list(supporters(d, feedback, known).values()) for d in chosen if d.instruction
+            d.instruction: [Voter(text) for text in supporters(d, feedback, known).values()]
+            for d in chosen
+            if d.instruction
         }
         run = MemoryRun({"optimizer": Reader(self.reader)})
         events = asyncio.run(generate_events(run, self.base, _REGION, chosen, votes, calls=_CALLS, at=_DATE))

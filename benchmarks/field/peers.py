@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.field.meter import Meter
 
-PEERS = {"capo": "promptolution", "miprov2": "dspy"}
+PEERS = {"capo": "promptolution", "miprov2": "dspy", "skillopt": "skillopt"}
 """The arms, and the package that the interpreter of each must have."""
 
 PAST = 2

@@ -114,6 +114,46 @@ TASKS = {
         ),
         tokens=96,
     ),
+    "similarity": RealTask(
+        "instruction_induction/sentence_similarity.jsonl", ("induce",), "execute", "Pair", {},
+        (
+            "How similar in meaning are the two sentences? Answer with one of these and nothing else: 0 - definitely not, "
+            "1 - probably not, 2 - possibly, 3 - probably, 4 - almost perfectly, 5 - perfectly.",
+            "Rate how alike the sentences are. 0 - definitely not: other topics. 1 - probably not: the same topic. 2 - possibly: "
+            "some details in common. 3 - probably: important details differ. 4 - almost perfectly: small details differ. "
+            "5 - perfectly: the same meaning. Write the number and its words.",
+            "Say how alike the sentences are.\nPair: Sentence 1: A man sings. Sentence 2: A dog runs.\n0 - definitely not\n"
+            "Pair: Sentence 1: A man sings. Sentence 2: A man is singing.\n5 - perfectly",
+        ),
+        tokens=12,
+    ),
+    "mr": RealTask(
+        "few_shot_classification/mr.jsonl", ("train", "dev"), "test", "Review", {0: "terrible", 1: "great"},
+        (
+            "Is this film review good or bad? Answer with one word in lower case: great or terrible.",
+            "Classify the review. great: the writer likes the film. terrible: the writer does not like it. Answer with the word "
+            "only.",
+            "Write great or terrible.\nReview: a joy to watch .\ngreat\nReview: dull and far too long .\nterrible",
+        ),
+    ),
+    "german": RealTask(
+        "instruction_induction/translation_en-de.jsonl", ("induce",), "execute", "Word", {},
+        (
+            "Translate the word into German. Write one word and nothing else.",
+            "Write the German word for the English one, a noun with a capital letter, without article or full stop.",
+            "Write the German word.\nWord: house\nHaus\nWord: possible\nmöglich",
+        ),
+        tokens=12,
+    ),
+    "counting": RealTask(
+        "bbh/object_counting.jsonl", (), "", "Question", {},
+        (
+            "Count the things asked for. Answer with the number in digits and nothing else.",
+            "Add up the numbers of the things that the question asks for, a means 1. Write only the sum in digits.",
+            "Write the number.\nQuestion: I have two pens and a cup. How many objects do I have?\n3\n"
+            "Question: I have a cat, three dogs and a table. How many animals do I have?\n4",
+        ),
+    ),
 }  # fmt: skip
 """`dbpedia-codes` has six classes of DBpedia under names that say nothing, so that they must be learned."""
 

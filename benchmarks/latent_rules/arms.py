@@ -45,13 +45,13 @@ class Stated:
     seed: int
 
 
-def method_of(name: str, rules: int, seed: int) -> tuple[Method, Any]:
-    """The method of an arm and its config for one run."""
+def method_of(name: str, rules: int, seed: int, loops: int = 0) -> tuple[Method, Any]:
+    """The method of an arm and its config for one run, with `loops` rounds at most (0: as its settings say)."""
     arm = ARMS[name]
     if name == CEILING:
         return Method(MethodEntry(name, arm.title, "-", "-"), stated, Stated), Stated(rules, seed)
     method = get_method(name)
-    return method, configure(method, arm.settings)
+    return method, configure(method, {**arm.settings, "rounds": loops} if loops else arm.settings)
 
 
 async def stated(

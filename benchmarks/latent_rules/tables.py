@@ -14,6 +14,9 @@ from scipy import stats
 from whet.stats import interval
 
 TITLES = {"start": "start prompt", **{name: arm.title for name, arm in ARMS.items()}}
+PUBLISHED = {1: {10: 0.15, 50: 0.0, 100: 0.0}, 5: {10: 1.0, 50: 0.7, 100: 0.55}}
+"""Pages that follow every rule after so many loops, by number of rules: Arize, "Prompt Learning: Using English Feedback to
+Optimize LLM Systems", 2025, with models and rules of their own."""
 REACH = {10: 0.95, 25: 0.925, 50: 0.90, 100: 0.85}
 """Mean share of rules followed that 100 task calls and 12 optimizer calls should reach, by number of rules."""
 
@@ -131,6 +134,27 @@ def robustness_table(trials: Sequence[Trial]) -> list[str]:
             cells.append(f"{cell} ({worst:.3f}), {fmean(t.accuracy for t in mine):.2f}")
         rows.append([variant, *cells])
     return [*table(["simulators", *(f"{n} rules" for n in sizes)], rows), ""]
+
+
+def loops_table(trials: Sequence[Trial]) -> list[str]:
+    """The share of pages that follow every rule after so many loops, beside the figures that Arize published for its own."""
+    sizes = sorted({t.rules for t in trials})
+    rows = []
+    for loops in dict.fromkeys(t.budget for t in trials):
+        mine = {n: [t for t in trials if (t.rules, t.budget) == (n, loops)] for n in sizes}
+        name = f"{loops} loop{'s' if loops > 1 else ''}"
+        if loops in PUBLISHED:
+            cells = [f"{PUBLISHED[loops][n]:.0%}" if n in PUBLISHED[loops] else "-" for n in sizes]
+            rows.append([f"{name}, as published", *cells, "not published"])
+        rows.append(
+            [
+                f"{name}, whet",
+                *(str(accuracies(mine[n])) for n in sizes),
+                "; ".join(map(costs, mine.values())),
+            ]
+        )
+    costs_head = f"calls and thousands of tokens a run of whet ({', '.join(map(str, sizes))} rules)"
+    return [*table(["", *(f"{n} rules" for n in sizes), costs_head], rows), ""]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

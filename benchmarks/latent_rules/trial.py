@@ -58,7 +58,8 @@ class Endpoint:
 class Job:
     """What one run needs. `task` and `optimizer` are options of the simulators; `world` is their seed (none: `seed`,
     which draws the requests and seeds the run); `critiques` bounds the complaints about a page (0: all); without
-    `demands` a critique only says what is wrong, never what should be done."""
+    `demands` a critique only says what is wrong, never what should be done. With `loops`
+    so many rounds bound the search, and nothing else does."""
 
     rules: int
     seed: int
@@ -71,6 +72,7 @@ class Job:
     critiques: int = 0
     demands: bool = True
     endpoint: Endpoint = Endpoint()
+    loops: int = 0
 
     @property
     def name(self) -> str:
@@ -78,6 +80,7 @@ class Job:
         variant = "".join(c if c.isalnum() else "-" for c in self.variant)
         return (
             f"{self.rules}-{self.seed}-{self.arm}-{self.budget.task_calls}{'-' if variant else ''}{variant}"
+            f"{f'-loops-{self.loops}' if self.loops else ''}"
         )
 
     def addresses(self) -> tuple[str, str]:
@@ -128,7 +131,7 @@ def play(job: Job, root: Path) -> list[Trial]:
 
 
 async def _play(job: Job, root: Path) -> list[Trial]:
-    method, config = method_of(job.arm, job.rules, job.seed)
+    method, config = method_of(job.arm, job.rules, job.seed, job.loops)
     writes = job.arm != CEILING
     task = load_task(_built(job, root / "tasks" / job.name))
     task_lm, optimizer_lm = job.addresses()
@@ -137,7 +140,9 @@ async def _play(job: Job, root: Path) -> list[Trial]:
         lm=task_lm,
         optimizer_lm=optimizer_lm if writes else "none",
         base_url=job.endpoint.base_url,
-        budget=RunBudget(
+        budget=RunBudget()
+        if job.loops
+        else RunBudget(
             task_calls=job.budget.limit(job.endpoint.simulated), optimizer_calls=job.budget.optimizer_calls
         ),
         concurrency=CONCURRENCY,
@@ -182,7 +187,7 @@ def _trial(job: Job, arm: str, prompt: str, rows: list[dict[str, Any]], result: 
         job.rules,
         job.seed,
         arm,
-        job.budget.task_calls,
+        job.loops or job.budget.task_calls,
         job.variant,
         result["simulated"],
         tuple(round(row["reward"], 4) for row in rows),

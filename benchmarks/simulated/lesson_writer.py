@@ -70,7 +70,7 @@ class LessonWriter(Scripted):
         """A reply in the form that the request asks for."""
         text, draw = request_text(request), luck(request, sample)
         asked = text if request.schema is None else text + json.dumps(request.schema)
-        if '"requirements"' in asked and '"violates"' in asked:
+        if '"requirements"' in asked and '"existing"' in asked:
             return json.dumps(self._requirements(text, draw))
         if '"duplicates"' in asked and '"contradictions"' in asked:
             return json.dumps(self._doubles(text))
@@ -237,7 +237,7 @@ class LessonWriter(Scripted):
             other = next((name for name, told in known.items() if key in told and told[key] != value), None)
             line = f"{key}: {self._garbled(key, value, draw)}."
             entries.append(
-                {"critiques": numbers[key, value], "violates": same, "instruction": None if same else line, "contradicts": other}
+                {"critiques": numbers[key, value], "existing": same, "instruction": None if same else line, "contradicts": other}
             )  # fmt: skip
         return {"requirements": entries, "no_demand": [], "vague": [], "to_the_reader": []}
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar
@@ -53,6 +55,25 @@ class Budget:
     def from_json(cls, value: Mapping[str, Any]) -> Budget:
         """What `as_json` wrote."""
         return cls(**{"cost_usd" if name == "cost" else name: limit for name, limit in value.items()})
+
+
+_MAY_WAIT: ContextVar[bool] = ContextVar("may_wait", default=False)
+
+
+@contextmanager
+def waiting_allowed() -> Iterator[None]:
+    """Nothing else of the run waits for the calls that begin until it ends: they may be made in a batch, hours later, where the
+    user allows that."""
+    token = _MAY_WAIT.set(True)
+    try:
+        yield
+    finally:
+        _MAY_WAIT.reset(token)
+
+
+def may_wait() -> bool:
+    """Whether a call that begins here may be made in a batch."""
+    return _MAY_WAIT.get()
 
 
 def convert_record(record: JSON, kind: type[T]) -> T:

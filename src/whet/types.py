@@ -65,9 +65,11 @@ class Request:
 class Usage:
     """Tokens billed for one call.
 
-    `cached_input_tokens` are the part of the input that the provider read from a cache of its own, `reasoning_tokens` the part
-    of the output that is thought. `cost_usd` is what the provider says that the call costs, in US dollars; None: it says nothing.
-    `estimated`: the provider said nothing of the tokens that can be right.
+    `cached_input_tokens` are the part of the input that the provider read from a cache of its own, `cache_write_tokens` the part
+    that it wrote into it, `cache_write_1h_tokens` the part of these that it wrote for an hour, `reasoning_tokens` the part of
+    the output that is thought. `cost_usd` is what the provider says that the call costs, in US dollars; None: it says nothing.
+    `estimated`: the provider said nothing of the tokens that can be right. `free`: nothing was billed, for a cache of a
+    gateway answered. `pictures`: how many a model has painted.
     """
 
     input_tokens: int = 0
@@ -76,6 +78,10 @@ class Usage:
     reasoning_tokens: int = 0
     cost_usd: float | None = None
     estimated: bool = False
+    cache_write_tokens: int = 0
+    free: bool = False
+    cache_write_1h_tokens: int = 0
+    pictures: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
@@ -86,6 +92,10 @@ class Usage:
             self.reasoning_tokens + other.reasoning_tokens,
             sum(costs) if costs else None,
             self.estimated or other.estimated,
+            self.cache_write_tokens + other.cache_write_tokens,
+            self.free and other.free,
+            self.cache_write_1h_tokens + other.cache_write_1h_tokens,
+            self.pictures + other.pictures,
         )
 
 
@@ -200,6 +210,11 @@ class Rollout:
     def answered(self) -> bool:
         """Whether it counts for its prompt: neither the provider nor a limit kept the answer away."""
         return not lacks_answer(self.error)
+
+    @property
+    def has_reward(self) -> bool:
+        """Whether it is an answer that the reward could grade; where the reward failed, the rollout holds the lowest value."""
+        return self.answered and not (self.error or "").startswith("reward:")
 
 
 @named_fields

@@ -154,7 +154,7 @@ def test_an_error_names_a_parameter_as_its_reader_writes_it(
 OWN = {
     "aoptimize": {"task", "progress"},
     "aevaluate": {"task", "prompt", "split", "progress"},
-    "acompare": {"task", "methods", "seeds", "transfer", "reader", "on_run", "shard", "progress"},
+    "acompare": {"task", "methods", "seeds", "transfer", "reader", "on_run", "shard", "jobs", "progress"},
 }
 """What a function does itself with its arguments."""
 

@@ -65,6 +65,26 @@ def test_the_files_hold_the_figures_of_the_result(compared: Any) -> None:
     assert r"reviews \& more" in (folder / "comparison.tex").read_text()
 
 
+def test_models_without_a_price_are_not_priced_in_any_form(
+    compared: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The task model runs in this process: no dollars were paid, and none are stated. Nobody knows what the function that
+    writes prompts costs."""
+    show.comparison(compared.to_dict())
+    texts = {
+        kind: (compared.folder / f"comparison.{kind}").read_text("utf-8") for kind in ("html", "md", "tex")
+    }
+    for kind, text in {**texts, "terminal": capsys.readouterr().out}.items():
+        assert (
+            "not priced" in text and "unknown" in text and " 0.0000" not in text and "$0.00<" not in text
+        ), kind
+    with (compared.folder / "comparison.csv").open(newline="") as file:
+        assert {(row["cost_usd"], row["price_known"]) for row in csv.DictReader(file)} == {("", "False")}
+    methods = json.loads((compared.folder / "comparison.json").read_text())["methods"]
+    said = [(one["cost_usd"], one["price_unknown"], one["not_priced"]) for one in methods]
+    assert said == [(None, ["optimizer"], ["task"]), (None, [], ["task"])]
+
+
 def test_the_page_loads_nothing_and_draws_every_run(compared: Any) -> None:
     page = (compared.folder / "comparison.html").read_text("utf-8")
     assert "default-src &#x27;none" in page and not re.search(r"<script| src=|url\(", page)
@@ -168,12 +188,12 @@ def test_methods_that_are_all_worse_than_the_start_prompt_are_said_to_be(
     write_comparison(tmp_path, result)
     page = (tmp_path / "comparison.html").read_text("utf-8")
     assert "No method beats the start prompt: keep it." in page and "opro − start prompt" in page
-    assert "random_search is worse than the start prompt by +0.300" in page
+    assert "random_search is worse than the start prompt by 0.300" in page
     said: list[str] = []
     with mock.patch("click.echo", lambda text="", **more: said.append(str(text))):
         show.comparison(result)
     whole = "\n".join(said)
-    families = "The pairs with the start prompt are one family and the pairs of methods another: within each,"
+    families = "The pairs with the start prompt form one group, the pairs of methods another."
     assert (
         families in whole and families in (tmp_path / "comparison.md").read_text("utf-8") and families in page
     )

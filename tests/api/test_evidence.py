@@ -438,7 +438,7 @@ def test_more_rows_that_are_not_fresh_are_refused_with_their_line(folder: Path) 
     whet.optimize(PROMPT, **call)
     paid = model.calls
     (folder / "more.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [*fresh(50, 1), rows()[0]]))
-    with pytest.raises(whet.UsageError, match=r"more\.jsonl:5: this input stands in the \w+ split"):
+    with pytest.raises(whet.UsageError, match=r"more\.jsonl:5: this input is already in the \w+ split"):
         whet.optimize(PROMPT, **call, more=folder / "more.jsonl")
     whet.evaluate(
         PROMPT, data={"train": rows(), "test": fresh(70, 2)}, reward=right, lm=Counted(), split="test"

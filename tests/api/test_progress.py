@@ -21,7 +21,7 @@ from whet._util.user_code import call_within
 from whet.api import Progress
 from whet.engine.budget import Spent
 from whet.engine.progress import Speed
-from whet.reporting import progress_display
+from whet.reporting import Display, progress_display
 from whet.reporting.progress_display import line
 from whet.run import Budget
 from whet.types import Rollout
@@ -268,3 +268,13 @@ def test_answers_from_a_cache_are_no_pace() -> None:
     core.spent.cached["task"] += 500
     spend(core, speed, clock, 5, 1)
     assert "0.6 calls/s" in shown_of(core, speed).replace("a call every 2 s", "0.6 calls/s")
+
+
+def test_runs_that_go_on_at_once_have_a_line_each_below_the_whole() -> None:
+    display = Display()
+    progress = display.progress
+    progress.title, progress.phase, progress.earlier, progress.planned_calls = "1 of 3 runs made", "", 40, 90
+    progress.parts |= {"opro, seed 0": "search", "gepa, seed 0": "starting"}
+    whole, *parts = display.lines()
+    assert whole.startswith("1 of 3 runs made · 40 calls of 90") and display.share() == 40 / 90
+    assert parts == ["  opro, seed 0: search", "  gepa, seed 0: starting"]

@@ -91,7 +91,7 @@ async def test_replies_that_came_when_asked_again_say_what_was_wrong_first(tmp_p
     result = await optimized(two, tmp_path)
     (warning,) = [text for text in result.warnings if "several texts" in text]
     assert "of the optimizer model held several texts instead of one; " in warning
-    assert 'asked for again and then came. Example: "<INSTRUCTION>Read' in warning
+    assert 'could be used. Example: "<INSTRUCTION>Read' in warning
 
 
 async def test_what_a_found_prompt_brings_is_said(tmp_path: Path) -> None:

@@ -61,6 +61,19 @@ def test_folders_of_several_machines_become_one_table(made: tuple[Any, Path], tm
     assert figures(whet.merge(machines, out=tmp_path / "table")) == figures(whole)
 
 
+def test_a_shard_that_goes_on_counts_the_runs_that_are_finished(
+    made: tuple[Any, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, titles = tmp_path / "half", list[str]()
+    shutil.copytree(made[1], folder)
+    shutil.rmtree(folder / "opro-0")
+    compare(
+        tmp_path, run=folder, shard="1/2", on_run=lambda name, seed, progress: titles.append(progress.title)
+    )
+    assert titles == ["run 2 of 2: opro, seed 0", "reading a finished run: opro, seed 1"]
+    assert "1 of 2 runs were finished before; 1 to go" in capsys.readouterr().err
+
+
 def test_a_missing_shard_is_said(made: tuple[Any, Path], tmp_path: Path) -> None:
     shutil.copytree(made[1], tmp_path / "half", ignore=shutil.ignore_patterns("comparison-2-of-2.json"))
     half = whet.merge([tmp_path / "half"])
@@ -112,7 +125,7 @@ def test_two_runs_of_the_same_seed_are_refused(made: tuple[Any, Path], tmp_path:
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/0", "-1/2", "", "1/2/3"])
 def test_what_is_no_shard_is_refused(text: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is no shard"):
+    with pytest.raises(UsageError, match="is not a shard"):
         compare(tmp_path, shard=text)
 
 

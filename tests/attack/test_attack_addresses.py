@@ -24,8 +24,11 @@ from whet_client.connections import Http
 
 CANARY = "sk-canary-0123456789"
 ASK = Request((Message("user", "Hello?"),))
-CALLERS = {"models/http.py", "whet_client/connections.py"}
-"""The modules that open connections: to a model, and from an app to its server. PostgreSQL is SQLAlchemy's."""
+CALLERS = {
+    "models/http.py", "whet_client/connections.py", "whet_live/quality/channels.py", "_util/workers/ray_cluster.py",
+}  # fmt: skip
+"""The modules that open connections: to a model, from an app to its server, to the channels of a file that the server is
+started with, and to the Ray cluster that `--engine` names. PostgreSQL is SQLAlchemy's."""
 OPENERS = {
     ("aiohttp", "ClientSession"), ("http.client", "HTTPConnection"), ("http.client", "HTTPSConnection"),
     ("urllib.request", "urlopen"), ("urllib.request", "Request"), ("socket", "create_connection"),
@@ -52,7 +55,7 @@ def openers(source: str) -> set[str]:
     return found
 
 
-def test_only_two_modules_open_connections() -> None:
+def test_only_these_modules_open_connections() -> None:
     """No webhook, no address that a user of the server could name: outside of the tests' own server."""
     assert openers("import httpx\nimport aiohttp\naiohttp.ClientSession()") == {"httpx", "ClientSession"}
     assert openers("from urllib.request import urlopen") == {"urlopen"}

@@ -357,6 +357,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         item_list,
         judge,
         listwise,
+        score_reading,
         text,
         yes_no,
     )  # fmt: skip
@@ -415,7 +416,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "instructions.refusal": managed.reason_to_refuse,
         "comments.correction": lambda t: (comments.correction(t, t[::-1]), comments.correction(t, t + "a")),
         "judge.read": lambda t: (one.read(t), one.read(t, place=1)),
-        "judge.number": asking.parse_number,
+        "judge.number": lambda t: score_reading.parse_number(t, (1.0, 5.0)),
         "judge.yes_or_no": lambda t: (asking.yes_or_no(t), asking.without_verdict(t)),
         "yes_no": yes_no._vote,
         "listwise": lambda t: listwise.read_placement(t, [0, 1, 2]),
@@ -432,7 +433,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "rewards.math_equal": lambda t: read_answer(t, "cm"),
         "rewards.tool_calls": calls_in,
         "rewards.solver": lambda t: linear_model.read_model("max " + t),
-        "rewards.dates": lambda t: dates._last(t, ""),
+        "rewards.dates": lambda t: [dates._last(t, "", names) for names in ("", "de")],
         "rewards.json": fields_of_json.json_in,
         "rewards.list": lambda t: item_list.ItemList()._items(t),
         "words": lambda t: (
@@ -501,6 +502,7 @@ def test_a_call_with_a_pattern_made_at_run_time_is_in_a_parser_above() -> None:
     own = {
         "instructions/critiques.py",
         "rewards/patterns.py",
+        "search/corrections.py",
         "environments/games.py",
         "task/promptfoo.py",
         "task/promptfoo_reward.py",

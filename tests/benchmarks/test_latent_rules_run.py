@@ -74,7 +74,12 @@ def test_a_run_is_repeatable_and_a_kept_one_is_not_paid_again(tmp_path: Path) ->
 
 def test_every_job_has_a_folder_of_its_own() -> None:
     given = run.read_arguments([])
-    jobs = [*run.results_jobs(given), *run.times_jobs(given), *run.robustness_jobs(given)]
+    jobs = [
+        *run.results_jobs(given),
+        *run.times_jobs(given),
+        *run.robustness_jobs(given),
+        *run.loops_jobs(given),
+    ]
     assert len({job.name for job in jobs}) == len(jobs)
     assert {job.arm for job in run.results_jobs(given)} == set(ARMS)
     assert {job.seed for job in run.results_jobs(given)} == set(range(5))
@@ -107,7 +112,7 @@ def test_the_same_benchmark_runs_against_an_endpoint(tmp_path: Path) -> None:
 
 def test_models_of_ones_own_leave_only_the_results(capsys: pytest.CaptureFixture[str]) -> None:
     assert run.read_arguments(["--task-lm", "openai/x"]).tables == [run.RESULTS]
-    with pytest.raises(SystemExit, match="results only"):
+    with pytest.raises(SystemExit, match="results and loops only"):
         run.read_arguments(["--task-lm", "openai/x", "--tables", "times"])
     assert Job(10, 0, LEARN, SMALL, endpoint=Endpoint("openai/x")).addresses() == ("openai/x", "openai/x")
 
@@ -126,6 +131,23 @@ def test_the_interval_covers_seeds_and_pages() -> None:
     assert (near.low, near.high) == pytest.approx((0.92 - half, 0.92 + half), abs=1e-4)
     one = tables.estimate([[0.5, 0.7] * 25])
     assert one.low < 0.6 < one.high
+
+
+@pytest.mark.long
+def test_loops_bound_a_run_and_nothing_else_does(tmp_path: Path) -> None:
+    (one,) = play(Job(10, 0, LEARN, SMALL, loops=1), tmp_path)
+    (two,) = play(Job(10, 0, LEARN, SMALL, loops=2), tmp_path)
+    assert (one.budget, two.budget) == (1, 2) and one.calls["task"] < two.calls["task"]
+
+
+def test_loops_stand_beside_what_was_published() -> None:
+    shown = tables.loops_table([trial(LEARN, [1.0] * 4, budget=1), trial(LEARN, [1.0, 0.5], budget=5)])
+    assert [line.split(" | ")[:2] for line in shown[2:6]] == [
+        ["| 1 loop, as published", "15%"],
+        ["| 1 loop, whet", "1.000 (0.51, 1.00)"],
+        ["| 5 loops, as published", "100%"],
+        ["| 5 loops, whet", "0.500 (0.09, 0.91)"],
+    ]
 
 
 def test_the_tables_show_every_arm_and_the_share_of_the_ceiling() -> None:

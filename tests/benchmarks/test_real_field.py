@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import urllib.error
 import urllib.request
@@ -198,4 +199,5 @@ def test_rows_of_a_real_task(name: str) -> None:
     words = real_field.TASKS[name].labels.values()
     if words:
         assert all({row["target"] for row in rows[split]} == set(words) for split in rows)
-    assert not any(row["input"] in text for row in rows["test"] for text in real_field.TASKS[name].hand)
+    whole_words = [rf"(?<!\w){re.escape(row['input'])}(?!\w)" for row in rows["test"]]
+    assert not any(re.search(words, text) for words in whole_words for text in real_field.TASKS[name].hand)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from tests.command_line import whet_here
 from tests.distributions import ROOT
 from whet.reporting.thresholds import ThresholdCheck, check_score, junit
+from whet.task import load_task
 
 
 def score(mean: float | None, low: float, high: float, answered: int = 20) -> Any:
@@ -30,6 +31,10 @@ def score(mean: float | None, low: float, high: float, answered: int = 20) -> An
         (score(0.85, 0.82, 0.9), False, "passed", "is not below 0.8"),
         (score(0.8, 0.6, 0.9), False, "passed", "not below"),
         (score(0.79996, 0.6, 0.9), False, "failed", "the mean 0.799960"),
+        (score(sum([0.1] * 8), 0.6, 0.9), False, "passed", "not below"),
+        (score(0.9, sum([0.1] * 8), 0.97), True, "passed", "the lower end"),
+        (score(None, sum([0.1] * 8), 0.9, 18), False, "passed", "18 of 20"),
+        (score(None, 0.5, sum([0.1] * 8), 18), False, "undecided", "18 of 20"),
         (score(0.79, 0.6, 0.9), False, "failed", "is below 0.800; other rows might decide otherwise"),
         (score(0.85, 0.7, 0.93), True, "failed", "the lower end of 0.85"),
         (score(0.9, 0.81, 0.97), True, "passed", "the lower end"),
@@ -78,7 +83,24 @@ def test_the_exit_code_says_what_came_out(folder: Path, tmp_path: Path) -> None:
         assert done.stdout.startswith("passed" if code == 0 else "failed")
         assert "SIMULATED: a scripted model answered" in done.stdout
         (case,) = ElementTree.parse(file).getroot()
-        assert case.attrib["name"] == "words" and [child.tag for child in case] == [kind]
+        assert case.attrib["name"] == "words" and case[0].tag == kind
+
+
+def test_an_opening_of_the_sealed_rows_is_said_before_and_in_every_form_of_the_outcome(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other.md").write_text("Tell {{input}}")
+    command = ("check", str(folder), "--threshold", "0.2", "--split", "test")
+    first = whet_here(tmp_path, *command)
+    assert "is opening" not in first.stderr and "opening 1" not in first.stdout, (
+        "one prompt alone compares nothing"
+    )
+    file = tmp_path / "whet.xml"
+    second = whet_here(tmp_path, *command, "--prompt", "other.md", "--json", "--junit", str(file))
+    assert "this look is opening 1 of them; a later run tests at alpha" in second.stderr
+    (check,) = json.loads(second.stdout)["checks"]
+    assert any("opening 1 of them" in warning for warning in check["warnings"])
+    assert "opening 1 of them" in str(ElementTree.parse(file).findtext(".//system-out"))
 
 
 def test_the_outcomes_as_json(folder: Path, tmp_path: Path) -> None:
@@ -123,7 +145,7 @@ def test_a_dead_endpoint_is_an_error_of_the_file(folder: Path, tmp_path: Path) -
     )
     assert done.returncode == 3, done.stderr
     (case,) = ElementTree.parse(file).getroot()
-    assert [child.tag for child in case] == ["error"]
+    assert [child.tag for child in case] == ["error"] and case.get("name") == load_task(folder).name
 
 
 def test_failed_rollouts_are_part_of_the_sentence() -> None:

@@ -330,6 +330,49 @@ async def test_a_401_says_which_key_was_sent(key: str, message: str, monkeypatch
     assert message in seen_in(checkup, "broken")[0] and "canary" not in json.dumps(checkup.as_json())
 
 
+def refusing(status: int, message: str) -> Habit:
+    return lambda body, answer: web.json_response({"error": {"message": message}}, status=status)
+
+
+@pytest.mark.parametrize(
+    ("habit", "remedy"),
+    [
+        (refusing(401, "bad key"), "--lm-option key_variable=NAME"),
+        (refusing(402, "no credit"), "add credit at the provider, or name another model with --lm"),
+        (refusing(403, "not for this key"), "allow the key to use this model"),
+        (refusing(404, "the model `m` does not exist"), "GET /models of the base URL lists"),
+        (refusing(405, "method"), "--base-url"),
+        (refusing(400, "bad combination"), "take out what it complains about: --lm-option KEY=VALUE"),
+        (web_page, "-> name the address of the API with --base-url"),
+        (silent, "-> send it a question by hand"),
+    ],
+)
+async def test_what_is_broken_names_what_to_do_next(habit: Habit, remedy: str) -> None:
+    async with endpoint(habit) as (url, _seen):
+        (failure,) = seen_in(await examined(url), "broken")
+    assert remedy in failure and "correct that" not in failure
+
+
+async def test_a_model_that_cannot_be_set_up_names_where_to_change_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr("whet.api.doctor.is_page_here", lambda page: False)
+    (failure,) = seen_in(await examine(None, endpoints_of(None, "openai/m", None), ports={}), "broken")
+    assert failure.endswith("-> change --lm or `models: {task: ...}` in task.yaml")
+
+
+async def test_a_reward_of_whet_that_tells_nothing_apart_is_not_the_users_code(tmp_path: Path) -> None:
+    data = tmp_path / "t"
+    task_with(data, REWARDS["constant"][0])
+    (data / "task.yaml").write_text(
+        "{name: t, prompt: prompt.md, data: data.jsonl, reward: {regex: {pattern: .}}}"
+    )
+    task = whet.Task.load(data)
+    (failure,) = seen_in(await examine(task, {}, ports={}), "broken")
+    assert "constant" in failure and "name a reward that reads these targets" in failure
+
+
 async def test_faults_and_refused_features() -> None:
     async with serving(lambda request: "ok", faults=Faults(error_500=1.0)) as server:
         assert "HTTP 500" in seen_in(await examined(server.base_url), "broken")[0]
@@ -472,4 +515,4 @@ def test_a_folder_that_hides_a_package_is_broken(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("whet.api.doctor.EXTRAS", {"hf": ("hiding_package",)})
     done = CliRunner().invoke(cli, ["doctor"])
     assert done.exit_code == 2 and f"hiding_package in {tmp_path}" in done.output
-    assert "broken         extra hf: found, but it is no installed package" in done.output
+    assert "broken         extra hf: found, but it is not an installed package" in done.output

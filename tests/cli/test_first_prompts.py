@@ -65,6 +65,7 @@ def test_a_single_brace_is_told_in_python_too(brace: str, capsys: pytest.Capture
 def test_a_refusal_of_init_names_the_file_of_the_user(command: Command) -> None:
     code, said = command("init made --from few.csv --prompt other.md")
     assert code == 2 and "other.md:3: no row fills the slot {{nope}}. The inputs have text." in said
+    assert 'fill it with itself: "nope": "{{nope}}".' in said
     assert "prompt.md" not in said and not Path("made").exists()
     assert (
         "broken.md:2: the fence is never closed" in command("init made --from few.csv --prompt broken.md")[1]

@@ -8,7 +8,7 @@ import decimal
 import gzip
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -93,6 +93,7 @@ def test_columns_are_guessed_from_their_names_and_said() -> None:
         (["Paris", "New York"], {"exact_match": {"normalise": True}}),
         (["a long answer with many words in it", "another long answer with many words"], "f1"),
         ([["Paris", "Paname"], "Rome"], {"exact_match": {"normalise": True}}),
+        (["x^2+1", r"\frac{3}{4}"], "math_equal"),
     ],
 )
 def test_the_reward_fits_the_targets(targets: list[Any], reward: Any) -> None:
@@ -187,7 +188,7 @@ def test_conversations_for_fine_tuning() -> None:
     ] == [("system", "Name t"), ("user", "ticket")]
     Path("tuning.jsonl").write_text("".join(said(n, f"Be {n}.") for n in range(12)))
     init("--from", "tuning.jsonl", folder="other")
-    assert whet.Task.load("other").train[0].row["system"].startswith("Be ")
+    assert whet.Task.load("other").train[0].values["system"].startswith("Be ")
 
 
 @pytest.mark.parametrize(
@@ -266,6 +267,67 @@ def started(rows: list[dict[str, Any]], *options: str) -> tuple[whet.Task, list[
     Path("rows.json").write_text(json.dumps(rows))
     chosen = init("--from", "rows.json", *options)["chosen"]
     return whet.Task.load("mytask"), chosen
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+@pytest.mark.parametrize("beside", [False, True])
+def test_different_system_messages_are_a_slot_and_reach_the_model(turns: int, beside: bool) -> None:
+    rows: list[dict[str, Any]] = []
+    for i in range(12):
+        said = [{"from": "human" if n % 2 == 0 else "gpt", "value": f"t{i}.{n}"} for n in range(turns)]
+        told = {"from": "system", "value": f"You are bot {i}."}
+        talk = [*([] if beside else [told]), *said, {"from": "gpt", "value": f"a{i}"}]
+        rows.append({"conversations": talk, **({"system": told["value"]} if beside else {})})
+    task, chosen = started(rows)
+    assert "prompt: a first one with the slot {{system}}, for there are 12 system messages" in chosen
+
+    def model(messages: list[Any]) -> str:
+        system, *talk = [(message.role, message.content) for message in messages]
+        number = talk[0][1].removeprefix("t").split(".")[0]
+        assert (system[0], system[1].strip()) == (
+            "system",
+            f"Give the right answer.\n\nYou are bot {number}.",
+        )
+        assert talk == [("user" if n % 2 == 0 else "assistant", f"t{number}.{n}") for n in range(turns)]
+        return f"a{number}"
+
+    assert answers(task, model) == 1.0
+
+
+def test_what_is_archived_in_langfuse_makes_no_rows() -> None:
+    states = ["ACTIVE", "ARCHIVED", "ACTIVE"]
+    items = [
+        {"input": {"q": f"a{i}"}, "expectedOutput": f"b {i}", "status": states[i % 3]} for i in range(12)
+    ]
+    task, chosen = started(items)
+    assert "4 rows with the status ARCHIVED left out, as Langfuse leaves them out of its runs" in chosen
+    assert len([*task.train, *task.validation, *task.test]) == 8
+
+
+@pytest.mark.parametrize(
+    ("outputs", "target", "reward"),
+    [
+        (lambda i: {"answer": f"A {i}", "sources": [i]}, lambda i: f"A {i}", "exact_match"),
+        (lambda i: {"n": f"A {i}"}, lambda i: f"A {i}", "exact_match"),
+        (lambda i: {"refund" if i % 2 else "cancel": True}, lambda i: {"refund" if i % 2 else "cancel": True}, "json"),
+        (lambda i: {"answer": "A", "n": i} if i % 2 else {"n": i}, lambda i: {"answer": "A", "n": i} if i % 2 else {"n": i},
+         "json"),
+        (lambda i: {"town": f"A {i}", "n": i}, lambda i: {"town": f"A {i}", "n": i}, "json"),
+    ],
+)  # fmt: skip
+def test_objects_are_targets_as_a_whole_or_by_one_key_of_all(
+    outputs: Callable[[int], object], target: Callable[[int], object], reward: str
+) -> None:
+    task, chosen = started([{"inputs": {"q": f"q{i}"}, "outputs": outputs(i)} for i in range(12)])
+    rows = {int(str(e.values["q"])[1:]): e.target for e in (*task.train, *task.validation, *task.test)}
+    assert rows == {i: target(i) for i in range(12)} and reward in str(task.document["reward"])
+    assert any("sources is left out" in line for line in chosen) == ("sources" in str(outputs(0)))
+
+
+def test_objects_stay_whole_for_a_reward_that_compares_json() -> None:
+    rows = [{"inputs": {"q": f"q{i}"}, "outputs": {"answer": f"A {i}", "n": i}} for i in range(12)]
+    task, _ = started(rows, "--reward", "json")
+    assert all(set(dict(e.target)) == {"answer", "n"} for e in task.test)
 
 
 def test_an_object_that_lists_spellings_holds_accepted_answers() -> None:
@@ -408,6 +470,45 @@ def test_promptfoo_with_mixed_assertions_gets_a_reward_that_checks_them() -> Non
     task = whet.Task.load("mytask")
     result = answers(task, lambda messages: "hello " + messages[-1].content.removeprefix("Say it: "))
     assert result == 0.75, "equals fails (weight 1), icontains holds (1), not-regex holds (2)"
+
+
+def test_promptfoo_values_that_compute_something_are_counted_not_compared_as_they_stand() -> None:
+    checks = [
+        {"type": "contains", "value": "{{ text }}"},
+        {"type": "equals", "value": "{{ text | upper }}"},
+        {"type": "contains-any", "value": ["a", "{% if x %}b{% endif %}"]},
+        {"type": "icontains", "value": "{{unknown}}"},
+    ]
+    tests = [{"vars": {"text": f"t{i}"}, "assert": checks} for i in range(6)]
+    left = next(line for line in init(*promptfoo(tests=tests))["chosen"] if line.startswith("left out"))
+    assert all(f"6 {kind} whose value computes" in left for kind in ("equals", "contains-any", "icontains"))
+    assert answers(whet.Task.load("mytask"), lambda messages: messages[-1].content) == 1.0
+
+
+def test_promptfoo_variables_name_variables_and_what_computes_leaves_its_test_out() -> None:
+    equals = [{"type": "equals", "value": "Say it: {{text}}"}]
+    plain = [
+        {"vars": {"text": f"{{{{ a }}}} {i}", "a": "{{b}}", "b": "deep"}, "assert": equals} for i in range(6)
+    ]
+    computing = (
+        "{% raw %}{{b}}{% endraw %}",
+        "{{ b | upper }}",
+        '{{ "{{b}}" }}',
+        "{# a comment #}x",
+        "{{ env.HOME }}",
+        "{{unknown}}",
+        "{{ text }}",
+    )
+    others = [{"vars": {"text": text, "b": "deep"}, "assert": equals} for text in computing]
+    literal = {"vars": {"text": r"\\textbf{#1} {x} {{x}^2}"}, "assert": equals}
+    chosen = init(*promptfoo(tests=[*plain, *others, literal]))["chosen"]
+    assert any(line.startswith("7 tests are left out: a variable computes something") for line in chosen)
+    task = whet.Task.load("mytask")
+    texts = sorted(
+        example.values["text"] for rows in (task.train, task.validation, task.test) for example in rows
+    )
+    assert texts == [r"\\textbf{#1} {x} {{x}^2}", *(f"deep {i}" for i in range(6))]
+    assert answers(task, lambda messages: messages[-1].content) == 1.0
 
 
 def test_promptfoo_patterns_have_braces_that_are_no_repetition() -> None:

@@ -102,6 +102,30 @@ def test_a_reward_that_holds_the_interpreter_ends_at_its_limit_with_its_row(tmp_
     assert "reward.py: reward() for row" in done.stderr and "has not returned after 0.2 s" in done.stderr
 
 
+DIES = """
+import os
+
+def reward(row, output):
+    if os.path.exists("dies") and output not in ("xqzv", "", row["target"]):
+        os._exit(7)
+    return float(output == row["target"])
+"""
+
+
+def test_a_reward_that_ends_the_process_is_named_with_its_row_and_the_run_goes_on(tmp_path: Path) -> None:
+    task(tmp_path, DIES)
+    (tmp_path / "dies").touch()
+    with server_process("--text", "something else") as url:
+        words = ("evaluate", "task", "--base-url", url, "--out", "run", "--json")
+        died = command(tmp_path, *words)
+        assert died.returncode == 7 and "--workers 1" in died.stderr
+        assert "the process ended while reward.py: reward() for row" in died.stderr
+        (tmp_path / "dies").unlink()
+        done = command(tmp_path, *words)
+    assert done.returncode == 0 and "the process ended" not in done.stderr, done.stderr
+    assert json.loads(done.stdout)["score"]["mean"] == 0.0
+
+
 def test_a_pattern_that_backtracks_is_an_error_with_its_row(tmp_path: Path) -> None:
     task(tmp_path, "", "reward_timeout: 0.2")
     yaml = tmp_path / "task" / "task.yaml"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,22 @@ def test_a_reward_that_replaces_the_output_hides_no_result(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 0 and json.loads(capsys.readouterr().out)["split"] == "validation"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is full")
+@pytest.mark.parametrize("arguments", [["--version"], ["methods"]])
+def test_a_full_disk_behind_the_standard_output_is_said_with_its_exit_code(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "whet", *arguments],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 4
+    assert done.stderr.startswith("whet: the standard output cannot be written: No space left on device.")
+    assert done.stderr.count("\n") == 1
 
 
 HOSTILE = "a\x00b\x1b[31mred\u202e"

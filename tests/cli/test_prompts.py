@@ -234,7 +234,7 @@ def test_every_command_shows_an_example() -> None:
     assert isinstance(prompts, click.Group)
     assert set(prompts.commands) == {
         "list", "show", "diff", "history", "promote", "rollback", "proposals", "approve", "reject", "protect", "export",
-        "import", "audit", "learning",
+        "import", "audit", "learning", "instructions", "quality", "alerts",
     }  # fmt: skip
     for name, command in prompts.commands.items():
         assert f"whet prompts {name}" in (command.epilog or ""), name
@@ -340,3 +340,16 @@ def test_deleting_without_a_terminal_names_the_option_that_confirms(url: str) ->
     assert isinstance(done.exception, UsageError) and "--yes" in str(done.exception)
     declined = CliRunner().invoke(feedback, ["forget", "user-1", "--as", "ann"], input="n\n")
     assert declined.exit_code == 1 and "Nothing was deleted" in declined.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("list", "gr\udcc3\udcb6"),
+        ("audit", "--name", "\udcff"),
+        ("history", "a\ud800"),
+        ("list", "--label", "\udcff"),
+    ],
+)
+def test_an_argument_that_is_no_text_in_the_locale_is_refused(url: str, arguments: tuple[str, ...]) -> None:
+    assert "is no text in the locale of this terminal. Set PYTHONUTF8=1" in refused(*arguments)

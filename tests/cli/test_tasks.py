@@ -1,4 +1,4 @@
-"""`whet tasks from-traffic`: corrections of people as rows, comments as critiques, and nothing of somebody who was erased."""
+"""`whet tasks from-traffic`: what people corrected, rated and did as rows, the future sealed, and nothing of somebody erased."""
 
 from __future__ import annotations
 
@@ -15,6 +15,9 @@ from whet.prompt import Prompt
 from whet_client.records import Feedback, Inference
 from whet_live import forget_user, open_live
 from whet_live.cli.tasks import tasks
+
+HOUR = 3_600_000_000
+START = 490_000 * HOUR
 
 TEXT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
 USERS = 6
@@ -69,15 +72,16 @@ def made(*arguments: str) -> dict[str, Any]:
 
 
 def rows(folder: str) -> dict[str, dict[str, Any]]:
-    values = [json.loads(line) for line in Path(folder, "data.jsonl").read_text().splitlines()]
+    files = sorted(Path(folder).glob("*.jsonl"))
+    values = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return {value["id"]: value for value in values}
 
 
 def test_corrections_become_targets_and_comments_critiques(url: str) -> None:
-    values = made("shop", "--out", "made")
+    values = made("shop", "--out", "made", "--split", "users")
     assert sum(values["rows"].values()) == 24
     assert "left out: 1 failed" in values["chosen"]
-    assert "left out: 1 commented on and not corrected" in values["chosen"]
+    assert "left out: 1 commented on or rated, and without a target" in values["chosen"]
     written = rows("made")
     assert written["i3"]["target"] == "the newest answer to question three"
     assert written["i3"]["critiques"] == ["It is rude."] and written["i3"]["answer"] == "bad 3"
@@ -106,7 +110,7 @@ def test_with_a_reward_that_needs_no_target_comments_are_rows_too(url: str) -> N
 
 def test_the_newest_rows_are_taken(url: str) -> None:
     assert sum(made("shop", "--out", "made", "--limit", "10")["rows"].values()) == 10
-    with pytest.raises(UsageError, match="No answer of shop was corrected"):
+    with pytest.raises(UsageError, match="No answer of shop has a target"):
         raise invoke("shop", "--out", "later", "--since", "2090-01-01").exception or AssertionError()
 
 
@@ -119,7 +123,7 @@ def test_what_cannot_be_made_is_refused_and_nothing_written(url: str) -> None:
             [Inference("quiet", 1, {"q": "a"}, "b", "q1")], [Feedback("comment", "q1", text="no")]
         )
     for arguments, said in (
-        (("quiet",), "1 commented on and not corrected"),
+        (("quiet",), "1 commented on or rated, and without a target"),
         (("nothing",), "nothing"),
         (("shop@staging",), "staging"),
     ):
@@ -129,3 +133,85 @@ def test_what_cannot_be_made_is_refused_and_nothing_written(url: str) -> None:
     Path("full").mkdir()
     Path("full", "x").touch()
     assert "not empty" in str(invoke("shop", "--out", "full").exception)
+
+
+@pytest.fixture
+def rated(url: str) -> str:
+    """Another prompt, "mail", with SIMULATED traffic of an hour for each answer: copied answers please, others do not, and every
+    second answer is rated. The last answers repeat an input, hold a mail address, or were corrected."""
+    answers, rows = [], []
+    for n in range(200):
+        user = f"user-{n % 50}"
+        answers.append(
+            Inference(
+                "mail", 1, {"q": f"question {n}"}, f"answer {n}", f"m{n}", user=user, time=START + n * HOUR
+            )
+        )
+        rows.append(Feedback("copy", f"m{n}", float(n % 4 < 2)))
+        if n % 2 == 0:
+            rows.append(Feedback("thumb", f"m{n}", float(n % 4 < 2 or n % 40 == 2)))
+    more = [
+        ("question 0", "again 0"),
+        ("write to eva@example.org", "Eva has eva@example.org."),
+        ("how long", "long"),
+    ]
+    for n, (question, output) in enumerate(more, 200):
+        answers.append(
+            Inference("mail", 1, {"q": question}, output, f"m{n}", user="user-0", time=START + n * HOUR)
+        )
+        rows.append(Feedback("thumb", f"m{n}", 1.0))
+    rows.append(Feedback("correction", "m202", text="short"))
+    with open_live(url) as live:
+        live.registry.create("mail", Prompt.parse(TEXT), author="ann", message="first", label="production")
+        live.traffic.add(answers, rows)
+    return url
+
+
+def test_the_sealed_split_is_the_future_and_no_input_stands_twice(rated: str) -> None:
+    values = made("mail", "--out", "made")
+    written = rows("made")
+    number = {split: [int(json.loads(line)["id"][1:]) for line in Path("made", f"{split}.jsonl").read_text().splitlines()]
+              for split in ("train", "validation", "test")}  # fmt: skip
+    assert max(number["train"]) < min(number["validation"]) and max(number["validation"]) < min(
+        number["test"]
+    )
+    assert "split: by time, the newest rows are the sealed test" in values["chosen"]
+    inputs = [json.dumps(row["input"]) for row in written.values()]
+    assert len(inputs) == len(set(inputs)) and "m200" in written and "m0" not in written, (
+        "the newest one stands"
+    )
+    assert any(line.endswith("of an input that another row has") for line in values["chosen"])
+    assert whet.Task.load("made").group == "who"
+
+
+def test_what_people_say_rules_and_signals_fill_in(rated: str) -> None:
+    made("mail", "--out", "made")
+    written = rows("made")
+    by_origin = {
+        origin: [row for row in written.values() if row["from"] == origin]
+        for origin in ("corrections", "ratings", "signals")
+    }
+    assert [row["target"] for row in by_origin["corrections"]] == ["short"]
+    assert by_origin["ratings"] and all(
+        row["target"] == row["answer"] and row["worth"] == 1 for row in by_origin["ratings"]
+    )
+    assert {int(row["id"][1:]) % 4 for row in by_origin["signals"]} == {1}, "copied and not rated"
+    assert all(0.75 <= row["worth"] < 1 for row in by_origin["signals"])
+    assert "m2" in written and "m6" not in written, "m2 was not copied and pleased; m6 was rated badly"
+
+
+def test_personal_data_is_masked_unless_its_owner_keeps_it(rated: str) -> None:
+    values = made("mail", "--out", "made")
+    assert rows("made")["m201"]["input"] == {"q": "write to [a mail address]"}
+    assert "eva@" not in json.dumps(rows("made")) and any(
+        line.startswith("masked: ") for line in values["chosen"]
+    )
+    made("mail", "--out", "whole", "--unmasked", "--from", "ratings")
+    assert rows("whole")["m201"]["target"] == "Eva has eva@example.org."
+    assert {row["from"] for row in rows("whole").values()} == {"ratings"}
+
+
+def test_too_few_ratings_make_no_rows_of_signals(url: str) -> None:
+    assert any(line.startswith("signals: not calibrated") for line in made("shop", "--out", "made")["chosen"])
+    with pytest.raises(UsageError, match='no rows from "rating"'):
+        raise invoke("shop", "--out", "x", "--from", "rating").exception or AssertionError()

@@ -167,6 +167,19 @@ def test_what_cannot_be_is_refused_at_the_call(world: World) -> None:
     assert not world.inferences and not world.feedback
 
 
+def test_inputs_and_metadata_that_are_too_long_are_cut_and_said(world: World) -> None:
+    with Client(NOWHERE, spool=None, send=Line(world)) as client:
+        pages = {"question": "Why?", "pages": ["\n" * 200_000, "b" * 300_000]}
+        cut = client.log("p", "", inputs=pages, metadata={"trace": "t" * 20_000, "step": 3})
+        numbers = client.log("p", "", inputs={"ids": list(range(100_000))})
+    row = world.inferences[cut]
+    assert len(json.dumps(row.inputs)) <= 256_000 and row.inputs["question"] == "Why?"
+    assert [len(set(page)) for page in row.inputs["pages"]] == [1, 1]
+    assert row.metadata["cut"] == ["inputs", "metadata"] and row.metadata["step"] == 3
+    assert world.inferences[numbers].inputs["json"].startswith('{"ids": [0, 1, 2,')
+    assert world.inferences[numbers].metadata == {"cut": ["inputs"]}
+
+
 def test_long_texts_are_cut_and_said(world: World) -> None:
     with Client(NOWHERE, spool=None, send=Line(world)) as client:
         id = client.log("p", "a\x00" * 300_000, metadata={"k": 1})

@@ -64,9 +64,10 @@ def run(
     install(fuse)
     os.environ["WHET_STATE"] = str(out.with_name(f"{out.name}-state"))
     settings = dict(settings)
-    budget, workers = Budget(calls=settings.pop("calls", None)), settings.pop("workers", 0)
+    budget = Budget(calls=settings.pop("calls", None))
+    places = {"engine": settings.pop("engine", "local"), "workers": settings.pop("workers", None)}
     options = {"method": method, "settings": settings, "base_url": base_url, "run": out, "budget": budget}
-    result = api.optimize(task, concurrency=3, seed=5, workers=workers, **options)
+    result = api.optimize(task, concurrency=3, seed=5, **places, **options)
     return {"result": dict(result), "seen": fuse.seen}
 
 
@@ -102,7 +103,8 @@ def main() -> None:
         return base_url.replace("/v1", f"/{name}/v1")
 
     reference = folder / "reference.json"
-    assert child(reference, task, method, settings, url("reference"), folder / "reference", Fuse()) == 0, (
+    plain = {name: value for name, value in settings.items() if name not in ("engine", "workers")}
+    assert child(reference, task, method, plain, url("reference"), folder / "reference", Fuse()) == 0, (
         reference.with_suffix(".error").read_text()
     )
     seen = orjson.loads(reference.read_bytes())["seen"]

@@ -68,7 +68,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 def sweep(
     tmp_path: Path, served: tuple[str, Path], method: str, settings: dict[str, Any], every: int
 ) -> None:
-    write_task(tmp_path / "task", "reward.py" if "workers" in settings else "exact_match")
+    write_task(tmp_path / "task", "reward.py" if "engine" in settings else "exact_match")
     base_url, ledger = served
     before = len(ledger.read_text().splitlines())
     command = [sys.executable, "-m", "tests.crash.driver", method, base_url, str(tmp_path), str(every)]
@@ -112,7 +112,13 @@ def test_a_kill_at_any_boundary_changes_nothing(
 @pytest.mark.long
 def test_a_kill_of_a_run_with_workers_changes_nothing(tmp_path: Path, served: tuple[str, Path]) -> None:
     """Workers end with the process that is killed, and the next session grades with workers of its own."""
-    sweep(tmp_path, served, "random_search", {**SETTINGS["random_search"], "workers": 2}, 9)
+    sweep(
+        tmp_path,
+        served,
+        "random_search",
+        {**SETTINGS["random_search"], "engine": "processes", "workers": 2},
+        9,
+    )
 
 
 def test_every_method_that_only_calls_models_is_killed() -> None:

@@ -80,7 +80,7 @@ async def test_a_call_that_is_turned_away_is_no_call(error: dict[str, Any], tmp_
 async def test_a_request_that_alone_is_turned_away_is_given_up_and_counts_as_one_call(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("whet.engine.pace.Pace.note_refusal", lambda self, began: None)
+    monkeypatch.setattr("whet.engine.pace.Pace.note_refusal", lambda self, began, overloaded: None)
 
     def behave(number: int, request: Request) -> str:
         if request.messages[0].content == "large":

@@ -27,7 +27,7 @@ async def test_replies_of_no_use_to_prompt_learning_are_a_warning_with_an_exampl
     async with odd_server(task=sorter, optimizer=lambda body, number: said(reply)) as (url, calls):
         result = await optimize(url, tmp_path, **learning())
     (warning,) = [text for text in result["warnings"] if "optimizer" in text]
-    assert calls["optimizer"] > 1 and warning.startswith("None of the ")
+    assert calls["optimizer"] > 1 and "None of the " in warning
     assert "5 replies of the optimizer model had a form that could not be read" in warning
     assert f'Example: "{reply}".' in warning
 

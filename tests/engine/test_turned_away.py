@@ -29,13 +29,17 @@ def turning_away(every: int, status: int = 429, **headers: str) -> Any:
 
 
 @pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No pace is kept."""
-    monkeypatch.setattr(Pace, "note_refusal", lambda self, began: None)
+def fast(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """No pace is kept; which refusals were those of an overloaded endpoint."""
+    noted = list[bool]()
+    monkeypatch.setattr(Pace, "note_refusal", lambda self, began, overloaded=False: noted.append(overloaded))
+    return noted
 
 
 @pytest.mark.parametrize("status", [429, 503, 529])
-async def test_calls_that_are_turned_away_use_up_no_limit(status: int, fast: None, tmp_path: Path) -> None:
+async def test_calls_that_are_turned_away_use_up_no_limit(
+    status: int, fast: list[bool], tmp_path: Path
+) -> None:
     async with odd_server(task=turning_away(3, status), optimizer=careful) as (url, calls):
         result = await optimize(url, tmp_path, budget=whet.Budget(calls=40))
     assert result.best.prompt.text.startswith("Be careful") and result["tested"]
@@ -43,11 +47,12 @@ async def test_calls_that_are_turned_away_use_up_no_limit(status: int, fast: Non
     used = result.usage
     assert sum(used.calls.values()) <= 40 < calls["task"]
     assert calls["task"] == used.calls["task"] + used.refused["task"]
+    assert set(fast) == {status != 429}
     assert result.baseline.test is not None and result.best.test is not None
     assert result.best.test.mean == 1.0
 
 
-async def test_an_evaluation_scores_no_row_that_was_turned_away(fast: None, tmp_path: Path) -> None:
+async def test_an_evaluation_scores_no_row_that_was_turned_away(fast: list[bool], tmp_path: Path) -> None:
     async with odd_server(task=turning_away(4)) as (url, _calls):
         found = await whet.aevaluate(
             "Be careful: {{input}}", data=ROWS, split="train", reward=right, lm="openai/task", base_url=url, root=tmp_path,
@@ -134,6 +139,24 @@ async def test_a_pace_is_found_that_an_endpoint_takes(seconds: float) -> None:
     assert more - took < 60 * max(1, seconds), (
         "an endpoint that takes all calls again is soon asked at any pace"
     )
+
+
+@pytest.mark.parametrize("outage", [5.0, 15.0, 120.0])
+async def test_a_burst_of_503_is_over_when_it_is_over(outage: float) -> None:
+    """What an overloaded endpoint does not answer says nothing of the pace that it takes afterwards."""
+    clock = Clock()
+    pace = Pace(clock=clock, sleep=clock.sleep)
+    for _ in range(200):
+        pace.note_answer(await pace.begin())
+        clock.now += 0.01
+    over = clock.now + outage
+    while clock.now < over:
+        pace.note_refusal(await pace.begin(), overloaded=True)
+        clock.now += 0.01
+    for _ in range(200):
+        pace.note_answer(await pace.begin())
+        clock.now += 0.01
+    assert clock.now < over + 10, "200 calls take 2 s at the pace of before"
 
 
 async def test_calls_that_are_turned_away_at_any_pace_do_not_stop_the_others() -> None:

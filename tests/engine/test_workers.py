@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from tests.engine.worker_jobs import (
     own_id,
     take_memory,
 )
-from whet._util.workers import Job, Work
+from tests.engine.world import child_processes
+from whet._util.workers import Executor, Job, Work
 from whet._util.workers.automatic import TRIED, Automatic
-from whet._util.workers.pool import ProcessPool
+from whet._util.workers.pool import make_pool
 from whet.errors import UsageError
 from whet.rewards.program import ProgramReward, load_grading, program_of_file, program_of_function
 from whet.types import Example
@@ -97,7 +98,7 @@ def test_the_result_is_that_of_one_process(folder: Path, capfd: pytest.CaptureFi
     printed = capfd.readouterr()
     assert "grading" not in printed.out
     assert "grading" in printed.err and "loading" in printed.err
-    assert not psutil.Process().children()
+    assert not child_processes()
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -124,11 +125,15 @@ def job(function: Callable[..., object], *values: Any, seconds: float = 30.0, sp
 
 async def do(*jobs: Job, count: int = 1, memory: int = 0) -> list[Any]:
     """Results and errors of jobs in a pool of their own."""
-    pool = ProcessPool(count, memory)
+    return await do_all(make_pool(count, memory), jobs)
+
+
+async def do_all(executor: Executor, jobs: Sequence[Job]) -> list[Any]:
+    """Results and errors of jobs by an executor, which ends then."""
     try:
-        return await asyncio.gather(*map(pool.run, jobs), return_exceptions=True)
+        return await asyncio.gather(*map(executor.run, jobs), return_exceptions=True)
     finally:
-        await pool.close()
+        await executor.close()
 
 
 async def test_jobs_share_the_workers_and_each_is_another_process() -> None:
@@ -185,10 +190,10 @@ async def test_a_function_that_is_no_program_of_its_own_is_refused() -> None:
 
 
 async def test_a_cancelled_job_takes_its_worker_with_it() -> None:
-    pool = ProcessPool(1)
+    pool = make_pool(1)
     try:
         work = asyncio.ensure_future(pool.run(job(match_for_ever)))
-        while not (psutil.Process().children() or work.done()):  # noqa: ASYNC110 (a process that starts sets no event here)
+        while not (child_processes() or work.done()):  # noqa: ASYNC110 (a process that starts sets no event here)
             await asyncio.sleep(0)
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -271,9 +276,9 @@ def test_a_function_of_a_script_is_sent_with_its_code(tmp_path: Path) -> None:
 PARENT = """
 import asyncio, sys
 from tests.engine.test_workers import job, match_for_ever
-from whet._util.workers.pool import ProcessPool
+from whet._util.workers.pool import make_pool
 
-asyncio.run(ProcessPool(1).run(job(match_for_ever)))
+asyncio.run(make_pool(1).run(job(match_for_ever)))
 """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,23 @@ def die_once(marker: str) -> str:
     if not Path(marker).exists():
         Path(marker).touch()
         os.kill(os.getpid(), signal.SIGKILL)
+    return "done"
+
+
+def kill_parent_once(marker: str) -> str:
+    """On a cluster the parent is an actor."""
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    return "done"
+
+
+def hold(folder: str, count: int) -> str:
+    """Note this call, and wait until so many are there, and a file `go`."""
+    Path(folder, f"{time.time_ns()}.call").touch()
+    while not (Path(folder, "go").exists() and len(list(Path(folder).glob("*.call"))) >= count):
+        time.sleep(0.01)
     return "done"
 
 

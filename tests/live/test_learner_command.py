@@ -39,6 +39,21 @@ def url(sqlite_url: str, reader: str, tmp_path: Path, monkeypatch: pytest.Monkey
 ONCE = ("learn", "--watch", "--once", "--optimizer-lm", "openai/reader")
 
 
+def test_evaluators_are_named_and_their_budget_is_said(url: str, tmp_path: Path) -> None:
+    folder = tmp_path / "tone"
+    folder.mkdir()
+    (folder / "data.jsonl").write_text(
+        "\n".join(json.dumps({"id": f"r{n}", "input": f"q {n}"}) for n in range(12))
+    )
+    (folder / "prompt.md").write_text("Answer {{input}}.")
+    (folder / "reward.py").write_text("def reward(example, output):\n    return 0.25\n")
+    (folder / "task.yaml").write_text("name: tone\nprompt: prompt.md\ndata: data.jsonl\nreward: reward.py\n")
+    done = CliRunner().invoke(cli, [*ONCE, "--database", url, "--evaluate", f"p={folder}"])
+    assert done.exit_code == 0 and "Evaluator: tone grades up to 100 answers of p a day." in done.stderr
+    shown = CliRunner().invoke(cli, ["prompts", "learning", "p"], env={"WHET_DATABASE_URL": url})
+    assert "evaluator" in shown.stdout and "tone" in shown.stdout and "3 low" in shown.stdout
+
+
 def watch(*arguments: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "whet", "learn", "--watch", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -52,7 +67,8 @@ def test_it_learns_until_it_is_told_to_stop(url: str, number: int) -> None:
     process.send_signal(number)
     _, errors = process.communicate(timeout=600)
     assert line.startswith("p: proposed ") and WANTS["short"] in line
-    assert process.returncode == 0 and errors.startswith("Watching the traffic."), errors
+    assert process.returncode == 0 and "Watching the traffic." in errors, errors
+    assert "The reader sees comments without the inputs" in errors
     with open_live(url) as live:
         assert len(live.registry.proposals(state="open").items) == 1
 

@@ -22,7 +22,7 @@ from whet.prompt.ledger import first_event
 from whet.run import MemoryRun
 from whet.search.copies import longest_copy
 from whet_live.learner.requirements import LiveRequirement
-from whet_live.learner.updates import Inspection, examine, generate_events
+from whet_live.learner.updates import Inspection, Voter, examine, generate_events
 from whet_live.registry import Version
 
 PROMPT = Prompt.parse("Answer.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n{{q}}\n")
@@ -97,9 +97,8 @@ def taught(
 ) -> list[LedgerEvent]:
     """What a lesson adds."""
     run = MemoryRun({"optimizer": Reader()})
-    return asyncio.run(
-        generate_events(run, base, "instructions", demands, votes or {}, calls=calls, at="2027")
-    )
+    voters = {key: [Voter(text) for text in texts] for key, texts in (votes or {}).items()}
+    return asyncio.run(generate_events(run, base, "instructions", demands, voters, calls=calls, at="2027"))
 
 
 def test_a_requirement_becomes_an_instruction_in_its_own_words() -> None:

@@ -53,3 +53,24 @@ def test_the_result_says_that_the_optimizer_model_did_not_understand(tmp_path: P
     good = "<INSTRUCTION>Sort the review carefully.</INSTRUCTION>"
     done = whet.optimize(PROMPT, root=tmp_path, optimizer_lm=lambda messages: good, **words)
     assert not [text for text in done.warnings if "did not understand" in text]
+
+
+CHAT, REQUEST = "Certainly! Please provide the input.", "{request}"
+
+
+@pytest.mark.parametrize(
+    ("method", "reply"), [("prompt_learning", CHAT), ("prompt_learning", REQUEST), ("gepa", REQUEST)]
+)
+def test_it_says_so_of_replies_of_any_other_kind_where_none_was_of_use(
+    method: str, reply: str, tmp_path: Path
+) -> None:
+    """Of a model that answers in the role of the assistant, or with what it was asked."""
+
+    def answer(messages: Any) -> str:
+        return reply.replace("{request}", messages[-1]["content"])
+
+    words: dict[str, Any] = {"data": rows(), "reward": right, "lm": Counted(), "progress": False}
+    budget = whet.Budget(task_calls=150, optimizer_calls=8)
+    done = whet.optimize(PROMPT, root=tmp_path, method=method, optimizer_lm=answer, budget=budget, **words)
+    (line,) = [text for text in done.warnings if "did not understand" in text]
+    assert "optimizer_lm" in line

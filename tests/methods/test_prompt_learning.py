@@ -305,6 +305,13 @@ async def test_a_run_does_not_end_while_critiques_come_and_half_of_the_calls_are
         assert calls / 2 < env.model.calls <= calls  # type: ignore[attr-defined]
 
 
+async def test_no_calls_for_another_validation_are_left_while_critiques_come() -> None:
+    for calls, asks in ((300, 20), (500, 30)):
+        env = world(40)
+        await learn(env, Budget(task_calls=calls, optimizer_calls=asks))
+        assert calls - len(env.validation) / 2 < env.model.calls <= calls  # type: ignore[attr-defined]
+
+
 async def test_only_the_fence_changes_and_the_ledger_tells_why() -> None:
     prompt, run = await learn(world(8), Budget(task_calls=100, optimizer_calls=12))
     assert prompt.source.startswith("You write letters.\n<!-- whet:begin -->\nBe {brief}.\n- ")
@@ -401,6 +408,44 @@ async def test_where_no_critique_says_why_the_reader_sees_the_answers() -> None:
     env = replace(env, reward=Silent(house_rules(4)))
     prompt, _ = await learn(env, Budget(task_calls=100, optimizer_calls=12), editor=Sees(house_rules(4)))
     assert await share(env, prompt) >= 0.95
+
+
+async def test_rows_are_read_in_rounds_to_the_end_though_all_that_is_learned_are_new_wordings() -> None:
+    class Silent(Grader):
+        async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+            return Reward(0.0)
+
+    class Rewords(Editor):
+        async def generate(self, request: Request) -> list[Completion]:
+            self.calls += 1
+            stands = re.search(r"(?m)^\[i1\] (.*)", request.messages[0].content)
+            seen.add(stands[1] if stands else "")
+            known = "i1" if stands else None
+            text = f"Letters need {number_words[self.calls]} thoughts."
+            entry = {"critiques": [1, 2, 3], "existing": known, "instruction": text}
+            return [Completion(json.dumps({"requirements": [entry]}))]
+
+    seen = set[str]()
+    number_words = [
+        "no",
+        "two",
+        "three",
+        "four",
+        "five",
+        "six",
+        "seven",
+        "eight",
+        "nine",
+        "ten",
+        "eleven",
+        "twelve",
+        "many",
+    ]
+    env = replace(world(4), reward=Silent(house_rules(4)))
+    editor = Rewords(house_rules(4))
+    await learn(env, Budget(task_calls=200, optimizer_calls=12), editor=editor)
+    assert editor.calls >= 6
+    assert len(seen - {""}) > 3, "a wording of its own in each round"
 
 
 async def test_a_search_with_nothing_to_learn_ends_early() -> None:

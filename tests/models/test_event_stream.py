@@ -112,6 +112,17 @@ def test_several_choices_come_interleaved() -> None:
     assert [choice["message"]["content"] for choice in data["choices"]] == ["ab", "x"]
 
 
+def test_an_index_that_counts_tokens_is_no_choice() -> None:
+    """As text-generation-inference wrote it before 1.4.4."""
+    pieces = [
+        {"choices": [{"index": n, "delta": {"content": text}, "finish_reason": end}]}
+        for n, text, end in ((1, "Y", None), (2, "es", None), (3, ".", "length"))
+    ]
+    data = decode_answer("".join(f"data: {json.dumps(piece)}\n\n" for piece in pieces).encode())
+    (choice,) = data["choices"]  # type: ignore[misc]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("Yes.", "length")
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -174,6 +185,17 @@ async def test_a_model_finds_out_once_that_there_must_be_a_stream(
     assert [answer.text for answer in answers] == ["refund", "refund"]
     if "stream_only" in habits and "no_stream_options" not in habits:
         assert answers[-1].usage == Usage(4, 1), "the usage is asked for"
+
+
+async def test_a_server_without_streams_is_asked_for_none_unless_the_user_wants_one() -> None:
+    bodies, answers = await ask_twice("no_stream")
+    assert not any(body.get("stream") for body in bodies) and len(answers) == 2
+    async with serving(lambda request: "x", settings=ServerBehaviour(habits=("no_stream",))) as server:
+        model = resolve("openai/m", base_url=server.base_url, options={"stream": True})
+        with pytest.raises(ProviderError, match="Streaming is not supported by this deployment") as caught:
+            await model.generate(ASK)
+        await model.close()
+    assert not caught.value.retryable
 
 
 async def test_a_stream_can_be_asked_for_and_forbidden() -> None:

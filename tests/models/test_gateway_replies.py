@@ -28,6 +28,8 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
 PAGE = b"<!doctype html><html><body>Just a moment</body></html>"
 
 Handler = Callable[[int, Mapping[str, Any]], tuple[int, bytes]]
+HEADERS: dict[str, str] = {}
+"""Headers of every answer, for the time of a test."""
 
 
 class Endpoint:
@@ -46,6 +48,8 @@ class Endpoint:
                 status, data = handler(next(numbers), body)
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
+                for name, value in HEADERS.items():
+                    self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(data)
 
@@ -164,6 +168,8 @@ def test_an_error_in_a_choice_beside_a_text_that_came_to_its_end_says_nothing(
     [
         ({"type": "length", "length": 16}, "12 of 12 answers were cut"),
         ("MAX_TOKENS", "12 of 12 answers were cut at the token limit"),
+        ("Max-Tokens", "12 of 12 answers were cut at the token limit"),
+        ("FinishReason.MAX_TOKENS", "12 of 12 answers were cut at the token limit"),
         ("stop", ""),
         (None, ""),
     ],
@@ -581,3 +587,66 @@ def test_a_limit_that_ends_a_run_early_says_what_it_is_kept_for_and_what_a_kill_
         "1 call(s) were in flight when earlier sessions were killed and may have been billed twice, at most $0.0100.",
     )
     assert after_kill.usage.calls["task"] == result.usage.calls["task"] + 1
+
+
+def test_what_a_provider_writes_into_its_cache_is_billed_at_its_price(tmp_path: Path) -> None:
+    """Anthropic's names: 1,000 tokens of each prompt are written, 4 are not; a write costs 1.25 times the input, and twice the
+    input where it is for an hour."""
+
+    def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        whole = chat(right(body))
+        times = {"ephemeral_5m_input_tokens": 400, "ephemeral_1h_input_tokens": 600}
+        whole["usage"] = {"input_tokens": 4, "output_tokens": 10, "cache_creation_input_tokens": 1000}
+        whole["usage"]["cache_creation"] = times
+        return ok(whole)
+
+    price = {"input": 3.0, "output": 15.0, "cache_write": 3.75, "cache_write_1h": 6.0}
+    found = evaluate_at(answer, tmp_path, price=price)
+    each = (4 * 3.0 + 400 * 3.75 + 600 * 6.0 + 10 * 15.0) / 1e6
+    assert found["usage"]["cost_usd"] == pytest.approx(12 * each)
+    assert found["usage"]["input_tokens"] == 12 * 1004
+
+
+HITS = [
+    {"cf-aig-cache-status": "HIT"},
+    {"Helicone-Cache": "HIT"},
+    {"x-portkey-cache-status": "SEMANTIC HIT"},
+    {"X-OpenRouter-Cache-Status": "HIT"},
+    {"x-litellm-cache-key": "586bf3f3c1bf5aecb55bd9996494d3bb", "x-litellm-response-cost": "0.0"},
+]
+MISSES = [
+    {"cf-aig-cache-status": "MISS"},
+    {"x-portkey-cache-status": "DISABLED"},
+    {"x-litellm-cache-key": "586b", "x-litellm-response-cost": "None"},
+    {"x-litellm-response-cost": "0.0"},
+]
+PRICE = {"input": 3.0, "output": 15.0}
+
+
+@pytest.mark.parametrize("headers", [*HITS, *MISSES])
+def test_what_a_gateways_cache_answers_costs_nothing(
+    headers: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in headers.items():
+        monkeypatch.setitem(HEADERS, name, value)
+    found = evaluate_at(lambda index, body: ok(chat(right(body))), tmp_path, price=PRICE)
+    used, hit = found["usage"], headers in HITS
+    assert (used["calls"]["task"], used["input_tokens"]) == (12, 1200)
+    assert used["cost_usd"] == (0 if hit else pytest.approx(12 * (100 * 3.0 + 10 * 15.0) / 1e6))
+    assert used.get("gateway_cached") == ({"task": 12} if hit else None)
+    said = [text for text in found["warnings"] if "gateway" in text]
+    assert len(said) == hit and not any("new draw" in text for text in said)
+
+
+def test_a_gateways_cache_without_tokens_is_no_estimate_and_is_no_new_draw(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenRouter reports its counters as 0 then."""
+    monkeypatch.setitem(HEADERS, *next(iter(HITS[3].items())))
+    none = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, "cost": 0}
+    found = evaluate_at(lambda index, body: ok(chat(right(body), none)), tmp_path, temperature=1.0)
+    assert (found["usage"]["input_tokens"], found["usage"]["cost_usd"]) == (0, 0)
+    assert "estimated" not in found["usage"] and "price_unknown" not in found["usage"]
+    (said,) = [text for text in found["warnings"] if "gateway" in text]
+    assert said.startswith("12 of 12 calls of the role task") and "no new draw (12 of them)" in said
+    assert not any("reports no usage" in text or "has cut it" in text for text in found["warnings"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.distributions import ROOT
 from tests.engine.world import close, open_core, run_of
 
 from whet.engine import calls
@@ -136,6 +138,35 @@ def test_which_refusals_are_about_the_system_role(status: int, words: str, refus
     body = {"seed": 1, "messages": [{"role": "system", "content": "Be brief."}, user]}
     assert refused_features(failure, body) == refused
     assert not refused_features(failure, {"messages": [user]}), "there is no such message to move"
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [
+        ("`temperature` is deprecated for this model.", {"temperature"}),
+        (
+            "The model returned the following errors: temperature is deprecated for this model.",
+            {"temperature"},
+        ),
+        ("temperature is no longer supported by this model", {"temperature"}),
+        ("`temperature` and `top_p` cannot both be specified for this model. Use only one.", {"temperature"}),
+        ("`temperature` may only be set to 1 when thinking is enabled.", {"temperature"}),
+        ("invalid temperature: only 1 is allowed for this model", {"temperature"}),
+        ("invalid temperature: only 1.0 is allowed for this model", {"temperature"}),
+        ("Input validation error: `temperature` must be strictly positive", set()),
+        ("temperature: Input should be greater than 0", set()),
+        ("Invalid 'temperature': expected a value <= 2, but got 3 instead.", set()),
+        ("temperature: range: 0..1", set()),
+        ("temperature must be at most 1.5", set()),
+        ("temperature must be between 0 and 1", set()),
+        ("temperature: Input should be less than or equal to 1", set()),
+        ("`stop` is deprecated for this model", {"stop"}),
+    ],
+)
+def test_which_refusals_are_about_the_temperature(words: str, refused: set[str]) -> None:
+    failure = Failure(400, json.dumps({"error": {"message": words}}).encode(), {})
+    body = {"temperature": 0.0, "stop": ["x"], "messages": [{"role": "user", "content": "Hello"}]}
+    assert refused_features(failure, body) == refused
 
 
 async def test_a_server_without_these_habits_is_not_blamed(caplog: pytest.LogCaptureFixture) -> None:
@@ -366,3 +397,18 @@ def test_an_unknown_habit_is_refused() -> None:
     with pytest.raises(UsageError, match=r'no habit "serail"\. Did you mean "serial"'):
         ServerBehaviour(habits=("serail",))
     assert all(ServerBehaviour(habits=(habit,)).habits for habit in HABITS)
+
+
+def test_the_page_has_a_row_with_a_test_for_each_habit() -> None:
+    page = (ROOT / "docs" / "models.md").read_text("utf-8")
+    section = page.partition("### What servers do differently")[2].partition("### Failures of a call")[0]
+    rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")][1:]
+    shown = {habit for row in rows for habit in re.findall(r"`(\w+)`", row[3])}
+    thoughts = {habit for habit in HABITS if habit.startswith(("thought", "part_", "reasoning"))}
+    assert shown == set(HABITS) - thoughts
+    tests = re.compile(r" `tests/models/(\w+\.py)::(\w+)` ")
+    for *_, habit, test in rows:
+        named = tests.fullmatch(test)
+        assert named or not habit.strip(), "what the test server imitates is tested"
+        if named:
+            assert f"def {named[2]}(" in (ROOT / "tests" / "models" / named[1]).read_text("utf-8")

@@ -23,6 +23,12 @@ class RateLimited(Exception):
     response = SimpleNamespace(headers={"Retry-After": "3"})
 
 
+class Refused(Exception):
+    """A refusal of the provider that litellm's own lists do not foresee."""
+
+    status_code = 400
+
+
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     seen: list[dict[str, Any]] = []
@@ -33,6 +39,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
             raise RateLimited(f"slow down, {CANARY}")
         if values["model"] == "broken":
             raise RuntimeError("no route")
+        if values["model"] == "own" and "temperature" in values:
+            raise Refused("AnthropicException - `temperature` is deprecated for this model.")
         choices = [{"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}]
         usage = {"prompt_tokens": 7, "completion_tokens": 3}
         return SimpleNamespace(model_dump=lambda: {"choices": choices, "usage": usage})
@@ -68,6 +76,16 @@ async def test_exceptions_are_failures_with_their_status(calls: list[dict[str, A
     with pytest.raises(ProviderError, match="RuntimeError: no route") as caught:
         await resolve("litellm/broken").generate(ASK)
     assert caught.value.retryable and caught.value.status is None and len(calls) == 2
+
+
+async def test_what_a_provider_refuses_is_left_out_from_then_on(calls: list[dict[str, Any]]) -> None:
+    model = resolve("litellm/own")
+    with pytest.raises(ProviderError, match="deprecated") as caught:
+        await model.generate(ASK)
+    assert caught.value.retryable
+    assert [(await model.generate(ASK))[0].text for _ in range(2)] == ["yes", "yes"]
+    assert [call.get("temperature") for call in calls] == [0.5, None, None]
+    assert calls[-1]["max_tokens"] == 64
 
 
 def test_what_cannot_be_used_is_refused(calls: list[dict[str, Any]]) -> None:

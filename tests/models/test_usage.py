@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from whet.engine.cache import decode, encode_completions
+from whet.engine.model_client import AdaptiveLimiter, ModelClient
+from whet.models.callable import as_model
 from whet.models.openai_answers import reported_usage
 from whet.models.prices import Price
-from whet.types import Completion, Usage
+from whet.types import Completion, Message, Request, Usage
 
 CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
 
@@ -136,7 +139,7 @@ CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
                 "cache_read_input_tokens": 80,
                 "cache_creation_input_tokens": 25,
             },
-            Usage(205, 5, 80),
+            Usage(205, 5, 80, cache_write_tokens=25),
         ),
         (
             {
@@ -156,7 +159,68 @@ CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
                 "cache_read_input_tokens": 80,
                 "cache_creation_input_tokens": 3,
             },
-            Usage(183, 5, 80),
+            Usage(183, 5, 80, cache_write_tokens=3),
+        ),
+        (
+            {"input_tokens": 4, "output_tokens": 5, "cache_creation_input_tokens": 1000},
+            Usage(1004, 5, cache_write_tokens=1000),
+        ),
+        (
+            {
+                "input_tokens": 4,
+                "output_tokens": 5,
+                "cache_creation_input_tokens": 1000,
+                "cache_creation": {"ephemeral_5m_input_tokens": 400, "ephemeral_1h_input_tokens": 600},
+            },
+            Usage(1004, 5, cache_write_tokens=1000, cache_write_1h_tokens=600),
+        ),
+        (
+            {
+                "input_tokens": 4,
+                "output_tokens": 5,
+                "cache_creation_input_tokens": 1000,
+                "cache_creation": {"ephemeral_5m_input_tokens": 1000, "ephemeral_1h_input_tokens": 0},
+            },
+            Usage(1004, 5, cache_write_tokens=1000),
+        ),
+        # LiteLLM, which counts it within prompt_tokens
+        (
+            {
+                "prompt_tokens": 1100,
+                "completion_tokens": 5,
+                "total_tokens": 1105,
+                "prompt_tokens_details": {
+                    "cache_creation_tokens": 1000,
+                    "cache_creation_token_details": {"ephemeral_1h_input_tokens": 1000},
+                },
+            },
+            Usage(1100, 5, cache_write_tokens=1000, cache_write_1h_tokens=1000),
+        ),
+        # LiteLLM and OpenRouter count what was written within prompt_tokens
+        (
+            {
+                "prompt_tokens": 1100,
+                "completion_tokens": 5,
+                "total_tokens": 1105,
+                "cache_creation_input_tokens": 1000,
+                "cache_read_input_tokens": 0,
+                "prompt_tokens_details": {"cached_tokens": 0, "cache_creation_tokens": 1000},
+            },
+            Usage(1100, 5, cache_write_tokens=1000),
+        ),
+        (
+            {
+                "prompt_tokens": 1100,
+                "completion_tokens": 5,
+                "total_tokens": 1105,
+                "prompt_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 1000},
+            },
+            Usage(1100, 5, 60, cache_write_tokens=1000),
+        ),
+        # more than was read cannot have been written
+        (
+            {"prompt_tokens": 50, "completion_tokens": 5, "cache_creation_input_tokens": 900},
+            Usage(50, 5, cache_write_tokens=50),
         ),
         # xAI names ticks, DeepInfra an estimate; some write a text, or another currency
         (
@@ -217,14 +281,53 @@ def test_sums_keep_what_the_provider_names() -> None:
     assert (Usage(1, 1) + Usage(1, 1)).cost_usd is None
 
 
-@pytest.mark.parametrize("usage", [Usage(7, 5), Usage(7, 5, 3), Usage(7, 5, 0, 4, 0.25)])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        *[
+            Usage(7, 5),
+            Usage(7, 5, 3),
+            Usage(7, 5, 0, 4, 0.25),
+            Usage(7, 5, 3, 4, 0.25, cache_write_tokens=2),
+        ],
+        Usage(7, 5, cache_write_tokens=4, cache_write_1h_tokens=3),
+    ],
+)
 @pytest.mark.parametrize("seconds", [None, 1.5])
-def test_answers_are_stored_with_all_of_their_usage(usage: Usage, seconds: float | None) -> None:
-    (found,) = decode(encode_completions([Completion("x", usage=usage, seconds=seconds)]))
-    assert (found.usage, found.seconds) == (usage, seconds)
+@pytest.mark.parametrize("thought", ["", "Hm."])
+def test_answers_are_stored_with_all_of_their_usage(
+    usage: Usage, seconds: float | None, thought: str
+) -> None:
+    (found,) = decode(encode_completions([Completion("x", usage=usage, seconds=seconds, thought=thought)]))
+    assert (found.usage, found.seconds, found.thought) == (usage, seconds, thought)
 
 
 def test_cached_input_has_a_price_of_its_own() -> None:
     used = Usage(1_000_000, 1_000_000, cached_input_tokens=500_000)
     assert Price(2.0, 10.0).cost(used) == 12.0
     assert Price(2.0, 10.0, cached_input=0.2).cost(used) == pytest.approx(11.1)
+
+
+def test_what_is_written_into_the_cache_has_a_price_of_its_own() -> None:
+    used = Usage(1_000_000, 1_000_000, cached_input_tokens=500_000, cache_write_tokens=400_000)
+    assert Price(2.0, 10.0).cost(used) == 12.0
+    assert Price(2.0, 10.0, cached_input=0.2, cache_write=2.5).cost(used) == pytest.approx(0.2 + 0.1 + 1 + 10)
+    hour = replace(used, cache_write_1h_tokens=300_000)
+    price = Price(2.0, 10.0, cached_input=0.2, cache_write=2.5, cache_write_1h=4.0)
+    assert price.cost(hour) == pytest.approx(0.2 + 0.1 + 0.25 + 1.2 + 10)
+    assert Price(2.0, 10.0, cached_input=0.2, cache_write=2.5).cost(hour) == pytest.approx(0.2 + 0.1 + 1 + 10)
+
+
+def test_a_limit_holds_where_all_of_the_input_is_written_into_the_cache() -> None:
+    model = as_model(lambda messages: "x")
+    prices = (
+        Price(2.0, 0.0),
+        Price(2.0, 0.0, cache_write=4.0),
+        Price(2.0, 0.0, cache_write=2.5, cache_write_1h=4.0),
+        Price(2.0, 0.0, cache_write=0.0),
+    )
+    request = Request((Message("user", "Hello there"),))
+    clients = [ModelClient(model, AdaptiveLimiter(1), price) for price in prices]
+    reserved = [client.worst_case("task", request)[0].cost for client in clients]
+    assert reserved == pytest.approx([reserved[0], 2 * reserved[0], 2 * reserved[0], reserved[0]])
+    assert [client.cost_at_most(Usage(1_000_000)) for client in clients] == [2.0, 4.0, 4.0, 2.0]

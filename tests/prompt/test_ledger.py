@@ -34,6 +34,8 @@ from whet.prompt.ledger import (
     read_ledger,
     render_instructions,
     surroundings,
+    unmanaged_lines,
+    without_line,
     write_ledger,
 )
 
@@ -226,3 +228,22 @@ def test_an_empty_ledger_has_an_empty_fence() -> None:
     assert render_instructions(Ledger()) == ""
     with pytest.raises(EditRejected, match="empty"):
         write_ledger(Prompt.parse(SOURCE), Ledger())
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    ("gone", "left"),
+    [
+        ("One.", "Two.\n\nA: b\nC: d\n\nLast.\n- Rule."),
+        ("Two.", "One.\n\nA: b\nC: d\n\nLast.\n- Rule."),
+        ("Last.", "One.\n\nTwo.\n\nA: b\nC: d\n- Rule."),
+        ("A: b\nC: d", "One.\n\nTwo.\n\nLast.\n- Rule."),
+        ("Nowhere.", "One.\n\nTwo.\n\nA: b\nC: d\n\nLast.\n- Rule."),
+    ],
+)
+def test_a_line_or_a_block_leaves_without_a_gap(gone: str, left: str, newline: str) -> None:
+    text = "One.\n\nTwo.\n\nA: b\nC: d\n\nLast.\n- Rule.".replace("\n", newline)
+    ledger = fold_events([read_ledger(text)])
+    assert unmanaged_lines(ledger, ("A: b\nC: d",)) == ["One.", "Two.", "Last.", "A: b\nC: d"]
+    after = fold_events([read_ledger(text), without_line(ledger, gone)])
+    assert render_instructions(after) == left.replace("\n", newline)

@@ -106,6 +106,18 @@ def test_an_unknown_price_is_said_and_never_zero(known: float, tmp_path: Path) -
         assert "$0.00" not in state.text, "at the end and before it"
 
 
+def test_a_run_without_a_price_is_not_priced_and_never_free(tmp_path: Path) -> None:
+    _, result = runs.finished(tmp_path / "run")
+    header = {**runs.header_of(), "models": {"task": "scripted/qa", "optimizer": "scripted/qa"}}
+    runs.write_journal(tmp_path / "other", [], header, [("task", "answered", 9, 9, 0.0)])
+    usage = {**result["usage"], "cost_usd": 0.0, "not_priced": ["task"]}
+    pages = page_of(tmp_path / "other", {**result, "usage": usage}), page_of(tmp_path / "other", None)
+    for page in pages:
+        assert "not priced" in figures(page) and "$0.00" not in page.text, "at the end and before it"
+    priced = page_of(tmp_path / "other", {**result, "usage": {**usage, "cost_usd": 0.25}})
+    assert "$0.2500" in figures(priced) and "not priced" not in figures(priced)
+
+
 def steps_of(page: Document) -> str:
     """The text of the section with this title, which the contents name first."""
     return page.text.split("What to do next")[2].split("What changed")[0]

@@ -28,6 +28,15 @@ NUMBER, TEXT = {"number": {"last": True}}, {"exact_match": {"normalise": True}}
         ([[{"a": 1}, {"a": 2}], [], [{"a": 3}]], "list"),
         ([[[0, 3, "PER"]], [[1, 2, "ORG"], [4, 9, "PER"]]], "list"),
         (["1/2", "3/4", "5"], NUMBER),
+        (["x^2+1", "3/4", r"\frac{1}{2}", "7"], "math_equal"),
+        ([r"\text{Evelyn}", r"\frac{3}{4}", "p - q"], "math_equal"),
+        (["(3,-4)", "(0, 1]", "5"], "math_equal"),
+        ([["x+1", "1+x"], ["2"]], "math_equal"),
+        ([r"\frac{1}{2}", "3/4"], NUMBER),
+        (["A-1", "B-2", "3-1"], TEXT),  # codes and scores, which the parser reads too
+        (["N/A", "2x"], TEXT),
+        (["x^2+1", "Paris"], TEXT),
+        (["x^2", "the square of x, or nothing at all"], "f1"),
         (['["a"]', '["a","b"]'], "list"),
         ([["a", "b"], ["b"], ["a"], ["b", "a"]] * 3, "list"),
         (["a;b", "a", "b", "b;a"] * 3, {"list": {"separator": ";"}}),
@@ -50,6 +59,12 @@ NUMBER, TEXT = {"number": {"last": True}}, {"exact_match": {"normalise": True}}
 def test_the_reward_fits_the_targets(targets: list[Any], spec: Any) -> None:
     choice = choose_reward(targets)
     assert choice.spec == spec and choice.reason
+
+
+def test_mathematics_without_sympy_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    choice = choose_reward(["x^2+1", "3/4"])
+    assert choice.spec == TEXT and "math_equal, with pip install 'whet[verifiers]'" in choice.reason
 
 
 def test_labels_come_with_their_reward() -> None:

@@ -106,6 +106,12 @@ def test_the_calls_of_a_rollout_are_declared(options: dict[str, Any], calls: int
         ("<explanation>e</explanation><score>1</score>", 1),
         ("3", 3),
         ("4 points.", 4),
+        ('{"score": "4 out of 5"}', 4),
+        ("**Score: 4**/5", 4),
+        ("Score: 4 out of 5.", 4),
+        ("Score: 4 out of 10", None),
+        ('{"score": "True"}', None),
+        ("Score: true", None),
         ("Score: 9", None),
         ("Score: 3/10", None),
         ('{"explanation": "e", "score": "5/10"}', None),
@@ -115,12 +121,70 @@ def test_the_calls_of_a_rollout_are_declared(options: dict[str, Any], calls: int
         ('{"score": NaN}', None),
         ("I would say it is good.", None),
         ("[" * 5000, None),
-        ('{"score": {"score": 3}}', None),
+        ('{"score": {"score": 3}}', 3),
+        ('{"result": {"score": 3, "explanation": "e"}}', 3),
+        ('{"accuracy": {"score": 3}, "tone": {"score": 5}}', None),
+        ('{"score": 2, "reason": "e", "confidence": 5}', 2),
+        ('{"score": "2 out of 5"}', 2),
+        ('{"score": "4,5"}', 4.5),
+        ('{"score": [3]}', 3),
+        ('```json\n{"Begründung": "Die Quelle fehlt.", "Bewertung": 2}\n```', 2),
+        ('{"accuracy": 3, "tone": 5}', None),
+        ('The answer {"pages": 3} is right.', None),
+        ("[[3]]", 3),
+        ("It lacks a source, as [[rating]] says.\n\nRating: [[3]]", 3),
+        ("Rating: [[3/5]]", 3),
+        ("[[9]]", None),
+        (r"So it is \boxed{3}.", 3),
+        ("It lacks a source. [[4,5]]", 4.5),
+        ("2 out of 5", 2),
+        ("2 von 5 Punkten", 2),
+        ("5点中2点", 2),
+        ("2 out of 3", None),
+        ("Score: 2 (out of 5)", 2),
+        ("Score: 2 (von 3)", None),
+        ("Score: 2 (half of it is missing)", 2),
+        ("**Score: 2** (unklar).", 2),
+        ("2/5 (弱い)", 2),
+        ("Score: 2 (3 of the sources are missing)", None),
+        ("**Rating: 4 out of 5**", 4),
+        ("Note : 3,5", 3.5),
+        ("Die Quelle fehlt.\n**Bewertung:** 2/5", 2),
+        ("评分：４", 4),
+        ("التقييم: ٤", 4),
+        ("<note>3</note>", 3),
+        ("<accuracy>3</accuracy><tone>4</tone>", None),
+        ("<accuracy>3</accuracy><score>4</score>", 4),
+        ("Score = 3", 3),
+        ("| Score | 3 |", 3),
+        ("Score (1-5): 3", 3),
+        ("It lacks a source.\n3", 3),
+        ("It lacks a source. I give it 3/5.", 3),
+        ("Open 24/7, it says.", None),
+        ("Between 3 and 4.", None),
+        ("4-5", None),
+        ("Accuracy: 3\nTone: 4", None),
+        ("Sources: 3\nIt lacks a source.\nTone is fine.", 3),
+        ("Well.\nSources: 3\nIt lacks a source.", None),
+        ("4,125", 4.125),
+        ("80%", None),
         ("", None),
     ],
 )
 def test_replies_are_read_tolerantly_and_never_guessed(reply: str, score: float | None) -> None:
     found = Judge("r").read(reply)
+    assert (found.score if found else None) == score
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        *[('{"SCORE": "True"}', 1), ('{"score": false}', 0), ("It is right.\nScore: true", 1), ("False.", 0)],
+        *[('{"score": "1"}', 1), ('{"score": "yes"}', None), ("It is true.", None)],
+    ],
+)
+def test_true_and_false_are_the_ends_of_a_scale_from_0_to_1(reply: str, score: float | None) -> None:
+    found = Judge("r", scale=(0.0, 1.0)).read(reply)
     assert (found.score if found else None) == score
 
 
@@ -198,6 +262,41 @@ def test_half_a_number_is_no_score() -> None:
     assert cut is not None and cut.score == 10
     early = judge.read("Score: 10\nIt is good bec", whole=False)
     assert early is not None and early.score == 10
+
+
+@pytest.mark.parametrize(
+    ("reply", "scale", "score"),
+    [
+        *[("8,5", (0.0, 10.0), 8.5), ("**8**/10", (1.0, 10.0), 8), ("8 / 10", (1.0, 10.0), 8)],
+        *[("Rating: [[8]]", (1.0, 10.0), 8), ("5 üzerinden 4", (1.0, 5.0), 4), ("2 out of 3", (0.0, 3.0), 2)],
+        *[("80 %", (0.0, 1.0), 0.8), ("80%", (0.0, 100.0), 80), ("80/100", (0.0, 100.0), 80)],
+        *[("0,875", (0.0, 1.0), 0.875), ("1,000", (0.0, 1000.0), 1000), ("8.5/10.", (0.0, 10.0), 8.5)],
+    ],
+)
+def test_scores_are_read_on_their_scale(reply: str, scale: tuple[float, float], score: float) -> None:
+    found = Judge("r", scale=scale).read(reply)
+    assert found is not None and found.score == pytest.approx(score)
+
+
+def test_what_stands_beside_a_score_is_the_explanation() -> None:
+    replies = (
+        "Bewertung: 2 (Die Quelle fehlt.)",
+        "Die Quelle fehlt.\nBewertung: 2",
+        "Die Quelle fehlt.\n[[2]]",
+        "2/5\nDie Quelle fehlt.",
+    )
+    assert [Judge("r").read(reply).explanation for reply in replies] == ["Die Quelle fehlt."] * len(replies)  # type: ignore[union-attr]
+    labelled = Judge("r").read("Die Quelle fehlt.\nBewertung: [[2]]")
+    in_prose = Judge("r").read("Die Quelle fehlt, also 2/5.")
+    assert labelled is not None and labelled.explanation == "Die Quelle fehlt."
+    assert in_prose is not None and in_prose.explanation == "Die Quelle fehlt, also 2/5."
+    named = Judge("r").read('{"Bewertung": 2, "Begründung": "Die Quelle fehlt."}')
+    assert named is not None and named.explanation == "Die Quelle fehlt."
+
+
+def test_two_answers_are_read_from_a_list_too() -> None:
+    reply = '{"answers": [{"answer": 2, "score": 4}, {"answer": 1, "score": "3/5"}]}'
+    assert [Judge("r").read(reply, place).score for place in (0, 1)] == [3, 4]  # type: ignore[union-attr]
 
 
 async def test_an_answer_that_was_cut_off_is_asked_for_once_more() -> None:

@@ -221,3 +221,18 @@ async def test_the_judge_is_measured_on_the_answers_that_people_scored() -> None
         MemoryRun({"judge": judge}), judged[0], select_labelled(judged[0], flipped).rows, most=10
     )
     assert (poor.n, poor.poor) == (10, True) and poor.value < 0
+
+
+@pytest.mark.parametrize(
+    ("values", "scores"),
+    [
+        (["8,5", "7", "2.5"], [8.5, 7.0, 2.5]),
+        (["4 von 5", "2 out of 5", "5点中3点", "1/5"], [8.0, 4.0, 6.0, 2.0]),
+        (["8 Punkte", "**7**", "[[6]]", "\u0665"], [8.0, 7.0, 6.0, 5.0]),
+        (["8", "not at all bad", "7-8"], [8.0, None, None]),
+    ],
+)
+def test_scores_of_people_are_read_as_those_of_judges_are(
+    values: list[str], scores: list[float | None]
+) -> None:
+    assert human_scores(values, 0.0, 10.0) == pytest.approx(scores)

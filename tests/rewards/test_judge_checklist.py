@@ -91,6 +91,7 @@ async def test_a_missing_item_is_asked_for_once_more_then_fails() -> None:
         '[{"met": "yes", "reason": "r"}, {"met": "no", "reason": "s"}]',
         '{"1": {"answer": true, "reason": "r"}, "2": {"answer": "No", "reason": "s"}}',
         '{"items": [{"item": 2, "verdict": "no", "comment": "s"}, {"n": 1, "met": "yes", "reason": "r"}]}',
+        '{"items": [{"number": 1, "met": 1, "reason": "r"}, {"number": 2, "met": "0", "reason": "s"}]}',
         "1. Yes: r\n2. No - s",
         "```json\n" + rows((True, "r"), (False, "s")) + "\n```",
     ],

@@ -117,6 +117,7 @@ async def test_the_other_word_inside_a_sentence_is_no_answer(reply: str, value: 
         ({"▁no": math.log(0.5), "maybe": math.log(0.5)}, 0.0),
         ({"Yes": math.log(0.05), "I": math.log(0.9)}, None),
         ({"Yesterday": 0.0}, None),
+        ({"Yes": math.log(0.9), "No": math.log(0.9)}, None),
     ],
 )
 def test_spellings_add_up(tokens: dict[str, float] | None, p: float | None) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import whet
+from whet._util.words import unwrap
 from whet.errors import UsageError
 from whet.rewards.dates import Date
 from whet.rewards.fields_of_json import JsonFields
 from whet.rewards.item_list import ItemList
+from whet.rewards.month_names import month_names
 from whet.rewards.numbers import Number, numbers_in, parse_number
 from whet.rewards.text import F1, Contains, ExactMatch, Regex, f1_score
 from whet.run import MemoryRun
@@ -51,6 +56,55 @@ async def grade(reward: Any, answer: str, target: Any) -> float:
 )
 async def test_equal_numbers_are_equal(answer: str, target: Any) -> None:
     assert await grade(Number(), answer, target) == 1.0
+
+
+_AROUND = [
+    "**{}**",
+    "`{}`",
+    "「{}」",
+    "„{}“",
+    "'{}'",
+    "({})",
+    "[{}]",
+    "$${}$$",
+    r"\({}\)",
+    r"\[ {} \]",
+    "{}。",
+    "{}!!",
+    "{}؟",
+    "**{}**.",
+]
+
+
+@pytest.mark.parametrize("around", _AROUND)
+async def test_marks_around_an_answer_change_no_number_and_no_date(around: str) -> None:
+    for number in (42, -42, 0.5, 1234):
+        assert await grade(Number(), around.format(number), number) == 1.0
+        assert await grade(ExactMatch(), around.format(number), number) == 1.0
+        assert await grade(Number(), around.format(number), number + 1) == 0.0
+    for day in ("2024-03-05", "5 March 2024", "2024年3月5日"):
+        assert await grade(Date(), around.format(day), "2024-03-05") == 1.0
+        assert await grade(Date(), around.format(day), "2024-03-06") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"), [("= 42", 1.0), ("42,- €", 1.0), ("CHF", 0.0), ("42.-", 1.0), ("42-", 0.0)]
+)
+async def test_an_equals_sign_and_the_dash_of_a_price_belong_to_no_number(answer: str, value: float) -> None:
+    assert await grade(Number(), answer, 42) == value
+
+
+@pytest.mark.parametrize(
+    "answer", ["-(42)", "-**42**", "<42>", "(<42)", "42 or (43)", "(42) (43)", "5°", "**"]
+)
+async def test_what_changes_a_number_stays(answer: str) -> None:
+    assert await grade(Number(), answer, 42) == 0.0
+
+
+@given(st.text("()*_`'\"$「」\\\\[]42.。 ", max_size=30))
+def test_marks_around_a_text_are_taken_away_once_for_all(text: str) -> None:
+    inner = unwrap(text)
+    assert inner in text and unwrap(inner) == inner
 
 
 @pytest.mark.parametrize(
@@ -109,6 +163,7 @@ async def test_other_answers_are_wrong(answer: str, target: Any) -> None:
         (Number(multiples={}, last=True), "Room 12B", 12, 1.0),
         (Number(multiples={"million": 1e6}, last=True), "About 1 million.", 1, 0.0),
         (Number(multiples={"million": 1e6}, last=True), "About 1.5 Million people", 1500000, 1.0),
+        (Number(multiples={"million": 1e6}, last=True), "a $2-million house", 2000000, 1.0),
         (Number(multiples={"million": 1e6}), "2 million", "2 million", 1.0),
         (Number(multiples={"million": 1e6}, last=True), "3 millions", 3, 1.0),
         (Number(multiples={"Mio.": 1000000}), "1,5 Mio.", 1500000, 1.0),
@@ -277,6 +332,60 @@ def test_a_target_that_is_no_number_is_refused(target: Any) -> None:
         Number().check(Example("row7", {}, target))
 
 
+def test_a_target_with_a_numeral_is_refused_with_the_option_that_reads_it() -> None:
+    with pytest.raises(
+        UsageError, match=r"If million multiplies the number, write multiples: \{million: 1000000\}"
+    ):
+        Number().check(Example("row7", {}, "1.5 million"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "target", "warned"),
+    [
+        *[
+            ("1.5 million people", 1500000, True),
+            ("1,5 Millionen", 1500000, True),
+            ("12 thousand", "12000", True),
+        ],
+        *[
+            ("15 apples", 150, False),
+            ("1.5 million", 1600000, False),
+            ("3 of 5", 7, False),
+            ("1500 m", 15, False),
+        ],
+    ],
+)
+@pytest.mark.parametrize("last", [False, True])
+async def test_an_answer_that_is_the_target_but_for_a_numeral_is_warned_of(
+    tmp_path: Path, last: bool, answer: str, target: Any, warned: bool
+) -> None:
+    result = await whet.aevaluate(
+        "{{input}}",
+        data=[{"input": f"q{n}", "target": target} for n in range(6)],
+        reward={"number": {"last": last}},
+        lm=lambda messages: answer,
+        split="validation",
+        run=tmp_path / "run",
+    )
+    texts = [text for text in result.warnings if "multiples" in text]
+    assert result.score.mean == 0.0 and len(texts) == warned
+    assert all(f'such as "{answer}"' in text for text in texts)
+    assert result.parts == ({"multiplied_by_a_word": 1.0} if warned else {})
+
+
+@pytest.mark.parametrize(
+    ("answer", "number"),
+    [
+        (r"So $\boxed 42$.", 42),
+        (r"\boxed7", 7),
+        (r"\boxed 7 of 8", 7),
+        (r"Not in \boxed a number: 7 or 9", 9),
+    ],
+)
+async def test_a_box_without_braces_holds_a_number(answer: str, number: int) -> None:
+    assert await grade(Number(last=True), answer, number) == 1.0
+
+
 @pytest.mark.parametrize("options", [{"absolute": -1.0}, {"decimal": ";"}])
 def test_unusable_options_of_numbers_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
@@ -302,6 +411,9 @@ async def test_a_text_that_looks_like_a_number_stays_a_text(reward: Any) -> None
         ('{"a":1}', '{"a": 1}', 1.0),
         ('{"a": 1.0, "b": "X "}', {"b": "x", "a": 1}, 1.0),
         ('```json\n{"a": 1}\n```', {"a": 1}, 1.0),
+        ('{"a": 1}\n\nReferences: [1]', {"a": 1}, 1.0),
+        ('From {"a": 1} I take [1, 2].', [1, 2], 1.0),
+        ('[{"a": 1}, {"a": 2}], see [1].', [{"a": 1}, {"a": 2}], 1.0),
         ('The result is {"a": "1"} as asked.', {"a": 1}, 1.0),
         ('{"a": "one"}', {"a": 1}, 0.0),
         ('{"a": 7}', {"a": "007"}, 0.0),
@@ -437,6 +549,50 @@ async def test_equal_dates_are_equal(answer: str) -> None:
 )
 async def test_what_is_another_date_or_none_or_one_of_two_is_wrong(answer: str) -> None:
     assert await grade(Date(), answer, "2024-03-05") == 0.0
+
+
+@pytest.mark.parametrize(
+    ("language", "answer"),
+    [
+        ("de", "Dienstag, 5. März 2024"), ("de", "5. Mär. 2024, 12:30"), ("fr", "5 mars 2024"), ("es", "5 de marzo de 2024"),
+        ("ru", "5 марта 2024 г."), ("hu", "2024. március 5."), ("pt-BR", "5º de março de 2024"), ("ar", "٥ مارس ٢٠٢٤"),
+        ("de, fr", "5 mars 2024"), ("de fr", "5. märz 2024"), ("tr", "5 Mart 2024 Salı"), ("de", "March 5, 2024"),
+        ("fi", "2024-03-05"),
+    ],
+)  # fmt: skip
+async def test_months_have_names_in_the_languages_that_a_task_names(language: str, answer: str) -> None:
+    pytest.importorskip("babel")
+    assert await grade(Date(language=language), answer, "2024-03-05") == 1.0
+    sentence = Date(language=language, last=True)
+    assert await grade(sentence, f"2024-03-04? No: {answer}.", "2024-03-05") == 1.0
+    if answer[0] != "2" and answer[0] != "M":
+        assert await grade(Date(), answer, "2024-03-05") == 0.0
+
+
+@pytest.mark.parametrize(
+    "answer", ["5. März oder April 2024", "31. Februar 2024", "5. März 24", "März 2024", "5. Märzen 2024"]
+)
+async def test_what_is_no_whole_date_with_a_month_is_none(answer: str) -> None:
+    pytest.importorskip("babel")
+    assert await grade(Date(language="de"), answer, "2024-03-05") == 0.0
+
+
+def test_languages_of_months_are_refused_with_a_reason() -> None:
+    pytest.importorskip("babel")
+    with pytest.raises(UsageError, match='no language "xx"'):
+        Date(language="xx")
+    with pytest.raises(UsageError, match=r'"listopad\w*" is another month in hr'):
+        Date(language="pl, hr")
+    with pytest.raises(UsageError, match=r"row7 is no date.*language: de"):
+        Date().check(Example("row7", {}, "5. März 2024"))
+    Date(language="de").check(Example("row7", {}, "5. März 2024"))
+
+
+def test_without_babel_the_option_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "babel", None)
+    month_names.cache_clear()
+    with pytest.raises(UsageError, match=r"pip install 'whet\[dates\]'"):
+        Date(language="de")
 
 
 async def test_options_of_dates() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from whet.errors import UsageError
 from whet.rewards import build_reward, with_timeout
+from whet.rewards.checks import Check
 from whet.rewards.text import F1, Contains, ExactMatch, Regex, f1_score, normalise, targets_of
 from whet.run import MemoryRun
 from whet.types import Completion, Example
@@ -194,6 +195,13 @@ def test_targets_are_texts(target: Any, texts: list[str]) -> None:
         (Contains(), "got 5kg here", "5", 1.0),
         (Contains(), "5.", "5", 1.0),
         (Contains(), "1.5", "5", 0.0),
+        (Contains(), "It is -5.", "5", 0.0),
+        (Contains(), "It is \u2212$5.", "5", 0.0),
+        (Contains(), "10-5 and A-5", "5", 1.0),
+        (Contains(), "- 5", "5", 1.0),
+        (Contains(strict=True), "-5", "5", 1.0),
+        (ExactMatch(), "**42**\u3002", 42, 1.0),
+        (ExactMatch(strict=True), "**42**", 42, 0.0),
         (Contains(), "5,000", "5", 0.0),
         (Contains(), "5.00 in all", "5", 1.0),
         (Contains(), "$1,500.00", "1,500", 1.0),
@@ -251,3 +259,12 @@ def test_unusable_options_are_refused() -> None:
 def test_only_rewards_that_compare_need_a_target() -> None:
     assert [sorted(r.needs) for r in (ExactMatch(), F1(), Contains())] == [["target"]] * 3
     assert [sorted(r.needs) for r in (Contains(text="a"), Regex("a"))] == [[], []]
+
+
+@pytest.mark.parametrize("kind", ["regex", "no_regex"])
+def test_a_search_that_nobody_waits_for_ends(kind: str) -> None:
+    """A thread cannot be ended from outside: it would take a processor for as long as the process lives."""
+    with pytest.raises(TimeoutError):
+        Check(kind, "^(a|aa)+$").fault("a" * 80 + "b", 0.05)
+    with pytest.raises(TimeoutError):
+        Regex("^(a|aa)+$")._extract("a" * 80 + "b", 0.05)

@@ -42,3 +42,17 @@ def test_a_slow_fall_goes_back_to_the_last_prompt_before_it() -> None:
 @pytest.mark.parametrize(("trials", "expected"), [((2,), "p3"), ((), "p1")])
 def test_a_trial_without_some_instructions_is_no_fall(trials: Sequence[int], expected: str) -> None:
     assert best(evidence(HIGH, HIGH, [0.2, 0.4] * 10, HIGH[:4], trials=trials)) == expected
+
+
+@pytest.mark.parametrize(
+    ("brief", "wordy", "chosen"), [(1.0, 1.0, "brief"), (0.5, 0.5, "brief"), (0.5, 0.75, "long and wordy")]
+)
+def test_of_validated_prompts_that_earn_the_same_the_shorter_is_best(
+    brief: float, wordy: float, chosen: str
+) -> None:
+    pooled, archive = Evidence(), Archive()
+    for text, mean in (("brief", brief), ("long and wordy", wordy)):
+        prompt = Prompt.parse(text)
+        pooled.add(Candidate(prompt))
+        archive.validated[prompt.id] = mean
+    assert pooled.best(archive, 10, validated=True).prompt.source == chosen

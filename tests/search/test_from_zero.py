@@ -15,11 +15,19 @@ from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.run import Budget
 from whet.search.archive import Archive, Candidate
-from whet.search.from_zero import DEMONSTRATED, LISTED, FirstPrompt, from_zero, leave_zero, proposals
+from whet.search.from_zero import (
+    DEMONSTRATED,
+    LISTED,
+    FirstPrompt,
+    earns_nothing,
+    from_zero,
+    leave_zero,
+    proposals,
+)
 from whet.search.plan import fit
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
-from whet.types import Score
+from whet.types import Rollout, Score
 
 ENV = question_types.world(1).env
 PLAIN = Prompt.parse("Look.\n<!-- whet:begin -->\nAnswer.\n<!-- whet:end -->\n\n{{input}}")
@@ -151,3 +159,17 @@ async def test_what_it_takes_is_taken_from_the_plan(limit: int) -> None:
     assert rest.examples * (rest.rounds * rest.width) <= rest.rollouts
     again, none = await leave_zero(run, rest, archive, firsts[0].candidate.prompt, secrets)
     assert again == rest and not none
+
+
+async def test_it_says_how_many_rows_prove_that_a_start_earns_nothing() -> None:
+    run, archive = MeteredRun({"task": ENV.model}, 1), Archive()
+    env = replace(ENV, validation=ENV.validation[:5])
+    assert earns_nothing(env, archive, PLAIN) == 0, "nothing is known yet"
+    await archive.validate(run, env, [Candidate(PLAIN)])
+    assert earns_nothing(env, archive, PLAIN) == 5
+    wrong = [Rollout(PLAIN.id, str(n), "no", 0.0) for n in range(3)]
+    failed = Rollout(PLAIN.id, "x", "", 0.0, error="provider: HTTP 500")
+    assert earns_nothing(env, archive, PLAIN, [*wrong, failed]) == 8
+    assert earns_nothing(env, archive, PLAIN, [*wrong, Rollout(PLAIN.id, "y", "yes", 1.0)]) == 0
+    archive.add(run, Candidate(PLAIN, score=Score(0.0, 12)))
+    assert earns_nothing(env, archive, PLAIN) == 17

@@ -74,7 +74,7 @@ async def page(chromium: str) -> AsyncIterator[Page]:
 async def sign_in(page: Page, server: Running, role: str) -> None:
     """Open the link that the server prints at its first start."""
     await go(page, f"{server.address}/login#token={server.tokens[role]}")
-    await until(page, f"location.pathname === '/prompts' && {LOADED}")
+    await until(page, f"location.pathname === '/' && {LOADED}")
 
 
 PLACES_IN_SIGHT = (
@@ -86,8 +86,10 @@ PLACES_IN_SIGHT = (
 def places(world: World) -> dict[str, str]:
     """Pages worth a look."""
     return {
+        "overview": "/",
         "prompts": "/prompts",
         "prompt": f"/prompts/{NAME}?version=2",
+        "quality": f"/quality/{NAME}?since=2026-09-01&until=2026-12-01&by=version",
         "compare": f"/compare/{NAME}?before=1&after=2",
         "history": f"/history/{NAME}",
         "edit": f"/edit/{NAME}",
@@ -97,6 +99,7 @@ def places(world: World) -> dict[str, str]:
         "review-text": f"/review/{world.own}",
         "annotate": "/annotate",
         "pairs": "/pairs",
+        "answers": "/answers",
         "feedback": "/feedback",
         "answer": "/feedback/answer-12",
         "learning": "/learning",
@@ -132,7 +135,10 @@ async def test_no_text_of_anybody_becomes_anything_but_text(
     """`make test` looks at the pages with the most texts of others, `make test-long` at all of them."""
     server, world = served
     few = [
+        "overview",
         "prompt",
+        "quality",
+        "answers",
         "compare",
         "history",
         "edit",
@@ -200,7 +206,11 @@ async def test_axe_finds_nothing_serious_and_everything_fits(
     ways = (
         ((DESKTOP, False, each), (PHONE, False, few), (DESKTOP, True, few))
         if looks == "all"
-        else ((DESKTOP, False, few[:2]), (PHONE, False, [*few[2:4], "access"]), (DESKTOP, True, few[4:5]))
+        else (
+            (DESKTOP, False, [*few[:2], "overview"]),
+            (PHONE, False, [*few[2:4], "access", "quality"]),
+            (DESKTOP, True, [*few[4:5], "quality"]),
+        )
     )
     for width, dark, names in ways:
         await size(page, width, dark=dark)

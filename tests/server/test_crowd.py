@@ -5,7 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-from contextlib import ExitStack, suppress
+import ssl
+import subprocess
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
 
 import pytest
 
@@ -60,6 +63,48 @@ def test_silent_sockets_of_many_addresses_leave_room_for_those_that_ask(start: S
                     b"POST /v1/feedback HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9000\r\n\r\n{"
                 )
         assert [from_other(server.port) for _ in range(30)] == [200] * 30
+
+
+def test_silent_sockets_before_the_handshake_leave_room_for_those_that_speak_tls(
+    start: Start, tmp_path: Path
+) -> None:
+    made = subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"],
+        cwd=tmp_path, capture_output=True,
+    )  # fmt: skip
+    if made.returncode != 0:
+        pytest.skip("openssl makes the certificate")
+    files = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem")}
+    trust = ssl.create_default_context(cafile=files["certificate"])
+
+    with start(ServerLimits(connections=24, address_connections=8), **files) as server, ExitStack() as open_:
+
+        def silent(address: str) -> socket.socket:
+            return open_.enter_context(
+                socket.create_connection(("127.0.0.1", server.port), 60, source_address=(address, 0))
+            )
+
+        def ask() -> int:
+            made = http.client.HTTPSConnection(
+                "127.0.0.1", server.port, context=trust, timeout=60, source_address=(OTHER, 0)
+            )
+            with closing(made) as connection:
+                connection.request("GET", "/healthz", headers={"Host": "localhost"})
+                return connection.getresponse().status
+
+        try:
+            silent(OTHER).close()
+        except OSError:
+            pytest.skip(f"{OTHER} is no address here")
+        assert ask() == 200
+        ninth = [silent("127.0.0.1") for _ in range(9)][8]
+        with suppress(ConnectionResetError):
+            assert ninth.recv(1) == b"", "one too many of its address is turned away at once"
+        for last in range(3, 10):
+            for _ in range(8):
+                silent(f"127.0.0.{last}")
+        assert [ask() for _ in range(10)] == [200] * 10
 
 
 def test_one_too_many_is_refused_until_another_one_ends(start: Start) -> None:

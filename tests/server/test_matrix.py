@@ -11,7 +11,7 @@ from tests.server.conftest import ROLES, Running, Start
 from whet_live.server.app import Server
 from whet_live.server.endpoint import Endpoint
 from whet_live.server.limits import ServerLimits, TokenBucket
-from whet_live.server.roles import PROGRAMS, PUBLIC, Role
+from whet_live.server.roles import PAGES, PROGRAMS, PUBLIC, Role
 
 TABLE = Path(__file__).with_name("matrix.txt")
 PLENTY = TokenBucket(1e6, 1e6)
@@ -27,7 +27,7 @@ def allowed(row: list[str], caller: str | None) -> bool:
     needs, app = row[2], "app" in row[3:]
     if needs == "public":
         return True
-    if caller is None:
+    if caller is None or needs == "pages":
         return False
     if caller == "app":
         return app
@@ -39,7 +39,7 @@ def test_the_table_is_the_router(server: Running) -> None:
     for route in Server(server.state).routes:
         assert isinstance(route, Route) and isinstance(route.endpoint, Endpoint)
         endpoint = route.endpoint
-        open_ = {PUBLIC: "public", PROGRAMS: "programs"}
+        open_: dict[object, str] = {PUBLIC: "public", PROGRAMS: "programs", PAGES: "pages"}
         needs = getattr(endpoint.needs, "word", open_.get(endpoint.needs, "none"))
         assert (route.methods or set()) - {"HEAD"} == {endpoint.method} and route.path == endpoint.path
         found.append([endpoint.method, endpoint.path, needs, *(["app"] if endpoint.app else [])])
@@ -58,12 +58,13 @@ def test_nobody_gets_more_than_the_table_says(start: Start) -> None:
                 refused = answer.status in (401, 403)
                 assert refused != expected, (row, caller, answer.status, answer.body[:200])
                 if not expected:
-                    assert answer.status == (401 if caller is None else 403)
+                    unknown = caller is None and row[2] != "pages"  # a page is refused by its origin first
+                    assert answer.status == (401 if unknown else 403)
 
 
-def test_strangers_get_health_the_login_page_and_style_sheets_only() -> None:
+def test_strangers_get_health_the_login_page_style_sheets_and_scripts_only() -> None:
     found = {row[1] for row in rows() if row[2] == "public"}
-    assert found == {"/healthz", "/readyz", "/login", "/static/{name}"}
+    assert found == {"/healthz", "/readyz", "/login", "/static/{name}", "/snippet.js"}
 
 
 def test_programs_fetch_prompts_and_send_what_they_saw_only() -> None:

@@ -31,6 +31,10 @@ def filled(start: Start) -> Iterator[tuple[Running, World]]:
         yield server, fill(server.state.live)
 
 
+SEPTEMBER = "since=2026-09-15&until=2026-10-01"
+"""When the traffic of the filled installation was."""
+
+
 def field(page: Answer, name: str) -> str:
     """The value of a hidden field."""
     found = re.search(rf'name="{name}" value="([^"]*)"', page.text)
@@ -65,9 +69,12 @@ def test_every_page_of_a_filled_installation(database_url: str, tmp_path: Path) 
         world = fill(server.state.live)
         browser = server.browser("admin")
         for path in (
-            "/prompts", f"/prompts/{NAME}", f"/prompts/{NAME}?version=1", "/prompts?q=SHOP", f"/history/{NAME}",
+            "/prompts", f"/prompts/{NAME}", f"/prompts/{NAME}?version=1", f"/quality/{NAME}", f"/quality/{NAME}?{SEPTEMBER}",
+            f"/quality/{NAME}?{SEPTEMBER}&by=version&step=hour", f"/quality/{NAME}?{SEPTEMBER}&by=key&key=note",
+            "/prompts?q=SHOP", f"/history/{NAME}",
             f"/compare/{NAME}?before=1&after=2", f"/edit/{NAME}", "/review", "/review?state=approved", f"/review/{world.own}",
             f"/review/{world.proposal}", f"/review/{world.move}", "/annotate", "/pairs", "/feedback", "/feedback?text=tax",
+            "/answers", "/answers?text=euros",
             "/feedback/odd", "/learning", f"/learning/{NAME}", "/experiments", f"/experiments/{world.experiment}",
             f"/new-experiment/{NAME}", "/runs", "/audit", "/audit?subject=shop/support", "/access", "/new",
         ):  # fmt: skip

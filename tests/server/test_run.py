@@ -210,6 +210,7 @@ def test_there_is_no_way_to_serve_without_authentication() -> None:
         "url",
         "runs",
         "proxies",
+        "page_origins",
         "limits",
     }
 
@@ -401,6 +402,10 @@ def test_access_by_the_command_line(sqlite_url: str) -> None:
         found = {user.name: user for user in Access(live.database).users()}
     assert found["shop"].app and found["shop"].role is Role.VIEWER
     assert [bool(one.revoked) for one in found["maria"].tokens] == [True, False]
+    key = run(sqlite_url, "add", "pages", "--role", "page", "--prompt", "a/b").strip()
+    assert key.startswith("whetp_") and "pages  page\n" in run(sqlite_url, "list")
+    bare = CliRunner().invoke(access_command, ["add", "site", "--role", "page", "--database", sqlite_url])
+    assert bare.exit_code != 0 and "--prompt NAME" in str(bare.exception)
     run(sqlite_url, "disable", "shop")
     with pytest.raises(UsageError, match="last admin"):
         run(sqlite_url, "disable", "maria")

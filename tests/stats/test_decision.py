@@ -35,8 +35,14 @@ def test_promoted() -> None:
     assert (found.clusters, found.alpha, found.method) == (200, 0.05, "exact McNemar test")
     assert found.reason == (
         "Promoted: better by 0.12 on average over 200 examples (40 better, 16 worse, 144 equal; "
-        "95% interval 0.043 to 0.196; exact McNemar test, p = 0.000921, needs 0.025 or less)."
+        "95% interval 0.043 to 0.196; p = 0.000921 by the exact McNemar test, and a promotion takes 0.025 or less)."
     )
+
+
+def test_no_p_value_is_called_0() -> None:
+    many = counted(1800, 0, 0)
+    assert many.promoted and "; p < 1e-300 by the exact McNemar test" in many.reason
+    assert "; p = 2.57e-290 by the exact McNemar test" in counted(962, 0, 0).reason
 
 
 def test_the_anytime_valid_rule_needs_more() -> None:
@@ -45,7 +51,7 @@ def test_the_anytime_valid_rule_needs_more() -> None:
     assert anytime.promoted
     assert anytime.reason == (
         "Promoted: better by 0.12 on average over 200 examples (40 better, 16 worse, 144 equal; "
-        "95% interval 0.00889 to 0.237; confidence sequence, p = 0.012, needs 0.025 or less)."
+        "95% interval 0.00889 to 0.237; p = 0.012 by the confidence sequence, and a promotion takes 0.025 or less)."
     )
     few = [0.0] * 7, [1.0] * 7
     assert decide(*few, 0, 1).promoted

@@ -69,6 +69,26 @@ def test_gaffkes_bound_is_clopper_pearson_for_two_values(n: int, hits: int, mean
     assert gaffke(values, -mean) == pytest.approx(stats.binom.sf(hits - 1, n, mean), abs=1e-8)
 
 
+@pytest.mark.parametrize(
+    ("wins", "losses", "ties"),
+    [(29, 0, 31), (30, 0, 0), (60, 0, 0), (100, 10, 100), (500, 0, 0), (900, 50, 50), (1000, 1, 9)],
+)
+def test_the_smallest_p_values_are_mcnemars_too(wins: int, losses: int, ties: int) -> None:
+    test = paired_test([1.0] * wins + [-1.0] * losses + [0.0] * ties)
+    exact = stats.binom.sf(wins - 1, wins + losses, 0.5)
+    assert test.method == EXACT and test.p_value == pytest.approx(exact, rel=1e-9, abs=0.0)
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 400), st.integers(1, 400), st.floats(0.02, 1.0), st.floats(0.02, 1.0))
+def test_small_chances_of_unequal_values_are_right_by_hand(m: int, k: int, a: float, b: float) -> None:
+    """P(a G_m + b G_k <= E) = (1 + a)^-m (1 + b)^-k, G of the gamma and E of the exponential distribution."""
+    exact = math.exp(-m * math.log1p(a) - k * math.log1p(b))
+    assert gaffke(np.repeat([a, b], [m, k]), -1.0) == pytest.approx(
+        exact, rel=1e-7, abs=1e-305 if exact < 9e-4 else 1e-6
+    )
+
+
 @pytest.mark.parametrize("n", [3, 20, 150])
 def test_gaffkes_bound_is_the_chance_that_a_dirichlet_mean_is_at_most_zero(n: int) -> None:
     rng = np.random.default_rng(n)

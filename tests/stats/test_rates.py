@@ -1,11 +1,11 @@
-"""Rates of rare events: Newcombe's published example, and the binomial tail against scipy."""
+"""Rates of rare events: Newcombe's published example; the binomial tail and the quantiles of Student's t against scipy."""
 
 from __future__ import annotations
 
 import pytest
 from scipy import stats
 
-from whet.stats.rates import newcombe, tail, wilson
+from whet.stats.rates import newcombe, student_quantile, tail, wilson
 
 
 def test_the_example_of_newcombe() -> None:
@@ -20,3 +20,10 @@ def test_the_example_of_newcombe() -> None:
 def test_the_tail_is_that_of_the_binomial_distribution(n: int, rate: float) -> None:
     for hits in {0, 1, n // 2, n}:
         assert tail(hits, n, rate) == pytest.approx(float(stats.binom.sf(hits - 1, n, rate)), abs=1e-9)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 30, 31, 999, 1000, 1001, 10**6])
+def test_the_quantiles_of_student_are_exact(freedom: int) -> None:
+    for level in (0.001, 0.025, 0.3, 0.5, 0.9, 0.975, 0.995, 0.9999):
+        wanted = float(stats.t.ppf(level, freedom))
+        assert student_quantile(level, freedom) == pytest.approx(wanted, rel=1e-9, abs=1e-9)

@@ -181,6 +181,16 @@ def test_an_object_fills_slots_and_other_values_are_json_text(make: Callable[...
     assert task.warnings == ("No slot of the prompt uses the input's z: the model does not see it.",)
 
 
+def test_null_fills_a_slot_with_nothing_and_is_said(make: Callable[..., Path]) -> None:
+    rows = [{"input": {"q": f"q{i}", "note": None if i == 3 else "n"}, "target": "a"} for i in range(5)]
+    task = load_task(make({"prompt.md": "{{q}} ({{note}})"}, rows=rows))
+    shown = {task.prompt.render(e)[0].content for e in examples(task)}
+    assert shown == {"q0 (n)", "q1 (n)", "q2 (n)", "q3 ()", "q4 (n)"}
+    (said,) = task.warnings
+    assert said.startswith("1 row has null for a slot, which is filled with nothing (first: ")
+    assert "data.jsonl:4" in said
+
+
 def test_csv_columns_fill_slots(make: Callable[..., Path]) -> None:
     text = "q,answer,target,id\n" + "".join(f'"a\nb{i}",{i},t,k{i}\n' for i in range(4))
     yaml = "name: t\nprompt: prompt.md\ndata: data.csv\nreward: exact_match\n"

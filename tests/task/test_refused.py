@@ -81,6 +81,11 @@ TASK_FILE = {
         ("'/'", "Use letters"),
         files={"task.yaml": "name: ../x/y\n" + MINIMAL[8:] + "reward: f1"},
     ),
+    "name of too many bytes": Case(
+        "task.yaml:1",
+        ("180 bytes",),
+        files={"task.yaml": "name: " + "情" * 61 + "\n" + MINIMAL[8:] + "reward: f1"},
+    ),
     "name empty": Case(
         "task.yaml:1",
         ("`name` is empty", "name: my-task"),

@@ -34,7 +34,16 @@ SHOWN = [
 """The parts; of a block with several rewards, each line is one."""
 FILES = [path.read_text("utf-8") for path in sorted((ROOT / "examples").glob("*/task.yaml"))]
 BEYOND_TYPES = {
-    *("name is a path", "name empty", "address", "base_url", "price key", "splits sum", "splits missing"),
+    *(
+        "name is a path",
+        "name of too many bytes",
+        "name empty",
+        "address",
+        "base_url",
+        "price key",
+        "splits sum",
+        "splits missing",
+    ),
     *("splits twice", "one label", "label twice", "verbalizer alone", "verbalizer key", "word twice"),
     *("word is a label", "no reward", "budget infinite", "label in another form", "word in another form"),
     "label with an invisible character",

@@ -55,6 +55,13 @@ def test_a_table_is_read_as_programs_write_it(tmp_path: Path, content: bytes, no
     )
 
 
+@pytest.mark.parametrize("header", ['"Name, first";Text', '"Name, first";"Text"'])
+def test_a_comma_in_a_quoted_header_of_a_semicolon_file_divides_nothing(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{header}\nAnn;a\nBen;no\n")
+    assert read_delimited(path).header == ["Name, first", "Text"]
+
+
 def test_a_comma_in_the_header_of_a_semicolon_file_divides_nothing(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("Name, first;Text;Label\nAnn;hello, you;a\nBen;no;b\n")
@@ -152,6 +159,41 @@ def test_a_missing_cell_is_absent() -> None:
     assert "extra" not in task.train[0].row
 
 
+class PandasFrame:
+    """A data frame as pandas hands it over."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows, self.columns = rows, list(rows[0])
+
+    def to_dict(self, orient: str) -> list[dict[str, Any]]:
+        assert orient == "records"
+        return self.rows
+
+
+@pytest.mark.parametrize("gap", [None, float("nan"), NAType()])
+def test_a_missing_cell_of_a_data_frame_fills_its_slot_with_nothing_as_in_a_csv_file(gap: object) -> None:
+    rows = [{"q": f"q{n}", "note": gap if n == 3 else "n", "target": "a"} for n in range(9)]
+    task = whet.Task.of("{{q}} ({{note}})", data=PandasFrame(rows), reward="exact_match")
+    made = [*task.train, *task.validation, *task.test]
+    assert {e.values["q"]: e.values["note"] for e in made} == {
+        r["q"]: "" if r["note"] is gap else "n" for r in rows
+    }
+    assert "1 row has null for a slot, which is filled with nothing (first: data[3])." in task.warnings
+
+
+def test_a_row_of_a_data_frame_without_its_input_gets_none_of_the_other_columns() -> None:
+    rows = [{"input": None if n == 3 else f"q{n}", "source": "s", "target": "a"} for n in range(9)]
+    with pytest.raises(UsageError, match=r'data\[3\]: the row has no "input"'):
+        whet.Task.of("Answer.", data=PandasFrame(rows), reward="exact_match")
+
+
+def test_rows_that_fill_some_slots_are_refused_with_the_slot_that_is_left() -> None:
+    rows = [{"q": f"q{n}", "target": "a"} for n in range(9)]
+    with pytest.raises(UsageError) as error:
+        whet.Task.of("Dear {{first_name}}: {{q}}", data=rows, reward="exact_match")
+    assert 'Its keys fill no slot {{first_name}}. The inputs have q. Add "first_name"' in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [
@@ -171,17 +213,14 @@ def test_what_no_row_can_hold_is_refused_with_row_and_column(value: Any, said: s
 @pytest.mark.parametrize(
     "value",
     [
-        [{"role": "user", "content": "a"}],
         {"chat": [{"role": "user", "content": "a"}]},
-        {"chat": [{"type": "image_url", "image_url": {"url": "https://a.example/a.png"}}]},
-        {"image": "data:image/png;base64,iVBORw0KGgo="},
+        {"film": "data:video/mp4;base64,AAAA"},
         "See data:image/jpeg;base64,/9j/4AAQ",
-        {"image": {"bytes": None, "path": "a.png"}},
     ],
 )
 def test_inputs_that_are_no_text_are_refused(value: Any) -> None:
     rows = [{"input": value if n == 5 else {"chat": f"t{n}"}, "target": "a"} for n in range(9)]
-    with pytest.raises(UsageError, match=r"data\[5\]: the input holds (messages|a part|an image|a file)"):
+    with pytest.raises(UsageError, match=r"data\[5\]: the input holds (messages|a film|an image)"):
         whet.Task.of("Answer.", data=rows, reward="exact_match")
 
 
@@ -253,6 +292,24 @@ def test_the_schema_of_a_frame_says_how_many_bits_its_numbers_have() -> None:
     rows = [{"input": f"q{n}", "target": wide, "many": [wide], "deep": {"a": wide}} for n in range(9)]
     row = whet.Task.of("Say {{input}}", data=Frame(rows), reward="exact_match").train[0].row
     assert (row["target"], row["many"], row["deep"]) == (0.1, [0.1], {"a": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("number", "kept"),
+    [
+        (2.0**53 - 1, "9007199254740991"),
+        (2.0**53, "9007199254740992.0"),
+        (6.02e23, "6.02e+23"),
+        (-1e20, "-1e+20"),
+    ],
+)
+def test_a_float_that_is_no_certain_whole_number_stays_one(number: float, kept: str) -> None:
+    rows = [{"q": f"q{n}", "size": None if n == 3 else number, "target": number} for n in range(9)]
+    task = whet.Task.of("Say {{q}} {{size}}", data=PandasFrame(rows), reward="number")
+    assert {str(example.target) for example in task.test} == {kept}
+    with pytest.warns(UserWarning, match="null"):
+        score = whet.evaluate(task, lm=lambda messages: kept, progress=False).score
+    assert score.mean == 1.0
 
 
 class Table:

@@ -131,7 +131,7 @@ INIT: Mapping[str, Case] = {
     "a conversation of parts": objects(
         '{"messages": [{"role": "user", "content": [{}]}, {"role": "assistant", "content": "b"}]}\n' * 9,
         "e.jsonl:1",
-        "one text of the user",
+        "texts of the user and the assistant",
     ),
     "a conversation of texts": objects('{"messages": ["a", "b"]}\n' * 9, "No row has a target", "--target"),
     "program without rows": program("x = 1\n", "e.py:1", "rows()"),
@@ -172,6 +172,23 @@ INIT: Mapping[str, Case] = {
     ),
     "promptfoo prompt that computes": promptfoo(
         f"prompts: ['{{{{x | upper}}}}']\ntests:\n{TESTS}", f"{PROMPTFOO}:1", "{{x | upper}}"
+    ),
+    "promptfoo prompt with a comment": promptfoo(
+        f"prompts: ['{{{{x}}}} {{# old #}}']\ntests:\n{TESTS}", f"{PROMPTFOO}:1", "{# old"
+    ),
+    "promptfoo variables that compute": promptfoo(
+        "prompts: ['{{x}}']\ntests:\n- {vars: {x: '{{x | upper}}'}, assert: [{type: equals, value: b}]}\n",
+        f"{PROMPTFOO}:2",
+        "every test has a variable",
+    ),
+    "promptfoo variables that grow": promptfoo(
+        "prompts: ['{{a}}']\ntests:\n- vars: {a: '"
+        + "{{b}}" * 1001
+        + "', b: '"
+        + "c" * 1000
+        + "'}\n  assert: [{type: equals, value: b}]\n",
+        f"{PROMPTFOO}:3",
+        "grow beyond",
     ),
     "promptfoo prompt file that computes": promptfoo(
         f"prompts: ['file://p.txt']\ntests:\n{TESTS}",
@@ -246,7 +263,7 @@ LOOKS: Mapping[str, Case] = {
     ),
     "show a file": Case(('no run "feedback.jsonl"',), "show feedback.jsonl"),
     "show an unfinished run": Case(
-        ("holds no result", "goes on"), "show a", files={"runs/a/journal.sqlite": ""}
+        ("holds no result", "to continue it"), "show a", files={"runs/a/journal.sqlite": ""}
     ),
     "doctor nowhere": Case(("taks", 'Did you mean "task"'), "doctor taks"),
     "doctor of no model": Case(("not the address",), "doctor --lm gpt"),

@@ -15,12 +15,14 @@ from whet_client.cache import Prompts
 from whet_client.errors import UsageError, did_you_mean
 from whet_client.http import Send
 from whet_client.ids import new_id
-from whet_client.json_values import is_json, json_value
+from whet_client.json_values import cut_texts, is_json, json_value
 from whet_client.live_prompts import Bundled, LivePrompt
 from whet_client.records import (
     KINDS,
     LONGEST_ID,
+    LONGEST_INPUTS,
     LONGEST_LABEL,
+    LONGEST_METADATA,
     LONGEST_OUTPUT,
     LONGEST_TEXT,
     Feedback,
@@ -44,6 +46,10 @@ _AT_EXIT = 100
 _hooks: list[str] = []
 _BESIDE = ("comment", "explanation", "name", "over", "source", "metadata", "id", "time")
 _CUT = {"output": LONGEST_OUTPUT, "error": LONGEST_TEXT, "text": LONGEST_TEXT, "label": LONGEST_LABEL}
+
+_MARKS = 200
+"""Characters that the names of what was cut and cleaned may need in the metadata."""
+_CUT_OBJECTS = {"inputs": LONGEST_INPUTS, "metadata": LONGEST_METADATA - _MARKS}
 
 
 class Client:
@@ -249,11 +255,13 @@ def _fit_texts(values: dict[str, object]) -> dict[str, Any]:
             values[name] = clean[:most]
             changed["cut"] += [name] if len(clean) > most else []
             changed["cleaned"] += [name] if clean != text else []
-    for name in ("inputs", "metadata"):
+    for name, most in _CUT_OBJECTS.items():
         as_logged = values.get(name)
         if isinstance(as_logged, Mapping) and as_logged:
-            values[name] = json_value(as_logged)
-            changed["cleaned"] += [] if is_json(as_logged, values[name]) else [name]
+            written = json_value(as_logged)
+            changed["cleaned"] += [] if is_json(as_logged, written) else [name]
+            values[name] = cut_texts(written, most)
+            changed["cut"] += [name] if values[name] != written else []
     marks = {mark: names for mark, names in changed.items() if names}
     metadata = values.get("metadata", {})
     if marks and isinstance(metadata, Mapping):

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import json
 import math
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from datetime import date, time
 from typing import Any
 
@@ -33,6 +33,44 @@ def is_json(value: Mapping[Any, Any], written: Any) -> bool:
         return json.dumps(dict(value), allow_nan=False) == json.dumps(written)
     except (TypeError, ValueError, RecursionError):
         return False
+
+
+def cut_texts(value: Mapping[str, Any], most: int) -> dict[str, Any]:
+    """A JSON object with its longest texts cut, so that it has at most `most` characters as JSON; where not its texts are what is
+    long, the beginning of it as one text, under the key `json`.
+
+    >>> cut_texts({"question": "Why?", "page": "x" * 1000}, 40)
+    {'question': 'Why?', 'page': 'xxxxxxxx'}
+    """
+    written = json.dumps(dict(value), ensure_ascii=False)
+    excess = len(written) - most
+    if excess <= 0:
+        return dict(value)
+    lengths = sorted(map(len, _texts_of(value)), reverse=True)
+    if sum(lengths) < excess:
+        return {"json": written[: most // 4]}  # each sign may need several as a text in JSON
+    for count, (length, shorter) in enumerate(zip(lengths, [*lengths[1:], 0], strict=True), 1):
+        if count * (length - shorter) >= excess:
+            return _with_short_texts(value, length - -(-excess // count))  # type: ignore[no-any-return]
+        excess -= count * (length - shorter)
+    return {}
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    """The texts of a JSON value, keys aside."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts_of(inner)
+
+
+def _with_short_texts(value: Any, most: int) -> Any:
+    if isinstance(value, str):
+        return value[:most]
+    if isinstance(value, Mapping):
+        return {key: _with_short_texts(inner, most) for key, inner in value.items()}
+    return [_with_short_texts(inner, most) for inner in value] if isinstance(value, list) else value
 
 
 def _json_value(value: Any, around: tuple[int, ...]) -> Any:

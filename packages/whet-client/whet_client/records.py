@@ -340,7 +340,11 @@ def _whole(value: object, name: str, where: str, high: int) -> None:
 
 
 def _moment(value: object, where: str) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not EARLIEST <= value < LATEST:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise UsageError(
+            f"{where}: time must be a whole number, the microseconds since 1970; this is {_shorten(value)}."
+        )
+    if not EARLIEST <= value < LATEST:
         raise UsageError(
             f"{where}: time must lie between the years 2000 and 2100; this is {_shorten(value)}."
         )

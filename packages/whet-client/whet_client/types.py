@@ -45,6 +45,7 @@ class Example:
 
     `group`: what it has in common with rows that are not independent of it, such as a conversation; None: it stands alone.
     `where`: file:line from which it was read. `case`: of a task made of several, the case that the row belongs to.
+    `messages`: the conversation that the input is, which a model answers; `text` then shows it as one text.
     """
 
     id: str
@@ -55,6 +56,7 @@ class Example:
     group: str | None = None
     where: str = field(default="", compare=False)
     case: str = ""
+    messages: tuple[Message, ...] = ()
 
     @property
     def place(self) -> str:

@@ -1,7 +1,7 @@
-"""Live prompts: database, registry, traffic, experiments, the always-on learner, and the server around them.
+"""Live prompts: database, registry, traffic, quality, experiments, the always-on learner, and the server around them.
 
-`Live` is an installation in one value: registry, traffic, experiments and learner on one database. The command line, the server
-and the tests of both talk to it, and to `whet.api` for runs.
+`Live` is an installation in one value: registry, traffic, quality, experiments and learner on one database. The command line, the
+server and the tests of both talk to it, and to `whet.api` for runs.
 """
 
 from __future__ import annotations
@@ -24,14 +24,17 @@ if TYPE_CHECKING:
     from whet_live.erasure import erased_completely, everything_is_older, expire, forget_user, retain
     from whet_live.experiments import Experiments
     from whet_live.learner.learner import Learner
+    from whet_live.mcp_tools import mcp_server
     from whet_live.preferences import preference_rows
+    from whet_live.quality import Quality
     from whet_live.registry import Registry
-    from whet_live.tasks import task_from_traffic
+    from whet_live.tasks import RowChoices, task_from_traffic
     from whet_live.traffic import Traffic
 
 __all__ = [
     "Choice",
     "Live",
+    "RowChoices",
     "bradley_terry_strengths",
     "disconnected_groups",
     "erased_completely",
@@ -39,6 +42,7 @@ __all__ = [
     "expire",
     "forget_user",
     "load_pairwise_votes",
+    "mcp_server",
     "next_pair",
     "open_live",
     "preference_rows",
@@ -52,8 +56,9 @@ __getattr__ = lazy(
         "whet.stats.duels": "Choice",
         "whet_live.choices": "bradley_terry_strengths disconnected_groups load_pairwise_votes next_pair",
         "whet_live.erasure": "erased_completely everything_is_older expire forget_user retain",
+        "whet_live.mcp_tools": "mcp_server",
         "whet_live.preferences": "preference_rows",
-        "whet_live.tasks": "task_from_traffic",
+        "whet_live.tasks": "RowChoices task_from_traffic",
     },
 )
 
@@ -84,6 +89,13 @@ class Live:
         from whet_live.experiments import Experiments
 
         return Experiments(self.database, self.registry)
+
+    @cached_property
+    def quality(self) -> Quality:
+        """Quality over time, and what was noticed in it."""
+        from whet_live.quality import Quality
+
+        return Quality(self.database)
 
     @cached_property
     def learner(self) -> Learner:

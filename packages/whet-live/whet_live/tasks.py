@@ -1,31 +1,77 @@
-"""A task folder out of live traffic: what people corrected are its rows.
+"""A task folder out of live traffic: answers that people corrected, rated, or used are its rows.
 
-A row is an inference that a person corrected: its inputs, the newest correction as the target, the answer that was given, and the
-comments and reasons of people as `critiques`. Rows of one user, or else of one session, are one group, which has a number and no
-name. Of somebody who is being
-forgotten there is nothing; a folder that was written before is a copy, which nobody but its owner can delete.
+A row is an answer with its inputs. Its target is what people corrected it to; where nobody did, the answer itself if people
+rated it well, or if the signals of what they did say that they would have (`traffic.behaviour`, where enough ratings teach
+that). The sealed split is the future: rows are ordered by time, the newest are the test. One input stands in one row. Personal
+data is masked by its form, as for the reader of the learner. Of somebody who is being forgotten there is nothing; a folder that
+was written before is a copy, which nobody but its owner can delete.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from whet.errors import UsageError, quantity
+from whet.errors import UsageError, did_you_mean, quantity
+from whet.instructions.guard import mask_personal
 from whet.prompt import Prompt
 from whet.task import ImportedData, NewTaskChoices, StartedTask, check_folder, start_task
+from whet.types import content_hash
 from whet_client.prompt.document import AUTO
-from whet_client.records import KINDS
+from whet_client.records import KINDS, Feedback, Inference
 from whet_live.registry import Registry
-from whet_live.traffic import Filter, StoredFeedback, StoredInference, Traffic
+from whet_live.traffic import BehaviourModel, Filter, StoredInference, Traffic
+from whet_live.traffic.behaviour import RatedAnswer, fit_behaviour
+from whet_live.traffic.dataset import answers_with_feedback, rating, signals
+from whet_live.traffic.derived_signals import KEPT, SignalDeriver
 
 MOST = 1000
-GROUP, CRITIQUES, ANSWER = "who", "critiques", "answer"
+MOST_READ = 20_000
+"""Answers that are read, the newest."""
+GROUP, CRITIQUES, ANSWER, WORTH, ORIGIN = "who", "critiques", "answer", "worth", "from"
 PEOPLE = ("user", "annotator")
+GOOD = 0.75
+"""From this worth on, on a scale from 0 to 1, an answer is a target: four stars, or a thumb up."""
+CORRECTIONS, RATINGS, SIGNALS = SOURCES = ("corrections", "ratings", "signals")
+COMMENTS = "comments"
+"""Where a row comes from that has no target."""
+SHARES = {"train": 0.4, "validation": 0.2, "test": 0.4}
+"""The parts of the rows in the order of time."""
 _PAGE = 200
+
+
+@dataclass(frozen=True)
+class RowChoices:
+    """Which rows: at most `most`, the newest, of answers since a time (microseconds), with targets from `sources`. `split`: by
+    `time`, or by `users`, whose rows then stay in one split. `masked`: without personal data."""
+
+    since: int | None = None
+    most: int = MOST
+    split: Literal["time", "users"] = "time"
+    sources: tuple[str, ...] = SOURCES
+    masked: bool = True
+
+    def __post_init__(self) -> None:
+        for one in self.sources:
+            if one not in SOURCES:
+                raise UsageError(f'There are no rows from "{one[:40]}".{did_you_mean(one, SOURCES)}')
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """An answer that may become a row. `rank` orders where a target may come from, the best first."""
+
+    inference: Inference
+    values: Mapping[str, Any]
+    target: str | None
+    critiques: Sequence[str]
+    worth: float | None
+    origin: str
+    rank: int
 
 
 def task_from_traffic(
@@ -33,54 +79,57 @@ def task_from_traffic(
     traffic: Traffic,
     address: str,
     folder: str | Path,
+    choices: RowChoices | None = None,
     *,
-    since: int | None = None,
-    most: int = MOST,
     reward: str | None = None,
     lm: str | None = None,
 ) -> StartedTask:
-    """Write a task folder of the prompt at an address from the newest `most` corrected inferences since a time (microseconds).
+    """Write a task folder of the prompt at an address from its traffic.
 
-    With a `reward` that needs no target (a name or a Python file), what was only commented on is a row too. Raises UsageError
-    for a folder that is not empty, a prompt that is not there, too few rows.
+    With a `reward` that needs no target (a name or a Python file), answers that were only commented on or rated badly are rows
+    too. Raises UsageError for a folder that is not empty, a prompt that is not there, too few rows.
     """
-    target = check_folder(folder)
+    target, wanted = check_folder(folder), choices or RowChoices()
     version = registry.get(address)
     prompt, left = version.prompt, Counter[str]()
     if prompt.parts:
         raise UsageError(
             f"{address} holds the prompts of a program, and its traffic does not say what each of them read."
         )
-    rows: list[dict[str, object]] = []
-    people: dict[str, int] = {}
-    for stored in inferences_of(traffic, Filter(prompt=version.name, since=since)):
-        row = _row(stored, traffic.about(stored.seq), prompt.slots)
-        if isinstance(row, str):
-            left[row] += 1
-        elif "target" not in row and reward is None:
-            left["commented on and not corrected"] += 1
+    read, notes = _read_answers(traffic, version.name, wanted)
+    model = _model_of_signals(read, wanted, notes)
+    candidates: dict[str, _Candidate] = {}
+    for inference, rows, values in read:
+        one = _candidate(inference, rows, values, prompt.slots, model, wanted.sources)
+        if isinstance(one, str):
+            left[one] += 1
+        elif one.target is None and reward is None:
+            left["commented on or rated, and without a target"] += 1
         else:
-            rows.append(row | {GROUP: people.setdefault(row[GROUP], len(people) + 1)})
-        if len(rows) == most:
-            break
-    notes = [
-        f"rows: {quantity(len(rows), 'answer')} of {version.name}, by version {version.version}'s prompt"
-    ]
-    notes += [f"left out: {number} {reason}" for reason, number in left.items()]
-    if not rows:
+            key = content_hash(dict(one.values))
+            left["of an input that another row has"] += key in candidates
+            if key not in candidates or one.rank < candidates[key].rank:
+                candidates[key] = one
+    kept = sorted(candidates.values(), key=lambda one: one.inference.time, reverse=True)[: wanted.most]
+    found_from = Counter(one.origin for one in kept)
+    notes.insert(0, f"rows: {quantity(len(kept), 'answer')} of {version.name}, by version {version.version}'s prompt ("
+                 f"{', '.join(f'{number} from {origin}' for origin, number in found_from.items())})")  # fmt: skip
+    notes += [f"left out: {number} {reason}" for reason, number in left.items() if number]
+    if not kept:
         raise UsageError(
-            f"No answer of {version.name} was corrected by people{_describe_left_out(left)}. Corrections come with "
+            f"No answer of {version.name} has a target{_describe_left_out(left)}. Corrections come with "
             "`whet feedback add ID --correction TEXT`; comments alone make rows for a reward that needs no target: "
             "--reward reward.py."
         )
-    material = ImportedData(
-        {"": rows}, _source(prompt), None, {}, notes, columns=False, settings={"group": GROUP}
-    )
+    rows_by_split = _split(kept[::-1], wanted, notes)
+    settings = {"group": GROUP}
+    material = ImportedData(rows_by_split, _source(prompt), None, {}, notes, columns=False, settings=settings)
     return start_task(target, material, NewTaskChoices(reward=reward, lm=lm))
 
 
 def _describe_left_out(left: Counter[str]) -> str:
-    return f" ({', '.join(f'{number} {reason}' for reason, number in left.items())})" if left else ""
+    counts = [f"{number} {reason}" for reason, number in left.items() if number]
+    return f" ({', '.join(counts)})" if counts else ""
 
 
 def inferences_of(traffic: Traffic, wanted: Filter) -> Iterator[StoredInference]:
@@ -94,38 +143,133 @@ def inferences_of(traffic: Traffic, wanted: Filter) -> Iterator[StoredInference]
             return
 
 
-def _row(
-    stored: StoredInference, rows: Sequence[StoredFeedback], slots: frozenset[str] | set[str]
-) -> dict[str, Any] | str:
-    """The row of an inference, or why there is none."""
-    inference = stored.inference
-    texts = [
-        one.feedback
-        for one in rows
-        if one.feedback.source in PEOPLE
-        and KINDS[one.feedback.kind].explicit
-        and (one.feedback.text or "").strip()
-    ]
-    corrections = [one.text for one in texts if one.kind == "correction"]
-    critiques = [one.text for one in texts if one.kind != "correction"]
+# Reading
+
+_Read = tuple[Inference, list[Feedback], Mapping[str, float]]
+"""An answer, the feedback about it, and its signals."""
+
+
+def _read_answers(traffic: Traffic, name: str, wanted: RowChoices) -> tuple[list[_Read], list[str]]:
+    """The newest answers, newest first, and a note where there are more."""
+    deriver, read = SignalDeriver(), list[_Read]()
+    chosen = Filter(prompt=name, since=wanted.since)
+    for stored, rows in answers_with_feedback(traffic.database, chosen, MOST_READ):
+        texts = [row.text for row in rows if row.kind in KEPT and row.source in PEOPLE and row.text]
+        read.append((stored.inference, rows, deriver.derive(stored.inference, texts, signals(rows))))
+    more = len(read) == MOST_READ
+    return read, [f"read: the newest {MOST_READ:,} answers"] if more else []
+
+
+def _model_of_signals(read: Sequence[_Read], wanted: RowChoices, notes: list[str]) -> BehaviourModel | None:
+    """What signals are worth, by the ratings of the same answers; None, with a note, where too few are rated."""
+    if SIGNALS not in wanted.sources:
+        return None
+    rated = [RatedAnswer(one.id, values, rating(rows), one.user) for one, rows, values in read]
+    try:
+        return fit_behaviour(rated)
+    except UsageError as error:
+        notes.append(f"signals: not calibrated, so that they make no rows: {error}")
+        return None
+
+
+def _candidate(
+    inference: Inference,
+    rows: Sequence[Feedback],
+    values: Mapping[str, float],
+    slots: frozenset[str] | set[str],
+    model: BehaviourModel | None,
+    sources: Sequence[str],
+) -> _Candidate | str:
+    """What an answer may become, or why it becomes nothing. What people said rules, and signals count where they said nothing."""
     if inference.error is not None:
         return "failed"
-    if not corrections and not critiques:
+    texts = [
+        row for row in rows if row.source in PEOPLE and (KINDS[row.kind].explicit or row.kind in KEPT)
+        and (row.text or "").strip()
+    ]  # fmt: skip
+    kept = [str(row.text) for row in texts if row.kind in KEPT]
+    critiques = [str(row.text) for row in texts if row.kind not in KEPT]
+    rated = rating(rows)
+    implied = (
+        model.reward(values) if model is not None and values and rated is None and not critiques else None
+    )
+    worth = rated if rated is not None else implied
+    target, origin, rank = None, COMMENTS, 3
+    if kept and CORRECTIONS in sources:
+        target, origin, rank = kept[-1], CORRECTIONS, 0
+    elif kept:
+        return "corrected, and corrections are not asked for"
+    elif rated is not None and rated >= GOOD and not critiques and RATINGS in sources:
+        target, origin, rank = inference.output, RATINGS, 1
+    elif implied is not None and implied >= GOOD and SIGNALS in sources:
+        target, origin, rank = inference.output, SIGNALS, 2
+    elif not critiques and (rated is None or rated >= GOOD):
         return "without a word of people"
     if not slots <= inference.inputs.keys():
         return "with inputs that do not fill the slots of the prompt"
-    values = {name: inference.inputs[name] for name in sorted(slots)} if slots else dict(inference.inputs)
-    if not values:
+    inputs = {name: inference.inputs[name] for name in sorted(slots)} if slots else dict(inference.inputs)
+    if not inputs:
         return "without inputs"
-    who = inference.user or inference.session or inference.id
+    return _Candidate(inference, inputs, target, critiques, worth, origin, rank)
+
+
+# Writing
+
+
+def _split(
+    kept: Sequence[_Candidate], wanted: RowChoices, notes: list[str]
+) -> dict[str, list[dict[str, Any]]]:
+    """The rows, which come oldest first, by split. A user is one group of each split."""
+    people: dict[str, int] = {}
+    masked = 0
+
+    def write_row(one: _Candidate, split: str) -> dict[str, Any]:
+        nonlocal masked
+        row = _row(one)
+        shown = _mask(row) if wanted.masked else row
+        masked += shown != row
+        who = one.inference.user or one.inference.session or one.inference.id
+        return shown | {"id": one.inference.id, GROUP: people.setdefault(f"{split} {who}", len(people) + 1)}
+
+    if wanted.split == "users":
+        made = {"": [write_row(one, "") for one in reversed(kept)]}
+    else:
+        ends, total = [], 0.0
+        for share in SHARES.values():
+            total += share
+            ends.append(round(total * len(kept)))
+        starts = [0, *ends[:-1]]
+        made = {
+            split: [write_row(one, split) for one in kept[start:end]]
+            for split, start, end in zip(SHARES, starts, ends, strict=True)
+        }
+        notes.append("split: by time, the newest rows are the sealed test")
+    if masked:
+        notes.append(f"masked: personal data in {quantity(masked, 'row')}; names are not recognised")
+    return made
+
+
+def _row(one: _Candidate) -> dict[str, Any]:
+    values = dict(one.values)
     return {
-        "id": inference.id,
         "input": values["input"] if values.keys() == {"input"} else values,
-        **({"target": corrections[-1]} if corrections else {}),
-        ANSWER: inference.output,
-        CRITIQUES: critiques,
-        GROUP: who,
+        **({} if one.target is None else {"target": one.target}),
+        ANSWER: one.inference.output,
+        CRITIQUES: list(one.critiques),
+        **({} if one.worth is None else {WORTH: round(one.worth, 3)}),
+        ORIGIN: one.origin,
     }
+
+
+def _mask(value: Any) -> Any:
+    """A JSON value with what looks like personal data replaced in its texts."""
+    if isinstance(value, str):
+        return mask_personal(value)
+    if isinstance(value, Mapping):
+        return {key: _mask(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mask(inner) for inner in value]
+    return value
 
 
 def _source(prompt: Prompt) -> str:

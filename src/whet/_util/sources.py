@@ -24,6 +24,7 @@ import enum
 import fractions
 import functools
 import hashlib
+import importlib
 import inspect
 import logging
 import pathlib
@@ -108,6 +109,20 @@ def program_of(function: Callable[..., object]) -> str | None:
     if not _write(function, needed, []):
         return None
     return _HEAD + "\n".join(needed.values())
+
+
+def importable_name(function: Callable[..., object]) -> str | None:
+    """`module:name` of a function that another process can import; None for one of a script, a notebook or another function."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if not module or module == "__main__" or module not in sys.modules:
+        return None
+    return f"{module}:{name}" if getattr(sys.modules[module], name, None) is function else None
+
+
+def import_function(named: str) -> Any:
+    """The function of a name that `importable_name` made."""
+    module, _, name = named.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def used_outside(function: Callable[..., object]) -> str:

@@ -142,19 +142,23 @@ def under_way() -> tuple[str, float]:
 
 @contextlib.contextmanager
 def _watch(name: str, seconds: float) -> Iterator[Watched]:
-    """What is done meanwhile is `under_way` by its name, and a run in a process of its own ends where it holds the interpreter
-    for longer than it may."""
-    sentence = (
-        f"whet: {name} has not returned after {seconds:g} s and holds Python's interpreter, as a match of `re` that backtracks "
-        "does. Nothing but a kill can end that, and whet has ended so. "
-        "What was recorded is kept. Mend it and run the same command again."
-    )
-    watched = Watched(sentence, seconds)
-    _UNDER_WAY[watched] = time.monotonic(), name
+    """What is done meanwhile is `under_way` by its name, and `watched`."""
+    with watch(name, seconds) as watched:
+        _UNDER_WAY[watched] = time.monotonic(), name
+        try:
+            yield watched
+        finally:
+            _UNDER_WAY.pop(watched, None)
+
+
+@contextlib.contextmanager
+def watch(name: str, seconds: float) -> Iterator[Watched]:
+    """Where what is done meanwhile holds the interpreter for longer than it may, a command ends; elsewhere standard error names
+    it."""
+    watched = Watched(name, seconds)
     try:
         yield watched
     finally:
-        _UNDER_WAY.pop(watched, None)
         watched.end()
 
 
@@ -209,7 +213,8 @@ def run_file(function: Callable[[], object], path: object) -> Any:
 
 
 async def call_beside(function: Callable[[], Any], seconds: float | None) -> object:
-    """As `call_within`, for functions that run beside each other and print where they like; None: for as long as it takes."""
+    """As `call_within`, for functions that run beside each other and print where they like; None: for as long as it takes. The
+    caller watches."""
     return await await_result(await _wait(_start_thread(function), seconds), seconds)
 
 

@@ -33,7 +33,7 @@ def is_library(name: str) -> bool:
     if top in OWN:
         return True
     file = getattr(sys.modules.get(name), "__file__", None)
-    return file is not None and _is_installed(str(file))
+    return file is not None and is_installed(str(file))
 
 
 def version_of(name: str) -> str:
@@ -62,8 +62,9 @@ def _library_folders() -> tuple[str, ...]:
     return tuple(f"{Path(folder).resolve()}/" for folder in known if folder)
 
 
-def _is_installed(file: str) -> bool:
-    """Whether a file lies in a folder of libraries. An environment inside the user's project is one; the project is not."""
+def is_installed(file: str) -> bool:
+    """Whether a file lies in a folder of libraries, or would lie there. An environment inside the user's project is one; the
+    project is not."""
     if file.startswith("<"):
         return False
     path = str(Path(file).resolve())
@@ -78,7 +79,7 @@ def file_of(module: object) -> Path | None:
     if not isinstance(file, str) or is_library(str(name)):
         return None
     path = Path(file)
-    return path if path.is_file() and not _is_installed(file) else None
+    return path if path.is_file() and not is_installed(file) else None
 
 
 def local_files(start: Path, package: str = "") -> list[Path]:
@@ -91,7 +92,7 @@ def local_files(start: Path, package: str = "") -> list[Path]:
         if path in files:
             continue
         files[path] = None
-        for name in _imported_names(path, inside):
+        for name in imported_names(path, inside):
             waiting += _locate(name, start.parent)
     return sorted(files)
 
@@ -120,7 +121,7 @@ def _name_beside(file: Path, path: Path) -> str:
     return file.relative_to(folder).as_posix() if file.is_relative_to(folder) else file.name
 
 
-def _imported_names(path: Path, package: str) -> Iterator[str]:
+def imported_names(path: Path, package: str) -> Iterator[str]:
     """Full names of what a file imports: modules, their parents, and members that may be modules."""
     try:
         tree = ast.parse(path.read_bytes())
@@ -157,14 +158,14 @@ def _locate(name: str, beside: Path | None) -> list[tuple[Path, str]]:
     for length in range(1, len(parts) + 1):
         full = ".".join(parts[:length])
         loaded = sys.modules.get(full)
-        if length == 1 and _is_installed(str(getattr(loaded, "__file__", None) or "<none>")):
+        if length == 1 and is_installed(str(getattr(loaded, "__file__", None) or "<none>")):
             return []
         spec = _found_spec(full, places)
         if spec is None:
             file = None if loaded is None else file_of(loaded)
             return [*located, *([] if file is None else [(file, _package(loaded))])]
         if spec.origin is not None and spec.origin.endswith(".py"):
-            if _is_installed(spec.origin):
+            if is_installed(spec.origin):
                 return located
             inside = full if spec.submodule_search_locations is not None else full.rpartition(".")[0]
             located.append((Path(spec.origin), inside))

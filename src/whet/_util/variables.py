@@ -26,13 +26,17 @@ def variable(name: str) -> str | None:
     return os.environ.get(name, _withheld.get(name))
 
 
+def whole_environment() -> dict[str, str]:
+    """The environment with what was taken out of it, for another process of this tool: that one takes it out itself."""
+    return {**_withheld, **os.environ}
+
+
 def restrict(names: Collection[str]) -> None:
     """Leave these variables and the harmless ones in the environment of this process, and take all others out.
 
     What an earlier call took out and this one names is put back.
     """
-    known = {**_withheld, **os.environ}
-    for name, value in known.items():
+    for name, value in whole_environment().items():
         if (
             name in names
             or name.upper() in INHERITED_VARIABLES

@@ -162,6 +162,32 @@ def trim(text: str) -> str:
     return str(_TRIMMED.sub("", text))
 
 
+_WRAPPED = regex.compile(
+    r"(?s)(\*{1,3}|_{1,3}|`{1,3}|\${1,2}|[\"'])(?P<inner>.*)\1|\\\((?P<inner>.*)\\\)|\\\[(?P<inner>.*)\\\]"
+    r"|[\p{Ps}\p{Pi}\p{Pf}](?P<inner>.*)[\p{Pe}\p{Pf}\p{Pi}]"
+)
+_STOPS = regex.compile(r"[\s\p{STerm}.,:;\u2026\u3001\uff0c\uff1a\uff1b]*\Z")
+_MOST_WRAPS = 20
+
+
+def unwrap(text: str) -> str:
+    """A text without what stands around it as a whole: stops at its end, and in pairs Markdown's marks, quotes, brackets and
+    LaTeX's signs of a formula. A sign before it stays, and so does what stands on one side only.
+
+    >>> [unwrap(text) for text in ("**42**。", "「-42」", "\\\\(42\\\\)!", "$42$.", "-(42)", "(1) or (2)")]
+    ['42', '-42', '42', '42', '-(42)', '1) or (2']
+    """
+    for _ in range(_MOST_WRAPS):
+        inner = str(_STOPS.sub("", text)).lstrip()
+        match = _WRAPPED.fullmatch(inner)
+        if match is not None:
+            inner = match["inner"]
+        if inner == text:
+            break
+        text = inner
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Mention:
     """A name in a text, from `start` to `end`."""

@@ -91,7 +91,7 @@ def fresh_rows(task: Task, more: object) -> list[PlacedExample]:
     for p in placed:
         if (split := inputs.get(input_hash(p.example))) is not None:
             raise UsageError(
-                f"{p.where}: this input stands in the {split} split of the task, so that it proves nothing new. Remove the row."
+                f"{p.where}: this input is already in the {split} split of the task, so it adds no evidence. Remove the row."
             )
         if (split := groups.get(p.example.group)) is not None:
             raise UsageError(
@@ -226,7 +226,7 @@ class AddedRows:
             raise UsageError(f"{folder}: its best prompt is its baseline; more rows have nothing to compare.")
         journal = folder / MORE / "journal.sqlite"
         earlier = _batches(journal) if journal.is_file() else []
-        ledger = SealedTestLedger()
+        ledger = SealedTestLedger(policy=plan.task.alpha_policy)
         rows = self._fresh(f"{run_id(folder)}-{MORE}", ledger, earlier)
         whole = all(batch.whole for batch in earlier)
         known = result["more"]["rows"] if "more" in result else None
@@ -275,7 +275,7 @@ class AddedRows:
         for p in new:
             if input_hash(p.example) in inputs or p.example.group in groups:
                 raise UsageError(
-                    f"{p.where}: its input or its group stands in rows that were added before, so that it is not independent of "
+                    f"{p.where}: its input or its group is in rows that were added before, so it is not independent of "
                     "them. Remove the row."
                 )
         seen = ledger.find_known_rows(run, [p.example for p in new])
@@ -349,6 +349,8 @@ async def _test_new_rows(
         opinion = await _verdict(run.branch("second"), plan, sides, done, opening)
         if opinion.verdict.withheld:
             await asyncio.to_thread(ledger.release, comparison)
+        else:
+            await asyncio.to_thread(ledger.record, comparison, opinion.verdict.promoted)
     finally:
         await core.caller.drain()
         await core.journal.commit([elapsed_row(core)])

@@ -6,24 +6,44 @@ import dataclasses
 import json
 import shlex
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whet._util.arguments import check_arguments
 from whet._util.blocking import blocking
 from whet.api.doctor import grade_target_and_nonsense
+from whet.api.pay_back import (
+    NO_WEIGHTS,
+    decide,
+    family_cost,
+    family_of,
+    is_too_slow,
+    pay_back_of,
+    possible_gain,
+    say_too_slow,
+    volume_of,
+)
+from whet.api.pilot import ROWS, pilot_options, run_pilot, start_mean
 from whet.api.results import Advice
 from whet.api.running import evaluate_task, optimize_task
+from whet.api.study.grid import StudyOptions
 from whet.engine.assemble import DEFAULT_MODEL, takes_default_model
 from whet.engine.assemble import NONE as NO_MODEL
-from whet.engine.comparison_json import AdvisedPlanJSON, AdvisedRewardJSON, AdvisedStartJSON, AdvisedTestJSON
+from whet.engine.comparison_json import (
+    AdvisedPlanJSON,
+    AdvisedRewardJSON,
+    AdvisedStartJSON,
+    AdvisedTestJSON,
+    FamilyCostJSON,
+    PayBackJSON,
+)
 from whet.engine.forecast import say_default_model
-from whet.engine.openings import SealedTestAccess, SealedTestLedger
+from whet.engine.openings import SealedTestAccess, SealedTestLedger, first_level
 from whet.engine.options import Options, RoleModel
 from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
 from whet.engine.sealed_power import WORSE, describe_power, promotion_of
-from whet.errors import UsageError, quantity, show_reward
+from whet.errors import UsageError, parameter, quantity, show_reward
 from whet.methods import (
     LABEL_SCORES,
     LOCAL,
@@ -36,13 +56,15 @@ from whet.methods import (
     carries_policy,
     default_method,
 )
-from whet.models.endpoint import missing_keys_noted
+from whet.models.endpoint import join_urls, missing_keys_noted
 from whet.models.language_model import LanguageModel
+from whet.reporting import display_progress, place_of
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed, RewardFunction
 from whet.rewards.program import programs_of
 from whet.rewards.verifiers import VERIFIERS
 from whet.rewards.verifiers.math_equal import MathEqual
-from whet.stats import opening_alpha, rows_for_gain
+from whet.run import Budget
+from whet.stats import rows_for_gain
 from whet.task import ModelSpec, Task, find_labels, task_of
 from whet.task.keywords import TaskKeywords
 from whet.task.roles import changed_spec, model_of, with_base_url
@@ -53,8 +75,6 @@ MEASURED = 50
 WORTH = 0.1
 """Gain, of the reward's range, that a test should be able to show."""
 OWN, ASKED, TARGET_SAID, NONE = "own", "a model's", "the target", "none"
-NO_WEIGHTS = "nothing"
-"""How the entry of a method begins that trains no weights."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,20 +94,42 @@ class _Facts:
 
 
 @check_arguments
-async def aadvise(
+async def aadvise(  # noqa: PLR0913 (each keyword is a parameter: names, types and help for the reader)
     task: Any,
     *,
     lm: RoleModel = None,
     optimizer_lm: RoleModel = None,
     judge_lm: RoleModel = None,
-    base_url: str | None = None,
+    base_url: str | Sequence[str] | None = None,
+    answers_per_month: float | None = None,
+    gain_value: float | None = None,
+    pilot: bool = False,
+    pilot_rows: int = ROWS,
+    budget: Budget | None = None,
+    seed: int = 0,
+    dry_run: bool = False,
+    progress: Progress | bool | None = None,
 ) -> Advice:
-    """Whether a search may pay for a task, which methods fit, in order, and what to do first. Nothing is paid or written.
+    """Whether a search may pay for a task, which methods fit, in order, and what to do first. Without a pilot, nothing is paid
+    or written.
 
     `task`: a folder or a Task. `lm`: the task model, where the task names none; one that is simulated or in this process
     answers at most 50 validation rows, another one is not asked. `optimizer_lm` and `judge_lm` are those of the run that is
-    planned. Raises UsageError for a task that cannot be used.
+    planned. `answers_per_month` and `gain_value`, the dollars that one right answer more is worth (its reward goes from the
+    lowest to the highest), add after how many months a run has paid back. `pilot`: a few prompts answer `pilot_rows` training
+    rows (12 or more, drawn by `seed`), to see whether wording matters; that is paid, within `budget` (default: the task's
+    limits), and announced before. The same call again pays nothing twice. `dry_run`: the pilot's plan alone. `progress` as in
+    `whet.optimize`.
+
+    Raises UsageError, before anything is paid, for a task that cannot be used, for a volume without a value or either not above
+    0, and for a pilot with too few rows or with limits that do not pay for it.
     """
+    volume = volume_of(answers_per_month, gain_value)
+    if not pilot and (dry_run or budget not in (None, Budget())):
+        what = parameter("dry_run" if dry_run else "budget")
+        raise UsageError(
+            f"{what} concerns what is paid, and only a pilot is. Add {parameter('pilot', True)}, or leave it out."
+        )
     known = task_of(task, TaskKeywords())
     options = Options(lm=lm, optimizer_lm=optimizer_lm, judge_lm=judge_lm, base_url=base_url)
     test, reward = _test(known), await _reward(known)
@@ -96,16 +138,34 @@ async def aadvise(
     start = None
     if missing is None and reward["problem"] is None:
         start = await _measure_start(known, options, model)
+    tried, warnings = None, list(known.warnings)
+    if pilot and (problem := _why_no_pilot(reward, test)):
+        warnings.append(f"The pilot was not begun, and nothing was paid: {problem}.")
+    elif pilot:
+        study = StudyOptions(
+            lm=lm, judge_lm=judge_lm, base_url=base_url, budget=budget or Budget(), seed=seed, dry_run=dry_run
+        )
+        with display_progress(progress, place_of(task)) as display:
+            tried = await run_pilot(known, pilot_options(study, pilot_rows), display)
+        if start is None and "prompts" in tried:
+            start = {**start_mean(tried), "split": "training", "simulated": tried["simulated"]}
     facts = _facts(known, options, model, reward["critiques"])
     fitting, unfit = _methods(facts)
     named = _spec(known, "task", options).named
-    verdict, pays = _verdict(test, reward, start)
+    most = possible_gain(reward, start)
+    gain = most if tried is None else tried.get("gain", most)
+    pay_back = None if volume is None else pay_back_of(volume, reward, test, plan, gain, most["high"])
+    verdict, pays = _verdict(test, reward, start, pay_back)
     return Advice(
         {
             "task": known.name,
             "status": "completed",
             "pays": pays,
             "verdict": verdict,
+            "decision": decide(test, reward, start, plan, fitting, pay_back, tried),
+            "pay_back": pay_back,
+            "pilot": tried,
+            "families": await _families(known, options, fitting, plan),
             "rows": {name: len(getattr(known, name)) for name in ("train", "validation", "test")},
             "test": test,
             "reward": reward,
@@ -116,18 +176,28 @@ async def aadvise(
             "plan_missing": missing,
             "methods": fitting,
             "unfit": unfit,
-            "first": _first(known, options, facts, model, named, test, reward, (plan, missing)),
-            "warnings": list(known.warnings),
+            "first": _first(
+                known, options, facts, model, named, test, reward, (plan, missing), start is not None
+            ),
+            "warnings": warnings,
         }
+    )
+
+
+def _why_no_pilot(reward: AdvisedRewardJSON, test: AdvisedTestJSON) -> str:
+    """Why no pilot is paid for: what must be mended first; empty where nothing is."""
+    if reward["problem"] is not None:
+        return f"the reward cannot guide a search, because {reward['problem']}"
+    return (
+        "" if test["possible"] else f"the test needs {test['needed']} rows before any prompt can be promoted"
     )
 
 
 def _test(task: Task) -> AdvisedTestJSON:
     """Independent rows of the sealed test, which opening of them a run would be, and the gain that this shows with a power of
     80%, in units of the reward, where no row gets worse and where one of twenty does."""
-    opening = SealedTestLedger().foresee(None, task.alpha, task.test) or SealedTestAccess(
-        1, opening_alpha(task.alpha, 1)
-    )
+    ledger = SealedTestLedger(policy=task.alpha_policy)
+    opening = ledger.foresee(None, task.alpha, task.test) or SealedTestAccess(1, first_level(task))
     promotion = promotion_of(task, opening)
     gain = {"none_worse": promotion.get("gain"), "some_worse": promotion.get("gain_some_worse")}
     width = task.reward.high - task.reward.low
@@ -193,6 +263,21 @@ async def _plan(task: Task, options: Options) -> tuple[AdvisedPlanJSON | None, s
     return {"method": planned["method"], **planned["plan"]}, None
 
 
+async def _families(
+    task: Task, options: Options, fitting: Sequence[Mapping[str, str]], plan: AdvisedPlanJSON | None
+) -> list[FamilyCostJSON]:
+    """What a run of each family takes: by the plan of the run, then of the first method of each other family that fits, where
+    it can be planned."""
+    if plan is None:
+        return []
+    costs, first = [family_cost(plan)], {family_of(plan["method"]): plan["method"]}
+    for row in fitting:
+        if first.setdefault(family_of(row["name"]), row["name"]) == row["name"] != plan["method"]:
+            other, _ = await _plan(task, dataclasses.replace(options, method=row["name"]))
+            costs += [] if other is None else [family_cost(other)]
+    return costs
+
+
 async def _model(task: Task, role: str, options: Options) -> LanguageModel | None:
     """The model of a role, to look at and not to ask; None where none is named, or where it cannot be had."""
     spec = _spec(task, role, options)
@@ -231,8 +316,10 @@ async def _measure_start(
     few = dataclasses.replace(task, validation=task.validation[:MEASURED])
     with tempfile.TemporaryDirectory() as folder:
         own = dataclasses.replace(options, root=folder)
-        evaluation = await evaluate_task(few, "validation", own, Progress(planned=lambda plan: None))
-    return {**evaluation["score"], "simulated": evaluation["simulated"]}
+        evaluation = await evaluate_task(
+            few, "validation", own, Progress(planned=lambda plan: None), listed=False
+        )
+    return {**evaluation["score"], "split": "validation", "simulated": evaluation["simulated"]}
 
 
 def _facts(task: Task, options: Options, model: LanguageModel | None, critiques: str) -> _Facts:
@@ -316,7 +403,10 @@ def _lacks(name: str, facts: _Facts) -> str:
 
 
 def _verdict(
-    test: AdvisedTestJSON, reward: AdvisedRewardJSON, start: AdvisedStartJSON | None
+    test: AdvisedTestJSON,
+    reward: AdvisedRewardJSON,
+    start: AdvisedStartJSON | None,
+    pay_back: PayBackJSON | None,
 ) -> tuple[str, bool | None]:
     """One sentence, and True, False or None (it depends on what was not measured)."""
     if reward["problem"] is not None:
@@ -328,6 +418,8 @@ def _verdict(
             f"{test['needed']} rows a prompt that is better on every one can.",
             False,
         )
+    if pay_back is not None and is_too_slow(pay_back):
+        return f"A search will hardly pay: {say_too_slow(pay_back)}.", False
     scale = f"rewards go from {reward['low']:g} to {reward['high']:g}"
     if start is None or start["mean"] is None:
         if gain is None:
@@ -365,6 +457,7 @@ def _first(
     test: AdvisedTestJSON,
     reward: AdvisedRewardJSON,
     run: tuple[AdvisedPlanJSON | None, str | None],
+    measured: bool,
 ) -> list[str]:
     """What to do before a run, the most useful first."""
     steps, (plan, missing) = [], run
@@ -404,7 +497,7 @@ def _first(
     problems = [] if plan is None else plan.get("missing_keys", [])
     steps += [f"Before a run: {problem}" for problem in (*problems, *filter(None, [missing]))]
     steps += [] if plan is None else _warn_of_unbounded_cost(plan)
-    if model is None or not (model.local or model.simulated):
+    if not measured and (model is None or not (model.local or model.simulated)):
         steps.append(
             f"Measure the start prompt: {_command('evaluate', task, options)} ({quantity(len(task.validation), 'row')})."
         )
@@ -414,11 +507,11 @@ def _first(
 def _command(name: str, task: Task, options: Options) -> str:
     """A command on the task with the task model that the caller names."""
     words = ["whet", name, str(task.folder)]
-    model = dict(options.lm) if isinstance(options.lm, Mapping) else {"address": options.lm}
+    model: dict[str, Any] = dict(options.lm) if isinstance(options.lm, Mapping) else {"address": options.lm}
     if isinstance(address := model.pop("address", None), str):
         words += ["--lm", address]
-    if base_url := model.pop("base_url", options.base_url):
-        words += ["--base-url", str(base_url)]
+    if base_url := join_urls(model.pop("base_url", options.base_url)):
+        words += ["--base-url", base_url]
     for key, value in model.items():
         words += ["--lm-option", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
     return shlex.join(words)

@@ -120,5 +120,7 @@ def aligned_rubric(run: str | Path, root: str | Path = "runs") -> str:
     messages = tuple(Message(role, content) for role, content in side.get("messages", ()))
     prompt = Prompt(messages) if messages else None
     if prompt is None or not prompt.fenced:
-        raise UsageError(f"{folder} has no rubric: it is no finished run of a task that `whet align` wrote.")
+        raise UsageError(
+            f"{folder} has no rubric: it is not a finished run of a task that `whet align` wrote."
+        )
     return prompt.region_text().strip()

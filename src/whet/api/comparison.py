@@ -50,8 +50,9 @@ from whet.engine.result_json import (
 from whet.engine.run_folder import RunPlan
 from whet.engine.trained_policy import open_policy
 from whet.engine.transfer import TransferTest, check_enough, compare_sides, limits_left
+from whet.engine.usage_sums import has_no_price, roles_in
 from whet.environments.environment import Environment
-from whet.errors import BudgetExceeded, ReplayDiverged, UsageError, parameter
+from whet.errors import BudgetExceeded, ReplayDiverged, UsageError, parameter, quantity
 from whet.methods import POLICY, get_method
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
@@ -74,6 +75,20 @@ class PartOfRuns(Protocol):
     def family(self) -> str: ...
     def pick(self, items: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
         """The runs of this part."""
+        ...
+
+
+class RunPool(Protocol):
+    """Who makes several runs at once (`whet.api.jobs`)."""
+
+    async def make(
+        self,
+        runs: Sequence[tuple[str, int]],
+        begun: Path | None,
+        family: Family,
+        on_start: Callable[[str, int], None],
+    ) -> None:
+        """Make these runs, the others once the first one has the folder `begun`; `on_start` is called with each."""
         ...
 
 
@@ -233,8 +248,10 @@ async def compare_runs(
     progress: Progress,
     configs: Mapping[str, object] = MappingProxyType({}),
     part: PartOfRuns | None = None,
+    pool: RunPool | None = None,
 ) -> ComparisonJSON:
     """Every method with every seed by `run_task`, in turn: the runs, and a summary of each method; with `part` those of its runs.
+    What `pool` makes of them at once, in other processes, is only read and measured here.
 
     `configs` are the settings of methods that come with all of them. `progress` gets the plan of all runs together, before
     anything is paid, and follows one run after the other."""
@@ -246,7 +263,7 @@ async def compare_runs(
     if part is not None:
         jobs = part.pick(jobs)
         measurements.family = replace(measurements.family, key=part.family)
-    each = [_own_options(measurements, name, seed, configs) for name, seed in jobs]
+    each = [own_options(measurements, name, seed, configs) for name, seed in jobs]
     try:
         measurements.open()
         planned = [await run_task(task, replace(one, dry_run=True), _silent(), measurements) for one in each]
@@ -265,10 +282,31 @@ async def compare_runs(
                 "warnings": [],
             }
         follow = measurements.progress = _without_plans(progress)
-        for number, ((name, seed), one) in enumerate(zip(jobs, each, strict=True), 1):
-            follow.begin_part(f"run {number} of {len(jobs)}: {name}, seed {seed}")
-            on_run(name, seed, follow)
-            row = await run_task(task, one, follow, measurements)
+        made = [row["status"] != "planned" for row in planned]
+        if any(made):
+            follow.say(
+                f"{sum(made)} of {quantity(len(jobs), 'run')} were finished before; {len(jobs) - sum(made)} to go"
+            )
+        ahead = iter(range(sum(made) + 1, len(jobs) + 1))
+        elsewhere = set[tuple[str, int]]()
+        if pool is not None:
+            elsewhere = {job for job, before in zip(jobs, made, strict=True) if not before}
+            begun = measurements.family.first if part is None else None
+            await pool.make(
+                [job for job in jobs if job in elsewhere],
+                begun,
+                measurements.family,
+                lambda name, seed: on_run(name, seed, follow),
+            )
+        for (name, seed), one, before in zip(jobs, each, made, strict=True):
+            pooled = (name, seed) in elsewhere
+            which = "reading a finished run" if before or pooled else f"run {next(ahead)} of {len(jobs)}"
+            follow.begin_part(f"{which}: {name}, seed {seed}")
+            if pooled:
+                row = await run_task(task, replace(one, fresh=False), _quiet(follow), measurements)
+            else:
+                on_run(name, seed, follow)
+                row = await run_task(task, one, follow, measurements)
             rows.append(row if row.get("tested", True) else measurements.mark_untested(row))
     finally:
         await measurements.close()
@@ -306,7 +344,7 @@ def compare_rows(
     }
 
 
-def _own_options(
+def own_options(
     measurements: RunMeasurements, name: str, seed: int, configs: Mapping[str, object]
 ) -> Options:
     """The options of one run of a comparison."""
@@ -331,6 +369,11 @@ def _whole_plan(rows: Sequence[RunJSON]) -> PlanJSON | None:
 
 def _silent() -> Progress:
     return Progress(planned=lambda plan: None)
+
+
+def _quiet(progress: Progress) -> Progress:
+    """A progress that says nothing beyond the warnings: what it would say was said when the run was made."""
+    return Progress(planned=lambda plan: None, warn=progress.warn)
 
 
 def _without_plans(progress: Progress) -> Progress:
@@ -391,9 +434,11 @@ def method_summary(name: str, rows: Sequence[RunJSON]) -> MethodSummaryJSON:
         "promoted": sum(r["improvement"]["promoted"] for r in mine),
         "calls": fmean(sum(r["usage"]["calls"].values()) for r in mine),
         "cost_usd": _mean_cost([r["usage"] for r in mine]),
-        "price_unknown": _roles_without_price([r["usage"] for r in mine]),
+        "price_unknown": roles_in([r["usage"] for r in mine], "price_unknown"),
         "readability": _readability_summary([r["readability"] for r in mine]),
     }
+    if free := roles_in([r["usage"] for r in mine], "not_priced"):
+        summary["not_priced"] = free
     if any(r.get("objectives") for r in mine):
         summary["objectives"] = _objectives_summary(mine)
     if "transfer" in mine[0]:
@@ -402,7 +447,9 @@ def method_summary(name: str, rows: Sequence[RunJSON]) -> MethodSummaryJSON:
 
 
 def _mean_cost(usages: Sequence[UsageJSON | CallsJSON]) -> float | None:
-    """US dollars of a run on average; None where those of one are not known."""
+    """US dollars of a run on average; None where those of one are not known, and where no model has a price."""
+    if usages and all(map(has_no_price, usages)):
+        return None
     costs = [usage["cost_usd"] for usage in usages]
     known = [cost for cost in costs if cost is not None]
     return fmean(known) if len(known) == len(costs) else None
@@ -430,11 +477,6 @@ def _mean_if_known(test: MeanJSON) -> _KnownMean | None:
 
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
-
-
-def _roles_without_price(usages: Sequence[UsageJSON | CallsJSON]) -> list[str]:
-    """The roles whose calls `cost_usd` lacks."""
-    return list(dict.fromkeys(role for usage in usages for role in usage.get("price_unknown", ())))
 
 
 def _reasons(rows: Sequence[ReadabilityJSON] | Sequence[RunTransferJSON]) -> ReasonsJSON:
@@ -478,7 +520,8 @@ def _transfer_summary(rows: Sequence[RunTransferJSON]) -> TransferSummaryJSON:
             "gain_high": fmean(gain["high"] for gain in gains),
             "calls": fmean(sum(usage["calls"].values()) for usage in usages),
             "cost_usd": _mean_cost(usages),
-            "price_unknown": _roles_without_price(usages),
+            "price_unknown": roles_in(usages, "price_unknown"),
+            "not_priced": roles_in(usages, "not_priced"),
         }
     return {
         "model": rows[0]["model"],

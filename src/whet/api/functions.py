@@ -16,6 +16,7 @@ from whet._util.blocking import blocking
 from whet._util.fields import build_from
 from whet.api.added_rows import MORE
 from whet.api.comparison import RunMeasurements, compare_runs
+from whet.api.jobs import ComparisonCall, JobPool
 from whet.api.keywords import (
     CallKeywords,
     CompareKeywords,
@@ -29,7 +30,7 @@ from whet.api.keywords import (
     TrainingKeywords,
 )
 from whet.api.results import Evaluation, LearnResult, MethodComparison, RunResult
-from whet.api.running import evaluate_task, find_run, optimize_task, run_row, run_task, with_prompt
+from whet.api.running import evaluate_task, find_run, optimize_task, run_task, with_prompt
 from whet.api.shards import Shard, write_shard
 from whet.api.study import STUDY, write_study
 from whet.engine.assemble import spread_over_models
@@ -38,13 +39,14 @@ from whet.engine.journal import events_after
 from whet.engine.options import Options, RoleModel, options_of_method
 from whet.engine.progress import Progress
 from whet.engine.readability import READER
-from whet.engine.run_folder import RESULT, UNREADABLE, check_folder, evaluated_split, read_header, read_result
+from whet.engine.run_folder import RESULT, UNREADABLE, evaluated_split, read_header, read_result
+from whet.engine.run_index import list_runs, run_row
 from whet.engine.transfer import TRANSFER
 from whet.errors import UsageError, did_you_mean, parameter
 from whet.feedback import one_call
 from whet.feedback.prompt_file import prompt_path
 from whet.feedback.proposals import MOST_CALLS, LearnRequest
-from whet.methods import MethodChoice, choose_method
+from whet.methods import MethodChoice
 from whet.prompt import Prompt
 from whet.reporting import display_progress, place_of, write_comparison, write_report
 from whet.task import SPLITS, AlphaKeywords, GateKeywords, Task, TaskKeywords, prompt_of, task_of
@@ -135,6 +137,7 @@ async def acompare(
     reader: str = READER,
     on_run: Callable[[str, int, Progress], None] = lambda method, seed, progress: None,
     shard: str | None = None,
+    jobs: int | None = None,
     **keywords: Unpack[CompareKeywords],
 ) -> MethodComparison:
     """Run several methods under equal limits and `seeds` seeds each; one run each and one summary a method.
@@ -146,45 +149,36 @@ async def acompare(
     The plan of all runs together is said before anything is paid. The folder gets the comparison as comparison.html, .csv, .md
     and .tex, and as comparison.json what this returns. With `shard`, such as "3/20", every twentieth run is made, from the third
     on: `whet.merge` makes one comparison of the shards.
+
+    With `jobs`, so many runs are made at once, each in a process of its own; the comparison is that of one process. They share
+    the calls in flight and a minute. The task, functions and models must be such that another process can load them.
     """
-    chosen = [choose_method(method) for method in methods]
-    names = [method.entry.name for method, _ in chosen]
-    configs = {method.entry.name: config for method, config in chosen if config is not None}
-    if len(set(names)) < len(names) or not names:
-        twice = next((f'"{one}" twice' for one in names if names.count(one) > 1), "none")
-        raise UsageError(
-            f"{parameter('methods')} must name each method to compare, once; it names {twice}. Give for example "
-            "opro and random_search."
-        )
-    if seeds < 1:
-        raise UsageError(f"{parameter('seeds')} must be 1 or more; this is {seeds}.")
+    call = ComparisonCall(
+        task,
+        methods,
+        seeds,
+        transfer,
+        reader,
+        {name: value for name, value in keywords.items() if name != "progress"},
+        1 if jobs is None else jobs,
+    )
     part = None if shard is None else Shard.parse(shard)
     with display_progress(keywords.get("progress"), place_of(task)) as shown:
-        loaded = task_of(task, select(TaskKeywords, keywords))
-        loaded, options = spread_over_models(loaded, build_from(Options, keywords))
-        folder = comparison_folder(options, loaded)
+        opened = call.open()
+        folder, options, loaded = opened.folder, opened.options, opened.task
+        pool = JobPool.of(call, options.share, shown) if options.share > 1 else None
         measurements = RunMeasurements(loaded, options, folder, transfer, reader)
         if part is not None:
-            part = part.of_comparison(folder, loaded, names, seeds, options)
+            part = part.of_comparison(folder, loaded, opened.names, seeds, options)
             part = part.of_family(folder, make=not options.dry_run)
-        compared = await compare_runs(measurements, names, seeds, on_run, run_task, shown, configs, part)
+        compared = await compare_runs(
+            measurements, opened.names, seeds, on_run, run_task, shown, opened.configs, part, pool
+        )
         if part is not None and not options.dry_run:
             write_shard(folder, part, compared)
         elif not options.dry_run:
             write_comparison(folder, compared)
         return MethodComparison({**compared, "folder": str(folder)})
-
-
-def comparison_folder(options: Options, task: Task) -> Path:
-    """Where a comparison writes. Raises UsageError for the folder of a run."""
-    folder = Path(options.run) if options.run is not None else Path(options.root) / f"{task.name}-compare"
-    check_folder(folder)
-    if read_header(folder) is not None:
-        raise UsageError(
-            f"{folder} is the folder of a run, and a comparison writes its runs below a folder of its own. Choose another one "
-            f"with {parameter('run', 'DIR')}."
-        )
-    return folder
 
 
 @check_arguments
@@ -193,7 +187,7 @@ async def alearn(  # noqa: PLR0913 (each keyword is a parameter: names, types an
     feedback: str | Path | Sequence[str | Path | Mapping[str, Any]] = (),
     *,
     optimizer_lm: RoleModel = None,
-    base_url: str | None = None,
+    base_url: str | Sequence[str] | None = None,
     region: str | None = None,
     accepted: Sequence[str] | frozenset[str] = (),
     most_calls: int = MOST_CALLS,
@@ -321,15 +315,18 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
 
 
 @check_arguments
-def runs(root: str | Path = "runs") -> list[RunRowJSON]:
-    """One row per run folder below the root: what it is, how it stands, what it found.
+def runs(root: str | Path = "runs", *, team: bool = False) -> Sequence[RunRowJSON]:
+    """One row per run folder below the root: what it is, how it stands, what it found. With `team` those of the index that lies
+    where `$WHET_STATE` says, from all machines, with `machine`, `began` and `changed` (docs/scale.md).
 
     `split`: what `mean` is the mean of, over `n` rows: the sealed test of a run, the split of an evaluation. `promoted` is None
     for an evaluation, and before the end.
     """
+    if team:
+        return list_runs()
     check_path(parameter("root"), root)
-    rows = (run_row(path.parent) for path in sorted(Path(root).glob("**/journal.sqlite")) if path.is_file())
-    return [row for row in rows if row["method"] != MORE]
+    every = (run_row(path.parent) for path in sorted(Path(root).glob("**/journal.sqlite")) if path.is_file())
+    return [row for row in every if row["method"] != MORE]
 
 
 @check_arguments

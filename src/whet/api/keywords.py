@@ -34,7 +34,7 @@ class RunKeywords(TypedDict, total=False):
     """The run: its endpoint, its folder and what is shown.
 
     judge_lm: the model of a judge, in the forms of `lm`.
-    base_url: any OpenAI-compatible endpoint.
+    base_url: any OpenAI-compatible endpoint; a list names several servers of the same model.
     concurrency: calls in flight.
     seed: seed of everything that is drawn.
     run: the folder of the run; by default TASK-METHOD-SEED below `root`.
@@ -44,7 +44,7 @@ class RunKeywords(TypedDict, total=False):
     """
 
     judge_lm: RoleModel
-    base_url: str | None
+    base_url: str | Sequence[str] | None
     concurrency: int | None
     seed: int
     run: str | Path | None
@@ -56,18 +56,24 @@ class CallKeywords(TypedDict, total=False):
     """How the models are asked.
 
     dry_run: plan and stop; the result has `plan` and the status `planned`.
+    batch: make the calls of baseline, validation and sealed test in batches of the provider, at a lower price and hours later
+      (docs/scale.md).
     fresh: ask again what the cache or a finished run knows, for example because another model answers behind the address.
     max_wait: the seconds to wait at most for an endpoint that turns calls away; by default an hour.
     workers: processes that call rewards written in Python (docs/scale.md); 0: this one calls them, one at a time. By default
       workers begin where a reward of the task folder keeps the processor for a tenth of a second an answer.
     worker_memory: MiB of data that each of these may have; by default no limit.
+    engine: where these are: "local" (none), "processes" (on this machine), "ray" (on the Ray cluster that runs here, or at
+      RAY_ADDRESS) or "ray://HOST:PORT" (on that one).
     """
 
     dry_run: bool
+    batch: bool
     fresh: bool
     max_wait: float | None
     workers: int | None
     worker_memory: int | None
+    engine: str | None
 
 
 class SearchKeywords(TypedDict, total=False):
@@ -149,7 +155,7 @@ class TransferKeywords(TypedDict, total=False):
     task: the task of the run, where its folder has moved or it was made in memory.
     split: validation (the default), train or test; on the sealed test rows each model is an opening, and it is counted.
     judge_lm: by default the judge of the run.
-    base_url: any OpenAI-compatible endpoint.
+    base_url: any OpenAI-compatible endpoint; a list names several servers of the same model.
     concurrency: calls in flight.
     budget: limits for all models together, over all sessions; seconds are not limited.
     root: the folder of all runs.
@@ -161,7 +167,7 @@ class TransferKeywords(TypedDict, total=False):
     task: object
     split: str
     judge_lm: RoleModel
-    base_url: str | None
+    base_url: str | Sequence[str] | None
     concurrency: int | None
     budget: Budget | None
     root: str | Path

@@ -7,6 +7,7 @@ import difflib
 import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -23,8 +24,8 @@ from whet.api.control import (
     share_left_for_control,
 )
 from whet.engine.assemble import Assembly, Models, assemble
+from whet.engine.batched_calls import allow_batches
 from whet.engine.budget import control_share, plan_budget, with_default_limit
-from whet.engine.comparison_json import RunRowJSON
 from whet.engine.execute import execute
 from whet.engine.files_beside import changed_since, note_files
 from whet.engine.final_evaluation import execute_evaluation, result_of_stopped_run, result_of_untested_run
@@ -37,7 +38,7 @@ from whet.engine.options import Options
 from whet.engine.pairs import compare_pairs, sealed_answers
 from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
-from whet.engine.result_json import CallsJSON, EvaluationJSON, RunJSON
+from whet.engine.result_json import EvaluationJSON, RunJSON
 from whet.engine.run_folder import (
     ENDED,
     PLACES,
@@ -58,8 +59,10 @@ from whet.engine.run_folder import (
     write_result,
 )
 from whet.engine.run_folder import read_result as read_result
+from whet.engine.run_index import note_in_index
 from whet.engine.trained_policy import check_policy
-from whet.engine.usage_sums import CONTROL, estimates_of_both, usage_of_run, usage_without_control, with_part
+from whet.engine.trial import works_to_load
+from whet.engine.usage_sums import CONTROL, estimates_of_both, usage_of_run, with_part
 from whet.errors import (
     BudgetExceeded,
     ProviderError,
@@ -103,7 +106,7 @@ async def optimize_task(task: Task, opts: Options, progress: Progress) -> RunJSO
 async def _add_control(task: Task, opts: Options, result: RunJSON, progress: Progress) -> RunJSON:
     """Run the control beside a finished run and write result and report again with it inside."""
     method, folder = str(opts.control), Path(result["run"])
-    limits = opts.limits(with_gate(task, opts.alpha, opts.minimum_effect))
+    limits = opts.limits(with_gate(task, opts.alpha, opts.minimum_effect, opts.alpha_policy))
     own = usage_of_run(result["usage"])
     budget = share_left_for_control(limits, control_share(limits, asks_optimizer(method)), own, folder)
     progress.begin_part(f"control: {method}")
@@ -159,10 +162,10 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
 
     What `measurements` measures of the finished run is in the returned result only.
     """
-    task = with_longest(with_gate(task, opts.alpha, opts.minimum_effect), opts.longest)
+    task = with_longest(with_gate(task, opts.alpha, opts.minimum_effect, opts.alpha_policy), opts.longest)
     limits = opts.limits(task)
     assembly = _assemble_models(task, opts, limits)
-    assembly.executor = make_executor(opts.workers, opts.worker_memory, progress.say)
+    assembly.executor = make_executor(opts.engine, opts.workers, opts.worker_memory, opts.share, progress.say)
     try:
         plan = _plan(task, opts, assembly)
         other = None if measurements is None or measurements.other is None else measurements.other.client
@@ -181,6 +184,7 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         if finished is not None and ended and (opts.dry_run or not finished["improvement"].get("withheld")):
             if not (opts.dry_run or isinstance(measurements, AddedRows)):
                 recorded = _mark_as_recorded(folder, finished, task, assembly.clients, progress)
+                await note_in_index(folder, progress)
                 finished = recorded if measurements is None else finished
             if measurements is None or not finished.get("tested", True):
                 return finished
@@ -192,9 +196,11 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         control = None if opts.control is None else control_share(limits, asks_optimizer(opts.control))
         known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
         sizes = plan_budget(task, plan.limits, *facts, other, control, measured=known)
-        ledger = SealedTestLedger(None if measurements is None else measurements.family)
+        ledger = SealedTestLedger(None if measurements is None else measurements.family, task.alpha_policy)
         opening = ledger.foresee(folder, task.alpha, task.test)
-        foreseen = forecast(task, *facts, plan.limits, sizes, plan.limits != limits, known, opening)
+        foreseen = forecast(
+            task, *facts, plan.limits, sizes, plan.limits != limits, known, opening, batches=opts.batch
+        )
         if control is not None:
             foreseen["control"] = {"method": str(opts.control), "kept": control.as_json()}
         foreseen |= plan.subject() | assembly.gaps
@@ -206,11 +212,13 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
         if (left := _describe_unfinished(opts, plan, folder)) is not None:
             progress.say(f"warning: {left}")
+        await assembly.executor.prepare(partial(works_to_load, task))
         named, folder = folder, folder.absolute()  # code of the user may change the working directory
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
         )
         opened.core.executor = assembly.executor
+        allow_batches(opened.core.caller, opts.batch, progress.say)
         if elsewhere := describe_moved_models(folder, assembly.clients):
             progress.say(f"warning: {named} goes on with another endpoint: it began with {elsewhere}")
         note_in(opened.core.journal, PLACES, to_json(places_of(assembly.clients)).decode())
@@ -224,10 +232,12 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
                 _write_stopped(
                     folder, {**result_of_stopped_run(plan, opened, str(error)), "plan": foreseen}, error
                 )
+                await note_in_index(folder, progress)
                 raise
             result["plan"] = foreseen
             note_in(opened.core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))
         _write_result(folder, result)
+        await note_in_index(folder, progress)
         result = {**result, "run": str(named)}
         if result["status"] == "stopped" and measurements is not None:
             raise StorageError(result["improvement"]["reason"])
@@ -463,10 +473,13 @@ def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
 
 
 async def evaluate_task(
-    task: Task, split: str, opts: Options, progress: Progress | None = None
+    task: Task, split: str, opts: Options, progress: Progress | None = None, *, listed: bool = True
 ) -> EvaluationJSON:
-    """The mean reward of the task's prompt on a split. Raises UsageError before anything is paid."""
-    task = with_gate(task, opts.alpha, opts.minimum_effect)
+    """The mean reward of the task's prompt on a split; `listed` in the index of runs, where there is one.
+
+    Raises UsageError before anything is paid.
+    """
+    task = with_gate(task, opts.alpha, opts.minimum_effect, opts.alpha_policy)
     splits = {"train": task.train, "validation": task.validation, "test": task.test}
     assembly = _assemble_models(task, dataclasses.replace(opts, method="random_search"), opts.limits(task))
     method = get_method("random_search")
@@ -480,12 +493,14 @@ async def evaluate_task(
         {"split": split, **assembly.generation},
     )
     known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
-    foreseen = forecast_evaluation(task, assembly.env, assembly.clients, plan.config, splits[split], known)
+    foreseen = forecast_evaluation(
+        task, assembly.env, assembly.clients, plan.config, splits[split], known, batches=opts.batch
+    )
     foreseen |= assembly.gaps | {"models": dict(plan.addresses)}
     if split == "test":
-        foreseen |= SealedTestLedger().foresee_look(task)
+        foreseen |= SealedTestLedger(policy=task.alpha_policy, follows=True).foresee_look(task)
     progress = progress or Progress()
-    assembly.executor = make_executor(opts.workers, opts.worker_memory, progress.say)
+    assembly.executor = make_executor(opts.engine, opts.workers, opts.worker_memory, opts.share, progress.say)
     progress.planned(foreseen)
     if opts.dry_run:
         await assembly.close()
@@ -515,6 +530,7 @@ async def evaluate_task(
                 plain.pop("run", None)
                 return _mark_as_recorded(run, plain, task, assembly.clients, progress)
             progress.say(f"{run}: {quantity(missing, 'row')} had no answer and are asked again")
+        await assembly.executor.prepare(partial(works_to_load, task))
         place = run.absolute()
         kept = finished is not None and not goes_on and evaluated_split(read_header(place) or {}) is not None
         run = place.with_name(f"{place.name}.fresh") if kept else place
@@ -522,6 +538,7 @@ async def evaluate_task(
             _clear_evaluation(run)
         opened = open_run(run, plan, assembly.clients, assembly.cache(place, opts), lambda name, value: None)
         opened.core.executor = assembly.executor
+        allow_batches(opened.core.caller, opts.batch, progress.say)
         opened.core.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ASKED, question))])
         note_files(opened.core.journal, task.folder, progress)
         with opened.closing():
@@ -531,7 +548,7 @@ async def evaluate_task(
                 opened,
                 splits[split],
                 split,
-                SealedTestLedger(),
+                SealedTestLedger(policy=task.alpha_policy, follows=True),
                 progress,
             )
             note_in(opened.core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))
@@ -539,6 +556,8 @@ async def evaluate_task(
         write_result(run, result)
         if run != place:
             _put_in_place(place, run)
+        if listed:
+            await note_in_index(place, progress)
         return result
     finally:
         await assembly.close()
@@ -565,38 +584,3 @@ def find_run(run: str | Path, root: str | Path = "runs") -> Path:
         f'There is no run "{run}" in {Path(root).absolute()} ({quantity(len(known), "run")} there).{meant} '
         "Give the path of a run in another folder; `whet runs --root FOLDER` lists the runs there."
     )
-
-
-def _spent_so_far(folder: Path) -> CallsJSON:
-    """Calls and US dollars of a run that has no result yet, as far as its journal says."""
-    made = "SELECT role, COUNT(*), SUM(cost) FROM calls WHERE state NOT IN ('unsent', 'refused', 'cached') GROUP BY role"
-    try:
-        rows = read_rows(folder / "journal.sqlite", made)
-    except UsageError:
-        return {"calls": {}, "cost_usd": None}
-    cost = sum(row[2] for row in rows)
-    return {"calls": {role: n for role, n, _ in rows}, "cost_usd": cost or None}
-
-
-def run_row(folder: Path) -> RunRowJSON:
-    """A run folder in one row: what it is, how it stands, what it found. Calls and dollars are its own, with those of added rows;
-    a control run has a row of its own."""
-    header, result = read_header(folder) or {}, read_result(folder)
-    usage = usage_without_control(result["usage"]) if result.get("usage") else _spent_so_far(folder)
-    score = result.get("score") or (result.get("best") or {}).get("test") or {}
-    split = evaluated_split(header)
-    return {
-        "run": str(folder),
-        "task": header.get("task"),
-        "method": result.get("method", header.get("method") if split is None else "evaluate"),
-        "seed": header.get("seed"),
-        "status": result.get("status", "unfinished"),
-        "split": split or "test",
-        "mean": score.get("mean"),
-        "n": score.get("n"),
-        "test": score.get("mean") if "best" in result else None,
-        "promoted": (result.get("improvement") or {}).get("promoted"),
-        "calls": sum(usage.get("calls", {}).values()),
-        "cost_usd": usage.get("cost_usd"),
-        "price_unknown": usage.get("price_unknown", []),
-    }

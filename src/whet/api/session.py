@@ -157,7 +157,7 @@ class Session:
     def ask(self) -> list[Ask]:
         """The calls that wait for an answer; waits until there are some. Empty when the run has ended."""
         if self._closed:
-            raise UsageError("The session is closed. Make the same session again to go on.")
+            raise UsageError("The session is closed. Make the same session again to continue.")
         self._settle()
         with self._changed:
             return [ask for ask, _ in self._waiting.values()]

@@ -19,16 +19,19 @@ from whet.api.results import MethodComparison
 from whet.engine.comparison_json import ComparisonJSON, ShardJSON
 from whet.engine.options import Options
 from whet.engine.run_folder import read_header, write_derived
+from whet.engine.state_place import is_shared
 from whet.errors import UsageError, parameter, quantity
 from whet.reporting.comparison_page import write_comparison
+from whet.stats import STRICT
 from whet.task import Task
 from whet.task.spec import with_gate
+from whet.types import content_hash
 from whet_client.storable import show_value
 
 T = TypeVar("T")
 FILES = "comparison-*-of-*.json"
 _FAMILY = "family"
-_ALIKE = ("methods", "seeds", "seed", "of", "fingerprint", "limits", "alpha")
+_ALIKE = ("methods", "seeds", "seed", "of", "fingerprint", "limits", "alpha", "alpha_policy")
 """What all shards of a comparison have in common."""
 
 
@@ -48,18 +51,21 @@ class Shard:
         first, _, last = text.partition("/")
         if not (first.isdecimal() and last.isdecimal() and 1 <= int(first) <= int(last)):
             raise UsageError(
-                f"{parameter('shard', text)} is no shard. Write 1/20 for the first of twenty parts, and so on to 20/20."
+                f"{parameter('shard', text)} is not a shard. Write 1/20 for the first of twenty parts, and so on to 20/20."
             )
         return cls(int(first), int(last))
 
     def of_family(self, folder: Path, *, make: bool) -> Shard:
         """The shard with the name of the family that writes into this folder: its shards share one opening of the test rows. The
-        name is made with `make`; else it is empty where it is not there yet."""
+        name is made with `make`; else it is empty where it is not there yet. Where machines share a ledger, it is that of the
+        comparison, which every machine finds without the others."""
         path = folder / _FAMILY
         if make and not path.exists():
+            common = {name: value for name, value in (self.about or {}).items() if name in _ALIKE}
+            name = content_hash(common)[:16] if is_shared() else secrets.token_hex(8)
             folder.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
-                file.write(secrets.token_hex(8))
+                file.write(name)
         return replace(self, family=path.read_text("utf-8").strip() if path.exists() else "")
 
     def of_comparison(
@@ -83,6 +89,8 @@ class Shard:
             "limits": asdict(options.limits(task)),
             "alpha": with_gate(task, options.alpha, None).alpha,
         }
+        if (policy := with_gate(task, None, None, options.alpha_policy).alpha_policy) != STRICT:
+            about["alpha_policy"] = policy
         own = replace(self, about=about)
         for path in sorted(folder.glob(FILES)):
             _check_same(own.file(folder), about, path, _read_shard(path)["shard"])
@@ -172,13 +180,13 @@ def _read_shard(path: Path) -> dict[str, Any]:
 
 def _check_same(path: Path, about: Mapping[str, Any], other: Path, known: Mapping[str, Any]) -> None:
     """Raise UsageError for two shards of different comparisons."""
-    name = next((name for name in _ALIKE if about[name] != known[name]), None)
+    name = next((name for name in _ALIKE if about.get(name) != known.get(name)), None)
     if name is None:
         return
     if name == "fingerprint":
         what = "the task was edited between them (its prompt, rows, reward or models)"
     else:
-        what = f"{name} is {show_value(about[name])} in the one and {show_value(known[name])} in the other"
+        what = f"{name} is {show_value(about.get(name))} in the one and {show_value(known.get(name))} in the other"
     raise UsageError(
         f"{path} belongs to another comparison than {other}: {what}. Give each comparison a folder of its own "
         f"({parameter('run', 'DIR')})."

@@ -28,6 +28,7 @@ from whet.engine.progress import Progress
 from whet.engine.result_json import RunJSON, TrialAnswersJSON, TrialJSON, UsageJSON
 from whet.engine.run_folder import RunPlan, read_header, task_folder
 from whet.engine.transfer import TRANSFER, TransferTest, compare_sides, limits_left
+from whet.engine.usage_sums import roles_in
 from whet.errors import BudgetExceeded, UsageError, did_you_mean, named_fields, parameter, quantity
 from whet.methods import get_method
 from whet.models.callable import ModelChoice
@@ -302,7 +303,7 @@ class RunTrials:
         if self.split != "test" or self.same:
             return
         name = content_hash([run_id(self.folder), TRANSFER, other.address])
-        ledger = SealedTestLedger()
+        ledger = SealedTestLedger(policy=self.task.alpha_policy, follows=True)
         opening = await asyncio.to_thread(ledger.open, name, self.task.alpha, self.rows)
         self.warnings += [
             *opening.warnings,
@@ -338,7 +339,7 @@ class RunTrials:
 def total_usage(usages: Sequence[UsageJSON]) -> UsageJSON:
     """What several trials took together."""
     roles = dict.fromkeys(role for one in usages for role in one["calls"])
-    unknown = list(dict.fromkeys(role for one in usages for role in one.get("price_unknown", ())))
+    unknown, free = roles_in(usages, "price_unknown"), roles_in(usages, "not_priced")
     usage: UsageJSON = {
         "calls": {role: sum(one["calls"].get(role, 0) for one in usages) for role in roles},
         "input_tokens": sum(one["input_tokens"] for one in usages),
@@ -348,6 +349,8 @@ def total_usage(usages: Sequence[UsageJSON]) -> UsageJSON:
     }
     if unknown:
         usage["price_unknown"] = unknown
+    if free:
+        usage["not_priced"] = free
     return usage
 
 

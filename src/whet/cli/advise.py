@@ -9,10 +9,12 @@ import click
 
 from whet.cli.common import (
     JUDGES,
+    TRIAL_LIMITS,
     WRITES,
     examples,
     json_option,
     judge_options,
+    limit_options,
     model_options,
     name_options,
     optimizer_options,
@@ -21,6 +23,7 @@ from whet.cli.common import (
     say,
     visible,
     warn,
+    with_budget,
 )
 from whet.cli.interrupt import run
 from whet.engine import AdviceJSON, AdvisedPlanJSON
@@ -40,28 +43,60 @@ _CRITIQUES = {
     epilog=examples(
         "whet advise mytask",
         "whet advise mytask --lm openai/gpt-4o-mini --json",
+        "whet advise mytask --answers-per-month 20000 --gain-value 0.05",
+        "whet advise mytask --lm openai/gpt-4o-mini --pilot --max-calls 400",
     ),
 )
 @click.argument("task")
 @model_options("Task model (default: the task's own). One behind an endpoint is not asked.")
 @optimizer_options(WRITES)
 @judge_options(JUDGES)
+@click.option(
+    "--answers-per-month",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Answers that the prompt gives in a month: adds when a run has paid back.",
+)
+@click.option(
+    "--gain-value",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="USD",
+    help="Dollars that one right answer more is worth.",
+)
+@click.option(
+    "--pilot",
+    is_flag=True,
+    help="Pay for a pilot: a few prompts answer some training rows, to see whether wording matters.",
+)
+@click.option(
+    "--pilot-rows",
+    type=click.IntRange(min=1),
+    default=60,
+    show_default=True,
+    metavar="N",
+    help="Training rows of the pilot (12 or more).",
+)
+@limit_options(TRIAL_LIMITS)
+@click.option("--seed", type=int, default=0, show_default=True, help="Draws the rows of the pilot.")
+@click.option("--dry-run", is_flag=True, help="Print the plan of the pilot, and pay nothing.")
 @json_option
 def advise(task: str, as_json: bool, **options: Any) -> None:
     """Whether a search may pay for the task folder TASK, which methods fit, and what to do first.
 
-    Nothing is paid or written. A model that runs in this process answers at most 50 validation rows.
+    Without --pilot, nothing is paid or written. A model that runs in this process answers at most 50 validation rows.
     """
     from whet.api import aadvise
 
     name_options()
-    print_result(run(aadvise(Path(task), **role_choices(options))), as_json, show)
+    print_result(run(aadvise(Path(task), **with_budget(role_choices(options)))), as_json, show)
 
 
 def show(values: AdviceJSON) -> None:
     """One screen: the verdict, what it rests on, methods, and what to do."""
     test, reward = values["test"], values["reward"]
-    click.echo(f"{visible(values['task'])}: {click.style(values['verdict'], bold=True)}\n")
+    click.echo(f"{visible(values['task'])}: {click.style(values['verdict'], bold=True)}")
+    decision = values["decision"]
+    say(f"decision: {decision['action']}, because {'; '.join(decision['reasons'])}\n")
     say("rows     " + ", ".join(f"{n} {name}" for name, n in values["rows"].items()))
     few = "" if test["possible"] else f"; a promotion needs at least {test['needed']}"
     say(f"test     {test['power']}{few}")
@@ -73,11 +108,17 @@ def show(values: AdviceJSON) -> None:
     if start is not None and start["mean"] is not None:
         simulated = " (SIMULATED)" if start["simulated"] else ""
         say(
-            f"start    {show_reward(start['mean'])} on {start['n']} validation rows, by {values['model']}{simulated}"
+            f"start    {show_reward(start['mean'])} on {start['n']} {start['split']} rows, by {values['model']}{simulated}"
         )
     if values["model_note"] is not None:
         say(f"model    {values['model_note']}")
     say(f"a run    {_run(values['plan'])}")
+    if others := values["families"][1:]:
+        say(f"others   {'; '.join(cost['summary'] for cost in others)}")
+    if values["pilot"] is not None:
+        say(f"pilot    {values['pilot']['summary']}")
+    if values["pay_back"] is not None:
+        say(f"pay-back {values['pay_back']['summary']}")
     say("\nmethods that fit, the usual order:")
     for row in values["methods"][:BEST]:
         usual = row is values["methods"][0]

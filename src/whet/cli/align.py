@@ -22,7 +22,7 @@ from whet.errors import UsageError
 )
 @click.argument("task", required=False)
 @click.option("--out", metavar="DIR", help="The task folder to write, new or empty.")
-@click.option("--part", metavar="NAME", help="The judge, where the task has several.")
+@click.option("--part", metavar="NAME", help="The judge, if the task has several.")
 @click.option("--take", metavar="RUN", help="Print the rubric that a finished run of such a folder found.")
 @json_option
 def align(task: str | None, out: str | None, part: str | None, take: str | None, as_json: bool) -> None:

@@ -40,15 +40,15 @@ EXIT_FAILED = 1
     ),
 )
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK...")
-@click.option("--threshold", type=float, required=True, metavar="R", help="The mean reward that is demanded.")
-@click.option("--sure", is_flag=True, help="Demand it of the lower end of the 95% interval.")
+@click.option("--threshold", type=float, required=True, metavar="R", help="The required mean reward.")
+@click.option("--sure", is_flag=True, help="Require it of the lower end of the 95% interval.")
 @click.option("--prompt", metavar="FILE", help="Prompt to check (default: the task's own).")
 @click.option(
     "--split",
     default="validation",
     show_default=True,
     metavar="S",
-    help="train, validation or test (an opening).",
+    help="train, validation or test (on test every further prompt is an opening, which makes later promotions harder).",
 )
 @click.option("--junit", "junit_file", metavar="FILE", help="Write the outcome as JUnit XML too.")
 @model_options("Task model (default: that of the task).")
@@ -77,27 +77,25 @@ def check(
     if file is not None:
         _make_room(file)
     words = role_choices({**options, "split": split}) | {"prompt": None if prompt is None else Path(prompt)}
-    for task in tasks:
-        _refuse_unusable(task, threshold, words)
+    names = [_name_usable(task, threshold, words) for task in tasks]
     checks: list[ThresholdCheck] = []
-    for task in tasks:
+    for name, task in zip(names, tasks, strict=True):
         try:
             with show_progress_of(task) as progress:
                 evaluated = run_stoppable(api.aevaluate(Path(task), progress=progress, **words))
         except WhetError as error:
-            checks.append(ThresholdCheck(task, "undecided", str(error)))
+            checks.append(ThresholdCheck(name, "undecided", str(error)))
             if file is not None:
                 write_junit(file, checks)
             raise
-        one = check_score(
-            evaluated["task"], evaluated["score"], threshold, sure=sure, failed=evaluated["failed"]
-        )
+        one = check_score(name, evaluated["score"], threshold, sure=sure, failed=evaluated["failed"])
+        one = dataclasses.replace(one, warnings=tuple(evaluated["warnings"]))
         if evaluated.get("simulated"):
             one = dataclasses.replace(one, sentence=f"{one.sentence}; SIMULATED: a scripted model answered")
         checks.append(one)
         if not as_json:
             say(f"{one.outcome}  {one.task}: {one.sentence}", fg=_COLORS[one.outcome])
-            for warning in evaluated["warnings"]:
+            for warning in one.warnings:
                 warn(warning)
     if as_json:
         emit({"threshold": threshold, "split": split, "checks": [dataclasses.asdict(one) for one in checks]})
@@ -119,11 +117,13 @@ def _make_room(file: Path) -> None:
     file.unlink(missing_ok=True)
 
 
-def _refuse_unusable(task: str, threshold: float, words: Mapping[str, Any]) -> None:
-    """Raise UsageError for a task that cannot be used, and for a threshold outside the range of its reward; nothing is paid."""
+def _name_usable(task: str, threshold: float, words: Mapping[str, Any]) -> str:
+    """The name of a task. Raises UsageError for one that cannot be used, and for a threshold outside the range of its reward;
+    nothing is paid."""
     from whet import api
 
-    reward = load_task(Path(task)).reward
+    loaded = load_task(Path(task))
+    reward = loaded.reward
     if not reward.low <= threshold <= reward.high:
         raise UsageError(
             f"--threshold {threshold:g}: the reward of {task} lies between {reward.low:g} and {reward.high:g}. Write a number "
@@ -131,6 +131,7 @@ def _refuse_unusable(task: str, threshold: float, words: Mapping[str, Any]) -> N
         )
     silent = api.Progress(planned=_ignore, warn=_ignore, say=_ignore)
     run_stoppable(api.aevaluate(Path(task), dry_run=True, progress=silent, **words))
+    return loaded.name
 
 
 def _ignore(_: object) -> None:

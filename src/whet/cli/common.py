@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from whet._util.variables import TRUSTED_HOSTS
-from whet.errors import quantity, spelling
+from whet.errors import UsageError, quantity, spelling
 
 Command = Callable[..., Any]
 _LONGEST = 200
@@ -51,7 +51,12 @@ waiting_options = options(
         metavar="MIB",
         help="Memory of each of these.",
     ),
-    click.option("--fresh", is_flag=True, help="Ask again what the cache or a finished run knows."),
+    click.option(
+        "--engine",
+        metavar="NAME",
+        help="Where they are: local (none), processes (here), ray (a Ray cluster) or ray://HOST:PORT.",
+    ),
+    click.option("--fresh", is_flag=True, help="Ask again instead of using the cache or a finished run."),
     click.option(
         "--max-wait",
         type=float,
@@ -60,6 +65,11 @@ waiting_options = options(
     ),
 )
 """How long to wait for what, and who calls the functions of the user."""
+batch_option = click.option(
+    "--batch",
+    is_flag=True,
+    help="Make the calls of baseline, validation and sealed test in batches of the provider: cheaper, hours later.",
+)
 
 OPTION_NAMES = {"run": "out", "accepted": "accept-flagged"}
 """Parameters whose option has another name; the limits of a budget begin with `max`."""
@@ -98,6 +108,21 @@ dry_run_option = click.option(
 """Nothing is recorded then, so that what the plan finds may speak of options."""
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print exactly one JSON object.")
+format_option = click.option(
+    "--format",
+    "form",
+    metavar="NAME",
+    help="Print only the prompt, as a file of another tool (openai, langfuse, langchain, prompty, dotprompt, mlflow, promptfoo), "
+    "or as a document without markers that keeps its front matter (document).",
+)
+
+
+def check_one_form(plain: bool, form: str | None, as_json: bool, name: str = "--plain") -> None:
+    """Raise UsageError for `--format` beside another option that says how the prompt is printed; `name` is that of `plain`."""
+    if form is not None and (plain or as_json):
+        raise UsageError(
+            f"--format and {name if plain else '--json'} both say how the prompt is printed. Use one."
+        )
 
 
 def settings_of(context: click.Context, parameter: click.Parameter, values: Iterable[str]) -> dict[str, str]:
@@ -177,7 +202,9 @@ def model_options(help_text: str, *, several: bool = False) -> Callable[[Command
     """--lm, --base-url, --lm-option and --trust-host; `several`: --lm may be repeated, and the others hold for all."""
     return options(
         click.option("--lm", metavar="ADDR", help=help_text, multiple=several),
-        click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint."),
+        click.option(
+            "--base-url", metavar="URL", help="Any OpenAI-compatible endpoint (A,B: servers of one model)."
+        ),
         option_of_role("task", "--lm-option", "task_options"),
         trust_option,
     )
@@ -188,7 +215,7 @@ def options_of_role(role: str, option: str, help_text: str) -> Callable[[Command
     return options(
         click.option(option, metavar="ADDR", help=help_text),
         click.option(
-            f"--{role}-base-url", metavar="URL", help=f"Endpoint of the {role} model, where it has its own."
+            f"--{role}-base-url", metavar="URL", help=f"Endpoint of the {role} model, if it has its own."
         ),
         option_of_role(role, f"--{role}-option", f"{role}_options"),
     )

@@ -92,7 +92,7 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
         _why(change)
     for change in shown["supported"]:
         click.echo(f"= {change['id']}  {visible(change['after'])}")
-        _why({**change, "reason": "it stands there already; the feedback demands it again"})
+        _why({**change, "reason": "it is already in the prompt; the feedback asks for it again"})
     _flags(shown["flagged"])
     if shown["skipped"]:
         click.echo("\nNothing to learn from:")
@@ -101,7 +101,7 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
     _unwritten([group for group in shown["groups"] if not group["instruction"]], groups)
     if shown["fence_added"] and shown["changes"]:
         click.echo(
-            "\nThe prompt has no fence: one is added at its end and the rest stays as it is. Put the markers elsewhere if "
+            "\nThe prompt has no fence: one is added at its end and the rest stays unchanged. Put the markers elsewhere if "
             "instructions belong there."
         )
     for warning in shown["warnings"]:
@@ -133,7 +133,7 @@ def outcome(result: Mapping[str, Any], dry_run: bool = False) -> None:
         "written": f"\n{result['written_to']} is written. Take it back with: whet learn {result['written_to']} --undo",
         "proposed": "\nDry run: nothing is written.",
         "declined": "\nNothing is written.",
-        "nothing": f"\n{'Dry run: nothing is written. ' if dry_run else ''}{nothing}; the prompt stays as it is.",
+        "nothing": f"\n{'Dry run: nothing is written. ' if dry_run else ''}{nothing}; the prompt stays unchanged.",
     }
     click.echo(lines[result["status"]])
 
@@ -176,7 +176,7 @@ def _flags(flags: Sequence[Mapping[str, Any]]) -> None:
         return
     click.echo(
         click.style(
-            "\nFlagged and left out. Accept one with --accept-flagged ID if you know better:", fg="yellow"
+            "\nFlagged and left out. Accept one with --accept-flagged ID if it is harmless:", fg="yellow"
         )
     )
     for flag in flags:

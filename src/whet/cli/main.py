@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +16,7 @@ from whet.cli.commands import Commands, Learn
 from whet.cli.common import (
     JUDGES,
     WRITES,
+    batch_option,
     dry_run_option,
     emit,
     examples,
@@ -39,7 +42,7 @@ from whet.cli.common import (
 )
 from whet.cli.interrupt import EXIT_INTERRUPTED, INTERRUPTED
 from whet.cli.interrupt import run as run_stoppable
-from whet.errors import ProviderError, UsageError, WhetError
+from whet.errors import ProviderError, StorageError, UsageError, WhetError
 
 FOLDER_RUNS = (
     "\n\nA task folder is a program: its reward.py, data.py and tools run with everything that you may do, keys "
@@ -65,7 +68,7 @@ _model_options = options(
         "--task-lms",
         metavar="A,B,C",
         callback=names_of,
-        help="Several task models in the place of --lm: one prompt for all of them.",
+        help="Several task models instead of --lm: one prompt for all of them.",
     ),
     click.option(
         "--aggregate",
@@ -75,16 +78,22 @@ _model_options = options(
     click.option("--concurrency", type=_CALLS, metavar="N", help="Calls in flight at once (default 32)."),
 )
 _POLICY = "Model whose weights are trained, or the folder of a checkpoint."
-_PROCESSES = "Processes that train the policy together, each on a GPU of its own."
+_PROCESSES = "Processes that train the policy together, each on its own GPU."
 _ALPHA = click.option(
     "--alpha",
     type=float,
     metavar="A",
     help="Chance of a false promotion, all openings of the test together (default 0.05).",
 )
+_ALPHA_POLICY = click.option(
+    "--alpha-policy",
+    metavar="strict|fdr",
+    help="What alpha bounds: the chance of any false promotion (strict, the default), or the share of false ones (fdr).",
+)
 _run_options = options(
     _model_options,
     waiting_options,
+    batch_option,
     dry_run_option,
     optimizer_options(WRITES),
     click.option("--policy", metavar="ADDR", help=_POLICY),
@@ -102,6 +111,7 @@ _run_options = options(
     click.option("--seed", type=int, default=0, show_default=True),
     click.option("--out", metavar="DIR", help="Run folder (default runs/TASK-METHOD-SEED)."),
     _ALPHA,
+    _ALPHA_POLICY,
     click.option(
         "--minimum-effect", type=float, metavar="D", help="Difference that a promotion must exceed."
     ),
@@ -129,7 +139,7 @@ def cli() -> None:
     "The same command again resumes; a finished run prints its result at once." + FOLDER_RUNS
 )
 @click.argument("task")
-@click.option("--method", metavar="NAME", help="See `whet methods`. Default: what suits the task.")
+@click.option("--method", metavar="NAME", help="See `whet methods`. Default: chosen by the task.")
 @click.option("--fork", metavar="RUN", help="Reuse the paid answers of another run.")
 @click.option(
     "--control",
@@ -167,12 +177,14 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
     help="train, validation or test (on test every further prompt is an opening, which makes later promotions harder).",
 )
 @_ALPHA
+@_ALPHA_POLICY
 @judge_options(JUDGES)
 @click.option("--out", metavar="DIR")
 @dry_run_option
 @json_option
 @_model_options
 @waiting_options
+@batch_option
 def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options: Any) -> None:
     """Mean reward of a prompt on one split, with its 95% interval."""
     from whet import api
@@ -189,12 +201,14 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
 
 @cli.command(
     epilog="\b\nExamples:\n  whet compare mytask --methods opro,protegi,random_search --max-calls 500 --seeds 3\n"
+    "  whet compare mytask --methods opro,grips --max-calls 300 --seeds 5 --jobs 4\n"
     "  whet compare mytask --methods opro,grips --max-calls 300 --set grips.patience=4\n"
     "  whet compare examples/python-docs --methods rlprompt,autoprompt --transfer embedded/mlm" + FOLDER_RUNS
 )
 @click.argument("task")
 @click.option("--methods", required=True, metavar="A,B,C", help="Methods, separated by commas.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, metavar="K")
+@click.option("--jobs", type=_CALLS, metavar="N", help="Make N runs at once, each in a process of its own.")
 @click.option("--shard", metavar="I/N", help="Make every N-th run from the I-th on; then `whet merge`.")
 @options_of_role(
     "transfer", "--transfer", "Another model: try each found prompt, unchanged, on the sealed rows."
@@ -312,18 +326,30 @@ def report(run: str) -> dict[str, str]:
     return {"report": str(api.report(run))}
 
 
-@cli.command(epilog=examples("whet runs", "whet runs --root experiments --json"))
+@cli.command(epilog=examples("whet runs", "whet runs --root experiments --json", "whet runs --team"))
 @click.option("--root", metavar="DIR", help="[default: runs]")
+@click.option("--team", is_flag=True, help="Runs on all machines that share $WHET_STATE.")
 @json_option
-def runs(root: str | None, as_json: bool) -> None:
-    """Runs below a folder: what they are, how they stand, what they found."""
+def runs(root: str | None, team: bool, as_json: bool) -> None:
+    """Runs below a folder, or of a team: what they are, how they stand, what they found."""
     from whet import api
     from whet.cli import show
 
+    if team:
+        if root is not None:
+            raise UsageError(
+                "--root names a folder of this machine, and --team lists all. Leave one of them out."
+            )
+        print_result(api.runs(team=True), as_json, show.show_team, "runs")
+        return
     if root is not None and not Path(root).is_dir():
         raise UsageError(f"--root: there is no folder {root}. Name the folder of the runs.")
     root = root or "runs"
     print_result(api.runs(root), as_json, lambda rows: show.show_runs(rows, root), "runs")
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""How the system says that nothing more can be written."""
 
 
 def main() -> None:
@@ -333,7 +359,11 @@ def main() -> None:
             errors="backslashreplace"
         )  # as stderr: a letter that it has not ends no command
     try:
-        code = cli.main(standalone_mode=False, color=wants_color())
+        try:
+            code = cli.main(standalone_mode=False, color=wants_color())
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
         code = _say(INTERRUPTED, EXIT_INTERRUPTED)
     except click.exceptions.ClickException as error:
@@ -343,6 +373,14 @@ def main() -> None:
         code = _say(f"whet: {error.spelled(option_of)}", error.exit_code)
     except BrokenPipeError:
         code = 0
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # what is still in it cannot be written either
+        reason = f"{os.strerror(error.errno)}. What the command wrote to files is there."
+        code = _say(f"whet: the standard output cannot be written: {reason}", StorageError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -44,7 +44,7 @@ from whet.errors import show_reward
 @click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint.")
 @trust_option
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
-@click.option("--method", metavar="NAME", help="See `whet methods`. Default: what suits the task.")
+@click.option("--method", metavar="NAME", help="See `whet methods`. Default: chosen by the task.")
 @optimizer_options(WRITES)
 @judge_options(JUDGES)
 @limit_options()

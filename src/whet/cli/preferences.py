@@ -94,9 +94,9 @@ def _scale_of(context: click.Context, parameter: click.Parameter, value: str | N
     help="Standard deviations of the ensemble that the reward gives away.",
 )
 @click.option(
-    "--no-alarm", is_flag=True, help="Let the search go on where the reward model was never tested."
+    "--no-alarm", is_flag=True, help="Let the search continue beyond the answers that people judged."
 )
-@click.option("--anyway", is_flag=True, help="Go on where the reward model cannot be told from chance.")
+@click.option("--anyway", is_flag=True, help="Continue even if the reward model is no better than chance.")
 @click.option(
     "--ask", type=click.IntRange(min=1), metavar="N", help="Write the N most informative questions instead."
 )
@@ -118,7 +118,7 @@ def _scale_of(context: click.Context, parameter: click.Parameter, value: str | N
     help="A setting of the method.",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--fresh", is_flag=True, help="Ask again what the cache or a finished run knows.")
+@click.option("--fresh", is_flag=True, help="Ask again instead of using the cache or a finished run.")
 @click.option("--run", metavar="DIR", help="Folder of task and run (default below runs).")
 @click.option(
     "--out", metavar="FILE", help="Write the new prompt, or the questions, here (default: in place; printed)."
@@ -254,7 +254,7 @@ def _show(values: Mapping[str, Any]) -> None:
     lines = {
         "written": f"{values.get('written_to')} is written.",
         "proposed": f"Nothing is written. The proposal is {values.get('proposal')}; --yes writes it.",
-        "nothing": "Nothing is proposed; the prompt stays as it is.",
+        "nothing": "Nothing is proposed; the prompt stays unchanged.",
     }
     click.echo(f"\n{lines[values['status']]}")
     click.echo(f"report: {values['run']['run']}/report.html")

@@ -27,22 +27,26 @@ from whet.engine import (
     ReasonsJSON,
     RunJSON,
     RunRowJSON,
+    TeamRunJSON,
     TransferSummaryJSON,
     UsageJSON,
 )
-from whet.errors import quantity, show_reward, show_size
+from whet.errors import quantity, show_reward, show_share, show_size
 from whet.methods import NEEDS_IN_WORDS
 from whet.reporting import (
     FAMILIES,
     all_pairs,
     best_first,
     display_progress,
+    dollars_missing,
     parts_beside,
     start_sentences,
     warnings_of,
 )
+from whet.stats import show_p
 
 CONFUSIONS = 5
+_RUN_COLUMNS = ["run", "status", "mean", "n", "promoted", "calls", "USD"]
 NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, a model that scores them"}
 
 
@@ -81,7 +85,9 @@ def show_interval(score: MeanJSON | None) -> str:
 
 
 def show_dollars(usage: UsageJSON) -> str:
-    """What follows the number of calls: the price, where there is one, and whether the tokens are estimates."""
+    """What follows the number of calls: the price, or that there is none, and whether the tokens are estimates."""
+    if not usage.get("price_unknown") and (missing := dollars_missing(usage)):
+        return f", {missing}{', tokens estimated' if usage.get('estimated') else ''}"
     if not usage["cost_usd"]:
         return ", tokens estimated" if usage.get("estimated") else ""
     return f", ${usage['cost_usd']:.4f}{' (estimated)' if usage.get('estimated') else ''}"
@@ -128,6 +134,7 @@ def result(values: RunJSON) -> None:
     say(
         f"\ncalls: {calls}{cost}; {usage['seconds']:.0f} s; ended by {values['ended_by']}{_describe_unneeded(values)}"
     )
+    _show_cached_input(usage)
     for warning in values["warnings"]:
         warn(warning)
     say(f"prompt: {values['run']}/best.md\nreport: {values['run']}/report.html")
@@ -173,6 +180,13 @@ def _print_recorded(values: RunJSON | EvaluationJSON) -> None:
         say(f"finished on {values['ended']}; recorded result, nothing was asked; --fresh asks again")
 
 
+def _show_cached_input(usage: UsageJSON) -> None:
+    """The share of the input that servers had in their prefix caches, where they report any."""
+    if cached := usage.get("cached_input_tokens", 0):
+        share = show_share(min(1.0, cached / max(1, usage["input_tokens"])))
+        say(f"input: {usage['input_tokens']:,} tokens, {share} of them from the caches of the servers")
+
+
 def _age(usage: UsageJSON) -> str:
     """How old the oldest answer from the cache is, where that is known, and what asks again."""
     if "cached_oldest" not in usage:
@@ -199,6 +213,7 @@ def show_evaluation(values: EvaluationJSON) -> None:
     _print_recorded(values)
     if not values.get("recorded") and (cached := sum(values["usage"].get("cached", {}).values())):
         say(f"{quantity(cached, 'answer')} from the cache{_age(values['usage'])}")
+    _show_cached_input(values["usage"])
     _labels(values.get("labels"))
     for warning in values["warnings"]:
         warn(warning)
@@ -311,7 +326,7 @@ def _pair(pair: PairJSON) -> list[str]:
         return [f"{pair['a']} - {pair['b']}", "no answer", "-", "-", "-"]
     figures = (pair["difference"], pair["low"], pair["high"])
     difference, low, high = (show_reward(value, sign=True) for value in figures)
-    ps = [f"{value:.3g}" for value in (pair["p"], pair["p_adjusted"])]
+    ps = [show_p(value) for value in (pair["p"], pair["p_adjusted"])]
     return [f"{pair['a']} - {pair['b']}", difference, f"[{low}, {high}]", *ps]
 
 
@@ -332,9 +347,9 @@ def _rows_of_reached(r: MethodSummaryJSON) -> list[str]:
 
 
 def _dollars(r: MethodSummaryJSON | TransferSummaryJSON | RunRowJSON) -> str:
-    """What something cost; unknown where a price is."""
-    if r["price_unknown"]:
-        return "unknown"
+    """What something cost; unknown where a price is, and not priced where no model has one."""
+    if missing := dollars_missing(r):
+        return missing
     return "-" if r["cost_usd"] is None else f"{r['cost_usd']:.4f}"
 
 
@@ -415,11 +430,23 @@ def show_runs(rows: Sequence[RunRowJSON], root: str) -> None:
             "Runs of another folder: whet runs --root DIR"
         )
         return
-    cells = []
-    for r in rows:
-        trials = {"evaluate": f"evaluated on {r['split']}", "transfer": "tried with another model"}
-        status = trials.get(r["method"] or "", "completed") if r["status"] == "completed" else r["status"]
-        mean, n = ("-", "-") if r["mean"] is None else (show_reward(r["mean"]), str(r["n"]))
-        promoted = "-" if r["promoted"] is None else "yes" if r["promoted"] else "no"
-        cells.append([r["run"], status, mean, n, promoted, str(r["calls"]), _dollars(r)])
-    show_table(["run", "status", "mean", "n", "promoted", "calls", "USD"], cells)
+    show_table(_RUN_COLUMNS, [_run_cells(r) for r in rows])
+
+
+def show_team(rows: Sequence[TeamRunJSON]) -> None:
+    """The table of the runs of a team."""
+    if not rows:
+        say("No run has been started by anybody with this $WHET_STATE.")
+        return
+    began = [datetime.fromtimestamp(r["began"], UTC).strftime("%Y-%m-%d %H:%M") for r in rows]
+    cells = [[when, r["machine"], *_run_cells(r)] for when, r in zip(began, rows, strict=True)]
+    show_table(["began (UTC)", "machine", *_RUN_COLUMNS], cells)
+
+
+def _run_cells(r: RunRowJSON | TeamRunJSON) -> list[str]:
+    """A run as a row of a table."""
+    trials = {"evaluate": f"evaluated on {r['split']}", "transfer": "tried with another model"}
+    status = trials.get(r["method"] or "", "completed") if r["status"] == "completed" else r["status"]
+    mean, n = ("-", "-") if r["mean"] is None else (show_reward(r["mean"]), str(r["n"]))
+    promoted = "-" if r["promoted"] is None else "yes" if r["promoted"] else "no"
+    return [r["run"], status, mean, n, promoted, str(r["calls"]), _dollars(r)]

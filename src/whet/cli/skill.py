@@ -27,7 +27,7 @@ def skill(folder: str | None, force: bool) -> None:
     path = Path(folder) / "whet" / "SKILL.md"
     if path.exists() and path.read_text("utf-8", errors="replace") != text and not force:
         raise UsageError(
-            f"{path} is there already and says something else. Look at it, then write over it with --force."
+            f"{path} exists already with other content. Look at it, then overwrite it with --force."
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

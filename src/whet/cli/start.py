@@ -63,7 +63,7 @@ ROWS_SHOWN = 5
 )
 @click.option("--prompt", metavar="FILE", help="The prompt to begin with: a file, or the text itself.")
 @click.option("--lm", metavar="ADDR", help="Task model, written into task.yaml.")
-@click.option("--yes", is_flag=True, help="Do not ask: take what the rules choose.")
+@click.option("--yes", is_flag=True, help="Do not ask: accept the choices of the rules.")
 @click.option(
     "--ask",
     "elicits",

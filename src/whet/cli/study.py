@@ -110,7 +110,7 @@ def components(task: str, as_json: bool, **options: Any) -> None:
     ),
 )
 @click.argument("prompt", metavar="RUN|PROMPT")
-@click.option("--task", metavar="DIR", help="The task of a prompt file, or the run's, where it has moved.")
+@click.option("--task", metavar="DIR", help="The task of a prompt file, or of a run whose task has moved.")
 @click.option(
     "--unit",
     type=click.Choice(["sentence", "word"]),

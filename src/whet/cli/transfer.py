@@ -51,7 +51,7 @@ from whet.errors import show_reward
     metavar="S",
     help="train, validation or test (each use of test is an opening, counted for each model).",
 )
-@click.option("--task", metavar="DIR", help="The run's task folder, where it has moved.")
+@click.option("--task", metavar="DIR", help="The run's task folder, if it has moved.")
 @judge_options("Model that judges (default: the judge of the run).")
 @limit_options(TRIAL_LIMITS)
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")

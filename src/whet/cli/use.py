@@ -10,10 +10,19 @@ from typing import cast
 import click
 
 from whet.api import Evaluation, MeanEstimate, RunResult, find_run, read_result, sample_size
-from whet.cli.common import emit, examples, json_option, print_exactly, say, warn
+from whet.cli.common import (
+    check_one_form,
+    emit,
+    examples,
+    format_option,
+    json_option,
+    print_exactly,
+    say,
+    warn,
+)
 from whet.engine import EvaluationJSON, PlanJSON, RunJSON
 from whet.errors import UsageError, did_you_mean, quantity, show_size
-from whet.prompt import MASK, Prompt
+from whet.prompt import MASK, Prompt, write_prompt_as
 from whet.reporting import is_limited
 from whet.types import Message
 
@@ -23,20 +32,23 @@ from whet.types import Message
     epilog=examples(
         "whet show runs/mytask-opro-0",
         "whet show mytask-opro-0 --plain > prompt.txt",
+        "whet show mytask-opro-0 --format langfuse",
         "whet show mytask-opro-0 --json",
         "whet show mytask-opro-0 --choose length --plain > short.txt",
     ),
 )
 @click.argument("run")
-@click.option("--plain", is_flag=True, help="Print the prompt only, as it is; several messages as JSON.")
+@click.option("--plain", is_flag=True, help="Print only the prompt, unchanged; several messages as JSON.")
+@format_option
 @click.option(
     "--choose",
     metavar="NAME",
     help="Of a run with objectives, the prompt on the front that is best in this one, among those that meet the demands.",
 )
 @json_option
-def show(run: str, plain: bool, choose: str | None, as_json: bool) -> None:
-    """The best prompt of a run, without markers: with the facts about it, or alone (--plain)."""
+def show(run: str, plain: bool, form: str | None, choose: str | None, as_json: bool) -> None:
+    """The best prompt of a run, without markers: with the facts about it, or alone (--plain, --format)."""
+    check_one_form(plain, form, as_json)
     folder = find_run(run)
     values = {**read_result(folder), "run": str(folder)}
     result = (
@@ -45,16 +57,16 @@ def show(run: str, plain: bool, choose: str | None, as_json: bool) -> None:
         else RunResult(cast("RunJSON", values))
     )
     if isinstance(result, RunResult) and "best" not in values:
-        raise UsageError(f"{folder} holds no result. The command that began it goes on with it.")
+        raise UsageError(f"{folder} holds no result. Run the command that started it again to continue it.")
     if choose is not None:
-        _show_point(folder, cast("RunJSON", values), choose, plain, as_json)
+        _show_point(folder, cast("RunJSON", values), choose, plain, form, as_json)
         return
     prompt = result.prompt if isinstance(result, Evaluation) else result.best.prompt
     if as_json:
         emit(_as_json(result, prompt))
         return
-    if plain:
-        print_exactly(prompt.plain)
+    if plain or form:
+        print_exactly(write_prompt_as(prompt, form) if form else prompt.plain)
         if isinstance(result, RunResult) and not result.promoted:
             reason = result.improvement.reason.removeprefix("Not promoted: ")
             say(f"whet: not promoted: {reason}", err=True)
@@ -69,7 +81,9 @@ def show(run: str, plain: bool, choose: str | None, as_json: bool) -> None:
             say(line)
 
 
-def _show_point(folder: Path, values: RunJSON, name: str, plain: bool, as_json: bool) -> None:
+def _show_point(
+    folder: Path, values: RunJSON, name: str, plain: bool, form: str | None, as_json: bool
+) -> None:
     """The prompt on the front of a run that is best in an objective, and what the gate says of it."""
     points = values.get("front") or []
     if not points:
@@ -83,8 +97,8 @@ def _show_point(folder: Path, values: RunJSON, name: str, plain: bool, as_json: 
     if as_json:
         emit({"run": str(folder), "chosen": name, **point, "text": prompt.text})
         return
-    if plain:
-        print_exactly(prompt.plain)
+    if plain or form:
+        print_exactly(write_prompt_as(prompt, form) if form else prompt.plain)
     else:
         means = (f"{key} {show_size(value['mean'])}" for key, value in point["validation"].items())
         say(f"{values['task']} · best in {name} on validation: {', '.join(means)}")
@@ -101,7 +115,7 @@ def _show_point(folder: Path, values: RunJSON, name: str, plain: bool, as_json: 
 _GATE = {
     "baseline": "it is the prompt that the run began with.",
     "not promoted": "the sealed test did not show that it is better in one objective and not worse in the others.",
-    "not tested": "it was never tested on the sealed rows. To have it tested, make it the task's prompt, or a task of its own.",
+    "not tested": "it was never tested on the sealed rows. To test it, make it the task's prompt, or make a new task of it.",
 }
 
 
@@ -110,7 +124,7 @@ def use_lines(values: RunJSON) -> Iterator[str]:
     run = shlex.quote(str(values["run"]))
     result = RunResult(values)
     if result.status == "stopped":
-        yield "next    run the same command again: it goes on where it stopped"
+        yield "next    run the same command again: it continues where it stopped"
         return
     if not result.promoted:
         yield f"next    keep your prompt, and {_missing(values)}"

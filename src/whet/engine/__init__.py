@@ -8,6 +8,7 @@ from whet.engine.comparison_json import (
     MethodSummaryJSON,
     ReasonsJSON,
     RunRowJSON,
+    TeamRunJSON,
     TransferJSON,
     TransferSummaryJSON,
 )
@@ -28,8 +29,8 @@ __all__ = [
     "ReasonsJSON",
     "RunJSON",
     "RunRowJSON",
+    "TeamRunJSON",
     "TransferJSON",
     "TransferSummaryJSON",
     "UsageJSON",
-    "a",
 ]

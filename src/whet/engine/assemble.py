@@ -8,17 +8,20 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from whet._util.media import count_marks
 from whet._util.workers import HERE, Executor
-from whet.engine.cache import Cache
+from whet.engine.batched_calls import check_batches
+from whet.engine.cache import AnswerCache
 from whet.engine.model_client import MAX_WAIT, AdaptiveLimiter, ModelClient
 from whet.engine.options import Options
 from whet.engine.plan_json import PlanJSON
+from whet.engine.shared_cache import open_cache
 from whet.engine.trained_policy import PolicyChoice, choose_policy
 from whet.environments.environment import Environment, Generation, as_environment_type, check_environment
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.environments.program import ProgramEnvironment, as_program
 from whet.environments.several import EnvironmentCase, SeveralEnvironment
-from whet.errors import UsageError, parameter, task_setting
+from whet.errors import UsageError, parameter, quantity, task_setting
 from whet.methods import (
     LABEL_SCORES,
     LOCAL,
@@ -32,7 +35,7 @@ from whet.methods import (
 from whet.models.addresses import split_address
 from whet.models.callable import ModelChoice, as_model
 from whet.models.endpoint import missing_keys_noted
-from whet.models.language_model import LanguageModel
+from whet.models.language_model import LanguageModel, reads_parts
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFunction
 from whet.rewards.objectives import COST, LATENCY, PROMPT_TOKENS
 from whet.rewards.preference import EMBEDDINGS, with_embeddings
@@ -67,12 +70,13 @@ class Assembly:
     gaps: PlanJSON = field(default_factory=PlanJSON)
     executor: Executor = HERE
 
-    def cache(self, folder: Path, options: Options) -> Cache:
-        """The completions cache: shared by all runs of the root, or the run's own when `run` names its folder."""
+    def cache(self, folder: Path, options: Options) -> AnswerCache:
+        """The completions cache: that of the team, where state lies in a database; else shared by all runs of the root, or the
+        run's own when `run` names its folder."""
         if all(client.model.local for client in self.clients.values()):
-            return Cache(None)
+            return open_cache(None)
         place = Path(options.root).absolute() if options.run is None else folder
-        return Cache(place / "cache.sqlite", options.fresh)
+        return open_cache(place / "cache.sqlite", options.fresh)
 
     async def close(self) -> None:
         """Release every model once, and the worker processes."""
@@ -151,6 +155,7 @@ def _assemble(task: Task, options: Options, limits: Budget, models: Models | Non
         env = as_program(env, task.program)
         _check_program(get_method(method), env)
     beside = _other_task_models(task, options, limits, models)
+    _check_parts(task, model)
     if task.cases:
         env = _several(task, env, [(model, env.generation), *((m, g) for _, m, g in beside)])
         _check_several(get_method(method), env)
@@ -173,6 +178,8 @@ def _assemble(task: Task, options: Options, limits: Budget, models: Models | Non
     clients |= _embedding_client(task, options, method, spec)
     _check_writers(clients, scores or bool(task.cases))
     _check_prices(clients, limits)
+    if options.batch:
+        check_batches(clients, env, limits)
     addresses = {role: client.model.address for role, client in clients.items()}
     if policy is not None:
         addresses["policy"] = policy.pinned
@@ -221,6 +228,8 @@ def _several(
             scores,
             own.description,
         )
+        if own.shaping is not None:
+            raise UsageError(f"{case.name}: a task made of several has no `shaping`. Remove it.")
         one = one if own.world is None else multiturn(one, own.world)
         check_environment(one)
         if not (scores or model.can_generate) or (TARGET_SCORE in own.reward.needs and not model.can_score):
@@ -375,6 +384,25 @@ def with_encoder(reward: RewardFunction) -> RewardFunction:
     return with_embeddings(reward, load("encoder").embed)  # type: ignore[attr-defined]
 
 
+def _check_parts(task: Task, model: LanguageModel) -> None:
+    """Raise UsageError for rows with images where the task model reads texts only."""
+    rows = (row for part in (task.train, task.validation, task.test) for row in part)
+    row = next((row for row in rows if any(map(count_marks, row.values.values()))), None)
+    if row is not None and not reads_parts(model):
+        raise UsageError(
+            f"{row.place} holds an image, a sound or a file, and {model.address} reads texts only. Name a model behind an "
+            f"endpoint that reads them, with {parameter('lm', 'provider/name')}."
+        )
+
+
+def _needs_judge(task: Task) -> bool:
+    """Whether the reward asks a judge, a world has a simulated user, whom the judge's model plays, or it answers for bonuses."""
+    bonus = (
+        task.shaping is not None and task.world is not None and task.shaping.bonus.calls(task.world.turns) > 0
+    )
+    return JUDGE in task.reward.needs or bool(getattr(task.world, "judge_calls", 0)) or bonus
+
+
 def _asks_judge(task: Task, options: Options) -> bool:
     """Whether a program may ask a judge: where one is named."""
     return task.program is not None and changed_spec(task.models["judge"], options.judge_lm, "judge").named
@@ -428,7 +456,7 @@ def _other_clients(
     clients = {}
     for role, address, must, may in (
         ("optimizer", options.optimizer_lm, OPTIMIZER in needs, OPTIMIZER_OPTIONAL in needs),
-        ("judge", options.judge_lm, JUDGE in task.reward.needs, _asks_judge(task, options)),
+        ("judge", options.judge_lm, _needs_judge(task), _asks_judge(task, options)),
     ):
         if not (must or may) or (address == NONE and not must):
             continue
@@ -532,8 +560,15 @@ def _generation(spec: ModelSpec, limits: Budget) -> Generation:
 
 def _client(model: LanguageModel, spec: ModelSpec, options: Options) -> ModelClient:
     concurrency = options.concurrency or spec.concurrency or DEFAULT_CONCURRENCY
-    limiter, max_wait = AdaptiveLimiter(concurrency), options.max_wait or MAX_WAIT
-    return ModelClient(model, limiter, spec.price, spec.requests_per_minute, max_wait=max_wait)
+    if concurrency < options.share:
+        raise UsageError(
+            f"{parameter('jobs', options.share)}: {model.address} takes {quantity(concurrency, 'call')} at once "
+            f"({parameter('concurrency', concurrency)}), and each job needs one. Allow more calls, or take fewer jobs."
+        )
+    limiter, max_wait = AdaptiveLimiter(concurrency // options.share), options.max_wait or MAX_WAIT
+    rate = spec.requests_per_minute
+    rate = None if rate is None else rate / options.share
+    return ModelClient(model, limiter, spec.price, rate, max_wait=max_wait)
 
 
 def _check_prices(clients: Mapping[str, ModelClient], limits: Budget) -> None:

@@ -44,7 +44,8 @@ class Spent:
 
     `cached_oldest`: when the oldest answer
     from the cache was made, in seconds since 1970. `named`: calls whose cost the provider said.
-    `estimated`: calls whose tokens it did not say, by role.
+    `estimated`: calls whose tokens it did not say, by role. `gateway_cached`: calls that a gateway's cache answered, by role, and
+    `gateway_drawn` those of them whose answer was to be drawn anew.
     `lost` is the part of it, by the name of the limit, whose answers kills have taken. `excused`: attempts of earlier sessions
     that an endpoint left without an answer before it ended the session; they count against no limit.
     """
@@ -63,6 +64,8 @@ class Spent:
     lost: dict[str, float] = field(default_factory=dict)
     cached_oldest: float | None = None
     estimated: dict[str, int] = field(default_factory=dict)
+    gateway_cached: dict[str, int] = field(default_factory=dict)
+    gateway_drawn: dict[str, int] = field(default_factory=dict)
 
     @property
     def total_calls(self) -> int:
@@ -145,13 +148,31 @@ class BudgetAccount:
             if (known := renew()) == reservation:
                 break
             reservation = known
+        self.take(reservation)
+        return reservation
+
+    def has_room(self, reservation: Reservation) -> bool:
+        """Whether an attempt fits now, without a wait."""
+        return self._broken(reservation) is None and not self._is_crowded(reservation)
+
+    def hold(self, reservation: Reservation) -> None:
+        """Set aside what an attempt of an earlier session may take, whether it fits or not, as long as nobody waits for it."""
         self.spent.calls[reservation.role] += reservation.calls
         self._open_tokens += reservation.tokens
         self._open_cost += reservation.cost
+
+    def drop(self, reservation: Reservation) -> None:
+        """Give back what was held."""
+        self.spent.calls[reservation.role] -= reservation.calls
+        self._open_tokens -= reservation.tokens
+        self._open_cost -= reservation.cost
+
+    def take(self, reservation: Reservation) -> None:
+        """Set aside what an attempt may take that is in flight from now on, whether it fits or not."""
+        self.hold(reservation)
         self._in_flight += 1
         self._open_beyond = [a + b for a, b in zip(self._open_beyond, self._beyond(reservation), strict=True)]
         self._asking[reservation.role] += 1
-        return reservation
 
     async def _wait_for_room(self, reservation: Reservation) -> bool:
         """Wait until an attempt fits; whether there was a wait. Raises BudgetExceeded where it never will."""
@@ -249,7 +270,7 @@ class BudgetAccount:
         spent.output_tokens += usage.output_tokens
         spent.cached_input_tokens += usage.cached_input_tokens
         spent.reasoning_tokens += usage.reasoning_tokens
-        spent.named[reservation.role] += usage.cost_usd is not None
+        spent.named[reservation.role] += usage.cost_usd is not None or usage.free
         spent.cost += cost
         self._changed.set()
 
@@ -453,7 +474,7 @@ def test_set_budget(task: Task, env: Environment, config: object, client: ModelC
 
 def row_calls(env: Environment, turns: int) -> dict[str, int]:
     """Calls by limit that one row costs at most."""
-    judges = int(getattr(env.reward, "judge_calls", 0))
+    judges = env.judge_calls
     per_row = turns + int(TARGET_SCORE in env.reward.needs)
     return {"calls": per_row + judges, "task_calls": per_row, "judge_calls": judges}
 
@@ -463,10 +484,11 @@ def task_clients(clients: Mapping[str, ModelClient]) -> list[ModelClient]:
     return [client for role, client in clients.items() if role == "task" or client.same_answers]
 
 
-def task_cost(clients: Mapping[str, ModelClient], role: str, usage: Usage) -> float:
-    """US dollars of a call of a role; of the task models on average."""
+def task_cost(clients: Mapping[str, ModelClient], role: str, usage: Usage, *, at_most: bool = False) -> float:
+    """US dollars of a call of a role, or the most that it may cost; of the task models on average."""
     own = task_clients(clients) if role == "task" else [clients[role]]
-    return sum(client.cost(usage) for client in own) / len(own)
+    costs = [client.cost_at_most(usage) if at_most else client.cost(usage) for client in own]
+    return sum(costs) / len(own)
 
 
 def _test_rows(rows: int, *clients: ModelClient) -> int:
@@ -479,9 +501,10 @@ def answer_calls(env: Environment, config: object) -> int:
     """Task calls of one rollout at most: turns of the task's world or program, or what the method's system asks
     for an answer.
 
-    A method whose system asks more than once says so in `Config.calls_per_answer`.
+    A method whose system asks more than once says so in `Config.calls_per_answer`: a number, or a function of the environment.
     """
-    return int(getattr(env, "calls", 1)) * int(getattr(config, "calls_per_answer", 1))
+    each = getattr(config, "calls_per_answer", 1)
+    return int(getattr(env, "calls", 1)) * int(each(env) if callable(each) else each)
 
 
 def _worst_test(
@@ -505,7 +528,7 @@ def _worst_test(
     read = math.ceil(total.input_tokens * share) + GROWTH_TOKENS * rows
     before = turns * (turns - 1) // 2
     usage = Usage(read * turns + (written + GROWTH_TOKENS * rows) * before, written * turns)
-    return usage.input_tokens + usage.output_tokens, client.cost(usage)
+    return usage.input_tokens + usage.output_tokens, client.cost_at_most(usage)
 
 
 def _expected_row(

@@ -7,7 +7,7 @@ import sqlite3
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -20,6 +20,29 @@ from whet.types import Completion, Usage
 _WAIT_SECONDS = 5
 _ADD = "INSERT OR IGNORE INTO completions(key, value, made) VALUES (?, ?, ?)"
 _REPLACE = "INSERT OR REPLACE INTO completions(key, value, made) VALUES (?, ?, ?)"
+
+
+class AnswerCache(Protocol):
+    """Answers by key. `problem`: why answers could not be read or shared, where that is worth saying."""
+
+    @property
+    def problem(self) -> str: ...
+
+    async def find(self, key: str) -> tuple[bytes, float | None] | None:
+        """The stored value, and when it was made in seconds since 1970, where that is known; None for a key that is not there."""
+        ...
+
+    def put(self, key: str, value: bytes) -> None:
+        """Store a value with the next batch; one that is there stays, unless this asks for fresh answers."""
+        ...
+
+    def flush(self) -> None:
+        """Begin to write what is pending."""
+        ...
+
+    def close(self) -> None:
+        """Write what is pending, then release everything."""
+        ...
 
 
 class Cache:
@@ -61,6 +84,13 @@ class Cache:
             self._filled = self._db.execute("SELECT 1 FROM completions LIMIT 1").fetchone() is not None
         except (OSError, sqlite3.Error):
             self._db = self._path = None
+
+    problem = ""
+
+    async def find(self, key: str) -> tuple[bytes, float | None] | None:
+        """The stored value, and when it was made."""
+        value = self.get(key)
+        return None if value is None else (value, self.made_at(key))
 
     def get(self, key: str) -> bytes | None:
         """The stored value, or None."""
@@ -156,11 +186,32 @@ def _row(c: Completion) -> list[object]:
     """The fields of a completion; the last ones only where they say something."""
     row = [c.text, c.finish, c.usage.input_tokens, c.usage.output_tokens, c.error, c.first_token]
     more = [c.usage.cached_input_tokens, c.usage.reasoning_tokens, c.usage.cost_usd]
+    if c.usage.pictures:
+        written = c.usage.cache_write_tokens, c.usage.cache_write_1h_tokens
+        return [*row, c.seconds, *more, c.thought, *written, c.usage.pictures]
+    if c.usage.cache_write_tokens:
+        stored = c.usage.cache_write_tokens, c.usage.cache_write_1h_tokens
+        return [*row, c.seconds, *more, c.thought, *(stored if stored[1] else stored[:1])]
     if c.thought:
         return [*row, c.seconds, *more, c.thought]
     if more != [0, 0, None]:
         return [*row, c.seconds, *more]
     return row if c.seconds is None else [*row, c.seconds]
+
+
+def _usage(read: int, written: int, rest: list[Any]) -> Usage:
+    """The usage of a completion from its first two numbers and the fields after `first_token`."""
+    cached, thought, cost = rest[1:4] or (0, 0, None)
+    return Usage(
+        read,
+        written,
+        cached_input_tokens=cached,
+        reasoning_tokens=thought,
+        cost_usd=cost,
+        cache_write_tokens=rest[5] if len(rest) > 5 else 0,
+        cache_write_1h_tokens=rest[6] if len(rest) > 6 else 0,
+        pictures=rest[7] if len(rest) > 7 else 0,
+    )
 
 
 def decode(value: bytes) -> list[Completion]:
@@ -170,11 +221,11 @@ def decode(value: bytes) -> list[Completion]:
             Completion(
                 t,
                 f,
-                Usage(i, o, *rest[1:4]),
+                _usage(i, o, rest),
                 e,
                 first,
                 seconds=rest[0] if rest else None,
-                thought="".join(rest[4:]),
+                thought="".join(rest[4:5]),
             )
         )
         for t, f, i, o, e, first, *rest in orjson.loads(value)

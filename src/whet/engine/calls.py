@@ -15,12 +15,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
+from whet._util.media import lacks_image
 from whet.engine.budget import BudgetAccount
-from whet.engine.cache import Cache, decode, encode_completions
+from whet.engine.cache import AnswerCache, decode, encode_completions
 from whet.engine.journal import (
     NEW_STATE,
     Journal,
@@ -50,7 +51,7 @@ batch, so that the end of a call that is given up while its intent waits for the
 ALIKE = 3
 """Attempts that end in the same 500: if others were answered meanwhile, it is this request that the server cannot take. And
 attempts that are paid for and end in the same answer that cannot be read: the next would."""
-UNSENT, OPEN, REFUSED = "unsent", "open", "refused"
+UNSENT, OPEN, REFUSED, BATCHED = "unsent", "open", "refused", "batched"
 SILENT, BLANK, SUSPECTS = "silent", "blank", "suspects"
 """Calls that an endpoint did not answer before it ended the run, those that it answered without a text, and the key under
 which the journal lists these requests."""
@@ -58,6 +59,9 @@ CACHED_OLDEST = "cached_oldest"
 """The key under which the journal says when the oldest answer was made that came from the cache."""
 ESTIMATED = "estimated"
 """The key under which the journal says for each role of how many calls the tokens are estimated."""
+GATEWAY = "gateway"
+"""The key under which the journal says for each role how many calls a gateway's cache answered, and how many of them were to be
+drawn anew."""
 PLACES = "places"
 """The key under which the journal says at which addresses the models of the last session were."""
 INTERRUPT_SECONDS = 1.0
@@ -65,8 +69,9 @@ INTERRUPT_SECONDS = 1.0
 
 
 @dataclass(slots=True)
-class _Attempt:
-    """One attempt from its intent to its end; `state` is unsent, open (given up), refused, failed or answered."""
+class CallAttempt:
+    """One attempt from its intent to its end; `state` is unsent, open (given up), batched (with the provider), refused, failed or
+    answered. `drawn`: its answer is a draw, at a temperature above 0."""
 
     role: str
     digest: str
@@ -77,6 +82,7 @@ class _Attempt:
     cost: float = 0.0
     value: bytes | None = None
     settled: bool = False
+    drawn: bool = False
 
 
 @dataclass(slots=True)
@@ -88,12 +94,33 @@ class _Pending:
     sent: bool = False
 
 
+class CallBatches(Protocol):
+    """Who makes calls in batches that a provider answers later (`whet.engine.batched_calls`)."""
+
+    def holds(self, digest: str) -> bool:
+        """Whether the call is in a batch that has not answered it yet."""
+        ...
+
+    def takes(self, client: ModelClient, digest: str) -> bool:
+        """Whether the call belongs into a batch, or is in one already."""
+        ...
+
+    async def ask(self, name: str, client: ModelClient, request: Request, digest: str) -> bytes | None:
+        """Encoded completions, recorded; None where the call is to be made by itself. `name` is the role of the client."""
+        ...
+
+    async def stop(self) -> None:
+        """Wait for no batch any longer: they go on at the provider."""
+        ...
+
+
 @dataclass
 class CallExecutor:
-    """Answers requests for all branches of a run. `results` holds what is recorded, by content."""
+    """Answers requests for all branches of a run. `results` holds what is recorded, by content. `batches`: who makes some of the
+    calls in batches."""
 
     journal: Journal
-    cache: Cache
+    cache: AnswerCache
     budget: BudgetAccount
     clients: Mapping[str, ModelClient]
     seed: int
@@ -101,6 +128,7 @@ class CallExecutor:
     next_call: int = 1
     stopped: bool = False
     timed: bool = False  # answers are recorded with the seconds that they took
+    batches: CallBatches | None = None
     _pending: dict[str, _Pending] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -171,6 +199,8 @@ class CallExecutor:
         A call that is given up stays open in the journal: the next session counts it as spent.
         """
         self.stopped = True
+        if self.batches is not None:
+            await self.batches.stop()
         for pending in list(self._pending.values()):
             if not pending.sent:
                 pending.task.cancel()
@@ -188,16 +218,25 @@ class CallExecutor:
         self.raise_if_unresponsive()
 
     async def _answer(self, role: str, request: Request, digest: str) -> bytes:
-        client = self.client(role)
+        client, name = self.client(role), role
         role = client.counts_as or role
-        cached = None if client.model.local else self.cache.get(self._cache_key(client, digest))
-        if cached is not None:
+        held = self.batches is not None and self.batches.holds(digest)
+        shared = None if client.model.local or held else await self.cache.find(self.cache_key(client, digest))
+        if shared is not None and not lacks_image(shared[0].decode()):
+            cached, made = shared
             client.health.trusted = True
-            made = self.cache.made_at(self._cache_key(client, digest))
             await self._take_from_cache(role, digest, cached, made)
-            client.observe(request, _total(decode(cached)))
+            client.observe(request, total_usage(decode(cached)))
             return cached
+        if self.batches is not None and self.batches.takes(client, digest):
+            batched = await self.batches.ask(name, client, request, digest)
+            if batched is not None:
+                return batched
         return await self._ask_until_answered(role, client, request, digest)
+
+    async def answer_alone(self, name: str, client: ModelClient, request: Request, digest: str) -> bytes:
+        """The answer to a request by a call of its own; `name` is the role of the client."""
+        return await self._ask_until_answered(client.counts_as or name, client, request, digest)
 
     async def _ask_until_answered(
         self, role: str, client: ModelClient, request: Request, digest: str
@@ -242,7 +281,7 @@ class CallExecutor:
             reservation = Reservation(role)
             await self.budget.reserve(reservation)
             self.budget.settle(reservation, Usage(), 0.0)
-            row = self._call_row(role, digest, "failed", Usage(), 0.0)
+            row = self.call_row(role, digest, "failed", Usage(), 0.0)
             client.health.attempts.append(row[1][0])
             self.journal.append([row])
         return encode_completions([Completion("", finish="error", error=f"provider: {error}")])
@@ -304,11 +343,11 @@ class CallExecutor:
                     continue
                 for name, client in self.clients.items():
                     if role == (client.counts_as or name) and name in places:
-                        self.cache.put(self._cache_key(client, digest), value)
+                        self.cache.put(self.cache_key(client, digest), value)
             self.cache.flush()
         self.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (PLACES, where))])
 
-    def _share_answers(self) -> None:
+    def share_answers(self) -> None:
         """Write what was answered into the cache at the end of this turn of the loop, so that no kill loses it for others."""
         if not self._sharing:
             self._sharing = True
@@ -318,7 +357,8 @@ class CallExecutor:
         self._sharing = False
         self.cache.flush()
 
-    def _cache_key(self, client: ModelClient, digest: str) -> str:
+    def cache_key(self, client: ModelClient, digest: str) -> str:
+        """Under which the cache keeps an answer of a client."""
         return f"{getattr(client.model, 'base_url', '')}|{digest}{'|timed' if self.timed else ''}"
 
     async def _take_from_cache(self, role: str, digest: str, value: bytes, made: float | None) -> None:
@@ -333,9 +373,7 @@ class CallExecutor:
                 [("INSERT OR REPLACE INTO meta VALUES (?, ?)", (CACHED_OLDEST, f"{made:.3f}"))]
             )
         self.results[digest] = value
-        self.journal.append(
-            [self._call_row(role, digest, "cached", Usage(), 0.0), _result_row(digest, value)]
-        )
+        self.journal.append([self.call_row(role, digest, "cached", Usage(), 0.0), _result_row(digest, value)])
 
     def _judge_failure(
         self, client: ModelClient, digest: str, error: ProviderError, attempt: int
@@ -383,10 +421,10 @@ class CallExecutor:
                 client.worst_case(role, request)[0], lambda: client.worst_case(role, request)[0]
             )
             worst = client.worst_case(role, request)[1]
-            attempt = _Attempt(role, digest, self._number(), reservation)
+            attempt = CallAttempt(role, digest, self.next_number(), reservation)
             try:
                 if not client.model.local:
-                    intent = self._call_row(role, digest, OPEN, worst, reservation.likely_cost, attempt.call)
+                    intent = self.call_row(role, digest, OPEN, worst, reservation.likely_cost, attempt.call)
                     await self.journal.commit([(NEW_INTENT, intent[1])])
                 if self.stopped:
                     raise asyncio.CancelledError
@@ -399,8 +437,8 @@ class CallExecutor:
                     self._pending[digest].sent = True
                     attempt.state = "failed"
                     value = await self._send(client, request, attempt, worst, began)
-                await self.journal.write_durably(self._settle(attempt))
-                self._share_answers()
+                await self.journal.write_durably(self.settle_attempt(attempt))
+                self.share_answers()
                 if client.failed is not None and digest in client.health.blank:
                     raise client.failed
                 return value
@@ -408,14 +446,16 @@ class CallExecutor:
                 if attempt.state == "failed" and attempt.usage == Usage():
                     client.health.attempts.append(attempt.call)
                 if not attempt.settled:
-                    row = self._settle(attempt)
+                    row = self.settle_attempt(attempt)
                     self.journal.append([] if attempt.state == OPEN else row)
 
     async def _send(
-        self, client: ModelClient, request: Request, attempt: _Attempt, worst: Usage, began: float
+        self, client: ModelClient, request: Request, attempt: CallAttempt, worst: Usage, began: float
     ) -> bytes:
         try:
-            answers = usable(await client.model.generate(request), client.model.address)
+            answers = usable(
+                await client.model.generate(client.as_sent(attempt.role, request)), client.model.address
+            )
         except asyncio.CancelledError:
             if client.model.local:  # nothing was billed, and the next session makes the same call
                 attempt.state = UNSENT
@@ -436,8 +476,8 @@ class CallExecutor:
         completions = [separate_thought(answer) for answer in answers]
         if self.timed:
             completions = [replace(c, seconds=time.monotonic() - began) for c in completions]
-        value, attempt.usage = encode_completions(completions), _total(completions)
-        attempt.cost = client.cost(attempt.usage)
+        value, attempt.usage = encode_completions(completions), total_usage(completions)
+        attempt.cost, attempt.drawn = client.cost(attempt.usage), request.temperature > 0
         client.refuse_thought(completions)
         attempt.state = "answered"
         self.results[attempt.digest] = attempt.value = value
@@ -446,12 +486,12 @@ class CallExecutor:
         if client.model.local:
             return value
         if client.health.note_answer(attempt.digest, completions):
-            self.cache.put(self._cache_key(client, attempt.digest), value)
+            self.cache.put(self.cache_key(client, attempt.digest), value)
         elif blank := client.health.gives_no_text(client.model.address, client.limiter.max_in_flight):
             client.failed = blank
         return value
 
-    def _settle(self, attempt: _Attempt) -> list[Statement]:
+    def settle_attempt(self, attempt: CallAttempt) -> list[Statement]:
         """Settle an attempt; the statements that record how it ended, with its answer if there is one."""
         attempt.settled = True
         if attempt.digest in self._pending:
@@ -460,7 +500,7 @@ class CallExecutor:
         self.budget.settle(attempt.reservation, attempt.usage, attempt.cost, made)
         if attempt.state == REFUSED:
             self.budget.spent.refused[attempt.role] += 1
-        row = self._call_row(
+        row = self.call_row(
             attempt.role, attempt.digest, attempt.state, attempt.usage, attempt.cost, attempt.call
         )
         more = _detail_rows(attempt.call, attempt.usage)
@@ -470,20 +510,33 @@ class CallExecutor:
             more.append(
                 ("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ESTIMATED, orjson.dumps(estimated).decode()))
             )
+        if attempt.usage.free and made:
+            more.append(self._note_gateway(attempt))
         return (
             [row, *more]
             if attempt.value is None
             else [row, *more, _result_row(attempt.digest, attempt.value)]
         )
 
-    def _number(self) -> int:
+    def _note_gateway(self, attempt: CallAttempt) -> Statement:
+        """Count a call that a gateway's cache answered; the statement that records the counts."""
+        spent = self.budget.spent
+        for counts, counted in ((spent.gateway_cached, True), (spent.gateway_drawn, attempt.drawn)):
+            if counted:
+                counts[attempt.role] = counts.get(attempt.role, 0) + 1
+        counted_so_far = orjson.dumps([spent.gateway_cached, spent.gateway_drawn]).decode()
+        return "INSERT OR REPLACE INTO meta VALUES (?, ?)", (GATEWAY, counted_so_far)
+
+    def next_number(self) -> int:
+        """The number of the next call."""
         self.next_call += 1
         return self.next_call - 1
 
-    def _call_row(
+    def call_row(
         self, role: str, digest: str, state: str, usage: Usage, cost: float, call: int | None = None
     ) -> tuple[str, tuple[Any, ...]]:
-        call = self._number() if call is None else call
+        """The statement that records a call, a new one unless its number is given."""
+        call = self.next_number() if call is None else call
         session, tokens = self.journal.session, (usage.input_tokens, usage.output_tokens)
         row_sum = call_sum(call, role, digest, session, state, tokens, cost)
         row = (call, role, digest, session, state, *tokens, cost, row_sum)
@@ -492,7 +545,7 @@ class CallExecutor:
 
 def _detail_rows(call: int, usage: Usage) -> list[Statement]:
     """What a provider says of a call beyond its tokens, where it does."""
-    details = usage.cached_input_tokens, usage.reasoning_tokens, int(usage.cost_usd is not None)
+    details = usage.cached_input_tokens, usage.reasoning_tokens, int(usage.cost_usd is not None or usage.free)
     if not any(details):
         return []
     row = (call, *details, detail_sum(call, *details))
@@ -503,7 +556,7 @@ def _result_row(digest: str, value: bytes) -> tuple[str, tuple[object, ...]]:
     return "INSERT OR IGNORE INTO results VALUES (?,?,?)", (digest, value, checksum(digest, value))
 
 
-def _total(completions: Sequence[Completion]) -> Usage:
+def total_usage(completions: Sequence[Completion]) -> Usage:
     """What several completions of one call took."""
     first, *others = [completion.usage for completion in completions]
     return sum(others, first)

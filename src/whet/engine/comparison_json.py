@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
-from whet.engine.plan_json import PlanJSON
+from whet.engine.plan_json import CountRangeJSON, DollarRangeJSON, PlanJSON
 from whet.engine.result_json import GainJSON, MeanJSON, PairJSON, RunJSON, UsageJSON
 
 
@@ -43,6 +43,7 @@ class TriedJSON(TypedDict, total=False):
     calls: float
     cost_usd: float | None
     price_unknown: list[str]
+    not_priced: list[str]
 
 
 class TransferSummaryJSON(ReasonsJSON, TriedJSON):
@@ -55,7 +56,8 @@ class TransferSummaryJSON(ReasonsJSON, TriedJSON):
 
 
 class MethodSummaryJSON(TypedDict):
-    """One method over its runs."""
+    """One method over its runs. `cost_usd` is None where the dollars of a run are not known, or its models have no price
+    (`not_priced`)."""
 
     method: str
     runs: int
@@ -71,6 +73,7 @@ class MethodSummaryJSON(TypedDict):
     calls: float
     cost_usd: float | None
     price_unknown: list[str]
+    not_priced: NotRequired[list[str]]
     objectives: NotRequired[dict[str, ObjectiveSummaryJSON]]
     readability: ReadabilitySummaryJSON
     transfer: NotRequired[TransferSummaryJSON]
@@ -102,6 +105,7 @@ class ShardJSON(TypedDict):
     fingerprint: str
     limits: dict[str, float | None]
     alpha: float
+    alpha_policy: NotRequired[str]
 
 
 class OptionalComparisonJSON(WrittenOfComparisonJSON, total=False):
@@ -141,6 +145,16 @@ class RunRowJSON(TypedDict):
     calls: int
     cost_usd: float | None
     price_unknown: list[str]
+    not_priced: NotRequired[list[str]]
+
+
+class TeamRunJSON(RunRowJSON):
+    """A run of a team in one row: on which `machine` its folder lies, and when it `began` and `changed`, in
+    seconds since 1970."""
+
+    machine: str
+    began: float
+    changed: float
 
 
 class HomeJSON(TypedDict):
@@ -179,8 +193,9 @@ class AdvisedRewardJSON(TypedDict):
 
 
 class AdvisedStartJSON(MeanJSON):
-    """The mean of the start prompt on some validation rows."""
+    """The mean of the start prompt on some rows of a split."""
 
+    split: str
     simulated: bool
 
 
@@ -190,6 +205,95 @@ class AdvisedPlanJSON(PlanJSON):
     method: str
 
 
+class GainIntervalJSON(TypedDict):
+    """What a prompt can gain, in units of the reward, with the ends of its interval. `basis`: the whole range of the reward
+    (`range`), what the start prompt leaves of it (`start`), or what the best prompt of a pilot gains on fresh rows (`pilot`)."""
+
+    estimate: float | None
+    low: float
+    high: float
+    basis: Literal["range", "start", "pilot"]
+
+
+class MonthsJSON(TypedDict):
+    """Months until a run has paid back, the ends belong to those of the gain; None: never, or not known without a price."""
+
+    estimate: float | None
+    low: float | None
+    high: float | None
+
+
+class GainMonthsJSON(TypedDict):
+    """A gain, in units of the reward, and the months after which it has paid a run back."""
+
+    gain: float
+    months: float | None
+
+
+class PayBackJSON(TypedDict):
+    """What a run pays back: dollars of one right answer more and of a run, the largest gain that there can be (`most`), the
+    smallest one that the test shows, and the smallest one that pays back within twelve months (`least_gain`)."""
+
+    answers_per_month: float
+    gain_value: float
+    cost_usd: float | None
+    gain: GainIntervalJSON
+    months: MonthsJSON
+    most: GainMonthsJSON
+    least_shown: GainMonthsJSON | None
+    least_gain: float | None
+    summary: str
+
+
+class PilotPromptJSON(MeanJSON):
+    """A prompt of a pilot and its mean reward."""
+
+    name: str
+
+
+class PilotJSON(TypedDict, total=False):
+    """A few prompts on some training rows (or their plan alone): standard deviations of the prompts' true means (`spread`) and of
+    answers to one prompt (`noise`), the prompt that is best on one part of the rows, and what it gains on the others."""
+
+    status: str
+    simulated: bool
+    prompts: list[PilotPromptJSON]
+    spread: float
+    noise: float
+    best: str
+    best_mean: float
+    gain: GainIntervalJSON
+    picked_on: int
+    measured_on: int
+    usage: UsageJSON
+    run: str
+    plan: PlanJSON
+    summary: str
+
+
+DecisionName = Literal["mend", "write", "learn", "search", "train", "nothing"]
+
+
+class DecisionJSON(TypedDict):
+    """What to do, and why: mend data or reward, write by hand, learn from critiques, search, train weights, or nothing."""
+
+    name: DecisionName
+    action: str
+    reasons: list[str]
+
+
+class FamilyCostJSON(TypedDict):
+    """What a run of a family takes by the plan of its first method that fits: expected, and at most. None: nothing bounds it, or
+    a price is not known."""
+
+    family: DecisionName
+    method: str
+    calls: CountRangeJSON
+    tokens: CountRangeJSON
+    cost_usd: DollarRangeJSON
+    summary: str
+
+
 class AdviceJSON(TypedDict):
     """What a task has, and what that makes of a search."""
 
@@ -197,6 +301,10 @@ class AdviceJSON(TypedDict):
     status: str
     pays: bool | None
     verdict: str
+    decision: DecisionJSON
+    pay_back: PayBackJSON | None
+    pilot: PilotJSON | None
+    families: list[FamilyCostJSON]
     rows: dict[str, int]
     test: AdvisedTestJSON
     reward: AdvisedRewardJSON

@@ -14,7 +14,9 @@ from whet.prompt import Prompt
 from whet.prompt.additions import has_open_fence, new_addresses
 from whet.replies import split_thought
 from whet.replies.texts import CUT, EMPTY, NO_TEXT, SEVERAL
+from whet.rewards.numbers import MULTIPLIED
 from whet.rewards.text import targets_of
+from whet.rewards.verifiers.python_code import UNREADABLE
 from whet.rewards.verifiers.python_tests import TIMED_OUT
 from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES
 from whet.search.archive import BEYOND
@@ -30,6 +32,7 @@ from whet.types import Rollout
 _QUOTED, _NAMED = 120, 5
 _NOWHERE = Path()
 _UNREADABLE = "its form could not be read."
+_LOST_ON_IT = "The optimizer model did not understand what it was asked for, or refused."
 _FAULTS = {
     _UNREADABLE: "had a form that could not be read",
     SEVERAL: "held several texts instead of one",
@@ -188,7 +191,12 @@ def _reply_warnings(core: RunState, ended: str, needed: bool, fell_short: bool) 
         return [few] if 2 * kept < requested else []
     total, lost = sum(times for times, _ in reasons.values()), requested - kept
     again = "it was asked for again" if total == 1 else "each was asked for again"
-    came = f"{again}, and {lost} of {requested} texts are lost" if lost else f"{again} and then came"
+    later = "the next reply" if total == 1 else "a later reply"
+    came = (
+        f"{again}, and {lost} of {requested} texts are lost"
+        if lost
+        else f"{again}, and {later} could be used"
+    )
     replies = ("1 reply" if total == 1 else f"{total} replies") + " of the optimizer model"
     if len(reasons) == 1:
         (why, (_, example)), *_ = reasons.items()
@@ -200,6 +208,8 @@ def _reply_warnings(core: RunState, ended: str, needed: bool, fell_short: bool) 
         if len(each) > _NAMED:
             each[_NAMED:] = [f"{len(each) - _NAMED} more reasons are in the journal (events replies)"]
         unusable = f"{replies} could not be used; {came}: {'; '.join(each)}."
+    if requested > 1 and not kept and CUT not in reasons:
+        return [f"{_LOST_ON_IT} {few} {unusable} Name a stronger one (`optimizer_lm`)."]
     return [f"{few} {unusable}" if 2 * kept < requested else unusable]
 
 
@@ -336,6 +346,30 @@ def timeout_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
     return [
         f"{len(late)} of {len(failed)} rollouts of the {name} prompt whose tests failed ran out of time, and right code may be "
         "among them. Where the tests need longer, allow more: reward: {python_tests: {timeout: SECONDS}}."
+    ]
+
+
+def unreadable_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """A warning when answers to a task whose reward reads code had no fenced block and were no code."""
+    unreadable = [r for r in rollouts if r.parts.get(UNREADABLE)]
+    if not unreadable:
+        return []
+    return [
+        f'{len(unreadable)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(unreadable[0].output)}", held no '
+        "code that can be read: no fenced block, and the text is not all code. They count as wrong. Let the prompt ask for one "
+        "fenced block."
+    ]
+
+
+def multiple_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """A warning when answers count as wrong that hold the target but for a power of ten, and a word that may mean it."""
+    scaled = [r for r in rollouts if r.parts.get(MULTIPLIED)]
+    if not scaled:
+        return []
+    return [
+        f'{len(scaled)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(scaled[0].output)}", hold the right '
+        "number but for a power of ten, with a word behind it. They count as wrong, because whet knows no numerals. If such "
+        "words multiply, name them: reward: {number: {multiples: {million: 1000000}}}. Else ask for the number in digits alone."
     ]
 
 

@@ -30,19 +30,21 @@ from whet.engine.progress import Progress, memory_forecast
 from whet.engine.regrading import noise_warnings
 from whet.engine.result_json import AblationOfRunJSON, RunJSON
 from whet.engine.run_folder import OpenRun, RunPlan, remember_task
+from whet.engine.run_index import note_in_index
 from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
 from whet.engine.turns import planned_turns, search_in_turns, searchable
 from whet.environments.environment import Environment, watching
 from whet.environments.program import expecting
+from whet.environments.shaping import shaped_for_search
 from whet.errors import ALARM, BudgetExceeded, SearchStopped, UsageError, parameter
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.prompt import Prompt
 from whet.rewards import JUDGE
 from whet.rewards.agreement import measure, parts_with_humans, select_labelled
 from whet.rl.language import LanguagePolicy
-from whet.run import Budget, convert_record
+from whet.run import Budget, convert_record, waiting_allowed
 from whet.search.archive import INCUMBENTS, Candidate, candidate_of, describe
 from whet.search.plan import least_rows
 from whet.search.regions import changed_regions
@@ -103,7 +105,8 @@ async def _protocol(
     progress.begin("baseline", len(env.validation))
     before = time.monotonic()
     near = None if core.caller.simulated else asyncio.ensure_future(meaning_warnings(plan.task))
-    baseline = await _baseline(root.branch("baseline"), plan, env, core)
+    with waiting_allowed():
+        baseline = await _baseline(root.branch("baseline"), plan, env, core)
     refuse_broken_reward(baseline)
     _foresee_test(plan, env, core, sizes)
     if hold_no_text(baseline):
@@ -111,6 +114,7 @@ async def _protocol(
     env, baseline = calibrate(env, baseline)
     await _try_second_opinion(root.branch("second"), plan, baseline)
     progress.on_baseline(baseline, len(plan.task.validation))
+    await note_in_index(core.journal.path.parent, progress)
     warnings = [*early, *await _judge_agreement(root.branch("agreement"), plan, env)]
     noise = await noise_warnings(root.branch("regrading"), env, baseline, plan.limits)
     seconds = time.monotonic() - before
@@ -126,7 +130,7 @@ async def _protocol(
     same = best.id == Candidate(plan.task.prompt).id
     progress.begin("sealed test", len(plan.task.test) * (1 if same else 2))
     ended = SearchResult(best, reason, warnings, policy)
-    with core.caller.reset_unresponsive():
+    with core.caller.reset_unresponsive(), waiting_allowed():
         result = await final_evaluation(plan, env, opened, baseline, ended, ledger)
     if "ablation" in parts:
         result["ablation"] = parts["ablation"]
@@ -389,7 +393,8 @@ async def _run_method(
 ) -> tuple[str, Candidate | None]:
     budget = run.budget
     start = replace(start, limit=length_limit(plan.task, env.model))
-    method = asyncio.ensure_future(plan.method.coroutine(run, env, policy, start, plan.config))
+    shaped = shaped_for_search(env, plan.task.shaping)
+    method = asyncio.ensure_future(plan.method.coroutine(run, shaped, policy, start, plan.config))
     deadline = None
     if plan.limits.seconds is not None:
         rows = 2 * len(plan.task.test) + len(env.validation)

@@ -19,24 +19,21 @@ from whet.engine.diagnostics import (
     cut_warnings,
     end_of_method,
     label_warnings,
+    multiple_warnings,
     optimizer_warnings,
     search_warnings,
     thought_warnings,
     timeout_warnings,
+    unreadable_warnings,
     zero_warnings,
 )
 from whet.engine.durable import DurableRun, RunState
 from whet.engine.forecast import price_unknown
 from whet.engine.journal import read_events
 from whet.engine.label_figures import label_figures
+from whet.engine.ledger_store import LedgerUnavailable
 from whet.engine.objectives import calibrate, needs_call_times, objective_figures
-from whet.engine.openings import (
-    LedgerUnavailable,
-    SealedComparison,
-    SealedTestAccess,
-    SealedTestLedger,
-    run_id,
-)
+from whet.engine.openings import SealedComparison, SealedTestAccess, SealedTestLedger, run_id
 from whet.engine.pairs import (
     answered_pairs,
     decide_jointly,
@@ -74,14 +71,14 @@ from whet.engine.trial import refuse_broken_reward, try_first, try_reward
 from whet.engine.usage_sums import describe_estimates
 from whet.environments.environment import Environment, watching
 from whet.environments.program import trace_json
-from whet.errors import BudgetExceeded
+from whet.errors import BudgetExceeded, quantity
 from whet.methods import OPTIMIZER
 from whet.models.callable import FUNCTION
 from whet.prompt import Prompt
 from whet.rewards.text import targets_of
-from whet.run import Budget, convert_record
+from whet.run import Budget, convert_record, waiting_allowed
 from whet.search.archive import Candidate, candidate_of
-from whet.stats import JointVerdict
+from whet.stats import STRICT, JointVerdict
 from whet.task import Task
 from whet.task.spec import SECOND
 from whet.types import JSON, Example, Rollout, content_hash, mean_score
@@ -169,6 +166,8 @@ async def final_evaluation(
         )
         if opinion.verdict.withheld:
             await asyncio.to_thread(ledger.release, comparison)
+        elif best is not start:
+            await asyncio.to_thread(ledger.record, comparison, opinion.verdict.promoted)
     except LedgerUnavailable as error:
         result = result_of_stopped_run(plan, opened, "the ledger of openings, which cannot be written")
         reason = f"Not promoted: no verdict. {error} {UNTESTED}"
@@ -300,7 +299,7 @@ async def _verdict(
     if joint is not None and before is not after:
         verdict = replace(verdict, promoted=joint.promoted, reason=joint.reason, withheld=joint.withheld)
         verdict = replace(verdict, more_examples=None)
-    if opening.number > 1 and not verdict.withheld:
+    if (opening.number > 1 or opening.policy != STRICT) and opening.number and not verdict.withheld:
         verdict = replace(verdict, reason=f"{verdict.reason} {_looks(opening, task.alpha)}")
     judge = plan.addresses.get(SECOND)
     try:
@@ -395,6 +394,12 @@ async def _settle(
 
 
 def _looks(opening: SealedTestAccess, alpha: float) -> str:
+    """Which opening of the rows a test was, and which promise its level keeps."""
+    if opening.policy != STRICT:
+        return (
+            f"It is opening {opening.number} of these test rows under the alpha policy {opening.policy}, so it was tested at "
+            f"alpha {opening.alpha:.2g}: of all promotions on these rows, a share of {alpha:g} may be false on average."
+        )
     return (
         f"It is opening {opening.number} of these test rows, so it was tested at alpha {opening.alpha:.2g} "
         f"({alpha:g} for all openings together); new rows start anew."
@@ -413,8 +418,16 @@ def _history(core: RunState) -> list[HistoryJSON]:
 
 def _warnings(opened: OpenRun, evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     """What a reader of the result should know before trusting it."""
-    late = [warning for name, rollouts in evaluated.items() for warning in timeout_warnings(name, rollouts)]
-    return [*_failure_warnings(evaluated), *late, *_accounting_warnings(opened)]
+    reading = [
+        warning
+        for name, rollouts in evaluated.items()
+        for warning in (
+            *timeout_warnings(name, rollouts),
+            *unreadable_warnings(name, rollouts),
+            *multiple_warnings(name, rollouts),
+        )
+    ]
+    return [*_failure_warnings(evaluated), *reading, *_accounting_warnings(opened)]
 
 
 def _accounting_warnings(opened: OpenRun) -> list[str]:
@@ -426,7 +439,24 @@ def _accounting_warnings(opened: OpenRun) -> list[str]:
             f"{opened.lost_calls} call(s) were in flight when earlier sessions were killed "
             f"and may have been billed twice{most}."
         )
-    return [*warnings, *estimate_warnings(opened.core)]
+    cache = opened.core.caller.cache.problem
+    shared = [f"Answers could not be shared with the team, and were asked anew: {cache}"] if cache else []
+    return [*warnings, *shared, *_gateway_warnings(opened.core), *estimate_warnings(opened.core)]
+
+
+def _gateway_warnings(core: RunState) -> list[str]:
+    """For each role how many of its calls a gateway's cache answered, and what that means where answers are drawn."""
+    spent, warnings = core.budget.spent, list[str]()
+    for role, calls in spent.gateway_cached.items():
+        made = spent.calls[role] - spent.cached[role]
+        text = f"{calls:,} of {quantity(made, 'call')} of the role {role} were answered by a gateway's cache: nothing was billed."
+        if drawn := spent.gateway_drawn.get(role, 0):
+            text += (
+                f" At a temperature above 0 that is no new draw ({drawn:,} of them): the same request gets the same answer, so "
+                "that samples and repetitions are fewer than they seem. Switch that cache off for this run."
+            )
+        warnings.append(text)
+    return warnings
 
 
 def estimate_warnings(core: RunState) -> list[str]:
@@ -525,7 +555,7 @@ async def execute_evaluation(
             if tried:
                 await try_first(run.branch("first"), task, env, examples)
             before = core.incomplete_sessions
-            with watching(progress.on_rollout):
+            with watching(progress.on_rollout), waiting_allowed():
                 rollouts = await evaluate_within(env, run, task.prompt, examples, before)
             if hold_no_text(rollouts):
                 core.caller.raise_if_unresponsive()
@@ -572,19 +602,27 @@ def _time(seconds: float) -> str:
 
 def usage(core: RunState) -> UsageJSON:
     """Calls by role, tokens, US dollars (None: a price is not known) and seconds of a run over all its sessions. `refused`: the
-    attempts that an endpoint turned away, which are no calls; `estimated`: calls whose tokens it did not report."""
+    attempts that an endpoint turned away, which are no calls; `estimated`: calls whose tokens it did not report; `not_priced`:
+    the roles whose models run in this process or are scripted, and have no price."""
     spent, clients = core.budget.spent, core.caller.clients
-    roles = {role: clients[role].counts_as or role for role in price_unknown(clients)}
-    unknown = [role for role, own in roles.items() if spent.calls[own] - spent.cached[own] > spent.named[own]]
+    unpriced = [role for role, client in clients.items() if client.price is None]
+    roles = {role: clients[role].counts_as or role for role in unpriced}
+    billed = [role for role, own in roles.items() if spent.calls[own] - spent.cached[own] > spent.named[own]]
+    priceless = price_unknown(clients)
+    unknown = [role for role in billed if role in priceless]
     known: OptionalUsageJSON = {"cached": dict(spent.cached)}
     if spent.cached_oldest is not None:
         known["cached_oldest"] = _time(spent.cached_oldest)
     known["refused"] = dict(spent.refused)
     if spent.estimated:
         known["estimated"] = dict(spent.estimated)
+    if spent.gateway_cached:
+        known["gateway_cached"] = dict(spent.gateway_cached)
     more: OptionalUsageJSON = {}
     if unknown:
         more["price_unknown"] = unknown
+    if free := [role for role in billed if role not in priceless]:
+        more["not_priced"] = free
     if core.training_seconds:
         more["training_seconds"] = round(core.training_seconds, 2)
     return {

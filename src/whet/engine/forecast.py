@@ -34,8 +34,10 @@ from whet.engine.plan_json import (
 from whet.engine.run_folder import read_header
 from whet.engine.sealed_power import power_lines, promotion_of, promotion_warning
 from whet.environments.environment import Environment
-from whet.errors import StorageError, UsageError, quantity
+from whet.errors import StorageError, UsageError, quantity, show_share
+from whet.models.batch_jobs import offers_batches
 from whet.models.callable import FUNCTION
+from whet.models.prices import Price
 from whet.rewards.choose import why_no_labels
 from whet.rewards.text import targets_of
 from whet.rl.language import LanguagePolicy
@@ -77,9 +79,11 @@ def forecast(
     default: bool,
     measured: Mapping[str, Usage] = MappingProxyType({}),
     opening: SealedTestAccess | None = None,
+    batches: bool = False,
 ) -> PlanJSON:
     """The plan of a run as JSON. `default`: the limit on calls is the default one. `measured`: tokens of a call by role, as
-    earlier runs of the task took them. `opening`: that of the test rows which the run would be.
+    earlier runs of the task took them. `opening`: that of the test rows which the run would be. `batches`: baseline and sealed
+    test are made in batches.
 
     A search is expected to use what it may; without any limit (models in this process) nothing is expected of it. How often a
     method asks the optimizer depends on what it meets, and no number is expected; tokens and dollars are about those of a run
@@ -103,7 +107,8 @@ def forecast(
     unpaid = _unpaid_first_call(clients, limits, fixed, about)
     if unpaid:
         calls = {role: {**ends, "expected": fixed[role]} for role, ends in calls.items()}
-    plan = _plan(task, env, clients, limits, calls, (about, worst), default)
+    batched = {role: n for role, n in fixed.items() if n} if batches else {}
+    plan = _plan(task, env, clients, limits, calls, (about, worst), default, batched)
     addresses = {role: client.model.address for role, client in clients.items()}
     if task.cases:
         plan |= {"aggregate": task.aggregate, "cases": describe_cases(task, addresses)}
@@ -173,12 +178,16 @@ def forecast_evaluation(
     config: Any,
     rows: Sequence[Example],
     measured: Mapping[str, Usage] = MappingProxyType({}),
+    batches: bool = False,
 ) -> PlanJSON:
-    """The plan of an evaluation on some rows: as many calls as they take. `measured` is that of `forecast`."""
+    """The plan of an evaluation on some rows: as many calls as they take. `measured` is that of `forecast`; `batches`: the calls
+    are made in batches."""
     each = row_calls(env, answer_calls(env, config))
     numbers = {"task": len(rows) * each["task_calls"], "judge": len(rows) * each["judge_calls"]}
     calls: dict[str, CountRangeJSON] = {r: {"expected": n, "most": n} for r, n in numbers.items() if n}
-    plan = _plan(task, env, clients, Budget(), calls, _usage_each(task, env, clients, measured), False)
+    each_usage = _usage_each(task, env, clients, measured)
+    batched = {role: n for role, n in numbers.items() if n} if batches else {}
+    plan = _plan(task, env, clients, Budget(), calls, each_usage, False, batched)
     plan["tokens_measured"] = _are_known(calls, clients, measured)
     del plan["limits"], plan["default_limit"]
     return plan
@@ -192,7 +201,10 @@ def _plan(
     calls: Mapping[str, CountRangeJSON],
     usages: tuple[Mapping[str, Usage], Mapping[str, Usage]],
     default: bool,
+    batched: Mapping[str, int],
 ) -> PlanJSON:
+    """The plan; `batched` are the calls by role that are made in batches."""
+    shares = {role: _batch_share(clients, role) for role in batched}
     unknown = [role for role in price_unknown(clients) if (clients[role].counts_as or role) in calls]
     tokens: CountRangeJSON = {"expected": None, "most": None}
     cost: DollarRangeJSON = {"expected": None, "most": None}
@@ -201,7 +213,12 @@ def _plan(
         whole = None if len(known) < len(calls) else known
         used = {r: Usage(each[r].input_tokens * n, each[r].output_tokens * n) for r, n in known.items()}
         tokens[end] = None if whole is None else sum(u.input_tokens + u.output_tokens for u in used.values())
-        dollars = sum(task_cost(clients, role, u) for role, u in used.items())
+        dollars = sum(task_cost(clients, role, u, at_most=end == "most") for role, u in used.items())
+        if end == "expected":
+            for role in batched.keys() & known.keys():
+                count = min(batched[role], known[role])
+                saved = Usage(each[role].input_tokens * count, each[role].output_tokens * count)
+                dollars -= (1 - shares[role]) * task_cost(clients, role, saved)
         cost[end] = None if whole is None or unknown else round(dollars, 6)
     tokens["most"] = _least(tokens["most"], limits.tokens)
     cost["most"] = cost["most"] if unknown else _least(cost["most"], limits.cost_usd)
@@ -210,7 +227,11 @@ def _plan(
         tokens["expected"] = _least(tokens["expected"], tokens["most"])
     if cost["expected"] is not None:
         cost["expected"] = _least(cost["expected"], cost["most"])
+    more: PlanJSON = {}
+    if batched:
+        more["batch"] = {"calls": sum(batched.values()), "share": max(shares.values())}
     return {
+        **more,
         "calls": {
             role: {"expected": None if role == "optimizer" else ends["expected"], "most": ends["most"]}
             for role, ends in calls.items()
@@ -224,6 +245,14 @@ def _plan(
         "tokens_by_characters": any(clients[role].model.address.startswith(FUNCTION) for role in calls),
         "tokens_counted": limits.tokens is not None or not all(clients[role].model.local for role in calls),
     }
+
+
+def _batch_share(clients: Mapping[str, ModelClient], role: str) -> float:
+    """The share of its price that a call of a role costs in a batch; 1 where it is in none."""
+    client = clients[role]
+    if not offers_batches(client.model):
+        return 1.0
+    return Price(0.0, 0.0).batch if client.price is None else client.price.batch
 
 
 def _are_known(
@@ -381,6 +410,11 @@ def plan_lines(plan: PlanJSON) -> list[str]:
         lines.append(
             f"plan: price unknown: {who}: set prices in task.yaml (`models`), by --lm-option price.input=USD, or in Python with "
             "the model (`price`)"
+        )
+    if batch := plan.get("batch"):
+        lines.append(
+            f"plan: {quantity(batch['calls'], 'call')} of baseline and test go out in batches at {show_share(batch['share'])} of "
+            "the price; each batch may take hours (24 at most), and what has no answer is asked again"
         )
     if plan.get("default_limit"):
         lines.append(

@@ -13,12 +13,13 @@ from numbers import Integral
 from types import TracebackType
 from typing import NoReturn
 
+from whet._util.media import TOKENS, count_marks, without_parts
 from whet._util.storable import LARGEST
 from whet.engine.health import EndpointHealth
 from whet.engine.observed import ObservedUsage
 from whet.engine.pace import Pace
 from whet.errors import ProviderError, parameter
-from whet.models.language_model import LanguageModel
+from whet.models.language_model import LanguageModel, reads_parts
 from whet.models.prices import Price
 from whet.types import Completion, Request, Usage
 from whet_client.storable import show_value
@@ -32,7 +33,8 @@ OVERLOADED_WAIT = 300.0
 """Seconds without any answer after which an endpoint that says that it is overloaded, and not for how long, is given up."""
 STARVED = 30
 """How often an endpoint turns one request away while it answers as many others, for the request to be the reason."""
-_TURNED_AWAY = (429, 503, 529)
+_OVERLOADED = (503, 529)
+_TURNED_AWAY = (429, *_OVERLOADED)
 MAX_ATTEMPTS = 6
 DEAD_AFTER = 2 * MAX_ATTEMPTS
 BASE_SECONDS = 0.5
@@ -294,7 +296,7 @@ class ModelClient:
         """The call that began at `began` was turned away: the next wait as long as the server asks, and go out more slowly."""
         wait = None if error.retry_after is None else min(error.retry_after, self.max_wait)
         self.limiter.note_throttling(wait)
-        self.pace.note_refusal(began)
+        self.pace.note_refusal(began, overloaded=error.status in _OVERLOADED)
 
     def note_wait(self, error: ProviderError, limit: float | None) -> None:
         """Say for how long calls rest, where that is long. Raises ProviderError when it is longer than the run may wait, or than
@@ -342,16 +344,19 @@ class ModelClient:
 
     def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
         """Reservation and likely usage of one attempt. Reserved are the tokens that its request has at most, by what earlier ones
-        had, and all that the answer may have; likely are the most that earlier answers had, with a margin."""
+        had, and all that the answer may have; likely are the most that earlier answers had, with a margin. All of the input
+        may be written into the provider's cache."""
         size, seen = self._count_tokens(request), self.observed
         bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
         read, written = seen.read_at_most(size), seen.written_at_most(bound, request.n)
         usage, most = Usage(read, written), Usage(read, max(written, bound * request.n))
         ends = self.model.local or seen.keeps_bounds
+        if getattr(self.model, "paints", False):
+            usage, most = (replace(one, pictures=request.n) for one in (usage, most))
         beyond = Usage(0, 0 if ends else max(UNBOUNDED_TOKENS, seen.written) * request.n)
         likely = cost = dollars = 0.0
         if self.price is not None:
-            likely, cost, dollars = (self.price.cost(one) * seen.dearest for one in (usage, most, beyond))
+            likely, cost, dollars = (self.price.most(one) * seen.dearest for one in (usage, most, beyond))
         alone = not (seen.known or self.model.local)
         tokens = (most.input_tokens + most.output_tokens, usage.input_tokens + usage.output_tokens)
         reserved = Reservation(
@@ -359,12 +364,24 @@ class ModelClient:
         )
         return reserved, usage
 
+    def as_sent(self, role: str, request: Request) -> Request:
+        """The request as the model gets it: a model that reads texts only, and the optimizer, get the names of images."""
+        if not any(count_marks(m.content) for m in request.messages):
+            return request
+        if role != "optimizer" and reads_parts(self.model):
+            return request
+        messages = tuple(replace(m, content=without_parts(m.content)) for m in request.messages)
+        return replace(request, messages=messages)
+
     def _count_tokens(self, request: Request) -> int:
         count = self.model.count_tokens
-        return sum([count(m.content) + MESSAGE_OVERHEAD for m in request.messages])
+        texts = [m.content for m in request.messages]
+        return sum([count(text) + MESSAGE_OVERHEAD for text in texts]) + TOKENS * sum(map(count_marks, texts))
 
     def observe(self, request: Request, usage: Usage) -> None:
         """Learn from an answer, be it a recorded one, what the next calls will take."""
+        if usage.free and not usage.input_tokens:
+            return
         price = 0.0 if self.price is None else self.price.cost(usage)
         counted = self._count_tokens(request)
         if not self.cuts_prompts and self.observed.lost_input(counted, usage):
@@ -376,14 +393,22 @@ class ModelClient:
                 usage.input_tokens,
                 sum(len(m.content.encode("utf-8", "replace")) for m in request.messages),
             )
-        self.observed.note(counted, request.n, usage, self.cost(usage), price, request.max_tokens)
+        self.observed.note(
+            counted, request.n, usage, self.cost(replace(usage, free=False)), price, request.max_tokens
+        )
 
     def cost(self, usage: Usage) -> float:
-        """US dollars: what the provider says, else by the price; 0 without either. A provider that says 0 where a price is known
-        may bill elsewhere: the price holds."""
+        """US dollars: what the provider says, else by the price; 0 without either, and where a gateway's cache answered. A
+        provider that says 0 where a price is known may bill elsewhere: the price holds."""
+        if usage.free:
+            return 0.0
         if usage.cost_usd or self.price is None:
             return usage.cost_usd or 0.0
         return self.price.cost(usage)
+
+    def cost_at_most(self, usage: Usage) -> float:
+        """US dollars by the price where all of the input is of the dearest kind; 0 without a price."""
+        return 0.0 if self.price is None else self.price.most(usage)
 
 
 def delay(attempt: int, retry_after: float | None, rng: random.Random) -> float:

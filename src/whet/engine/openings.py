@@ -1,7 +1,7 @@
 """The ledger of openings: which two prompts were compared on which sealed rows, and which part of alpha that spent.
 
-One file for all run folders of a user. Rows are known by the content of their input and target, so that neither other ids nor
-added rows, another split or another folder make rows unseen that were seen.
+One ledger for all run folders of a user, or of a team (`whet.engine.state_place`). Rows are known by the content of their input
+and target, so that neither other ids nor added rows, another split or another folder make rows unseen that were seen.
 
 A run reserves before its first sealed call, and settles when both prompts have answered: only then it has a number, and spends
 alpha. What was killed in between has compared nothing and spends nothing. A copy of a killed run that goes on elsewhere, and one
@@ -10,61 +10,63 @@ that goes on to other answers, settle as openings of their own. A verdict that i
 
 from __future__ import annotations
 
-import os
-import sqlite3
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from whet.engine.journal import read_rows
+from whet.engine.ledger_store import LedgerTables, LedgerUnavailable, reading_ledger, writing_ledger
 from whet.engine.plan_json import PlanJSON
 from whet.engine.result_json import OpeningsJSON
-from whet.errors import StorageError, UsageError
-from whet.stats import opening_alpha
+from whet.errors import StorageError, UsageError, parameter, quantity
+from whet.stats import STRICT, discovery_alpha, opening_alpha
 from whet.task import Task
 from whet.task.examples import input_hash
 from whet.types import Example, content_hash
 
-STATE = "WHET_STATE"
-LEDGER = "openings.sqlite"
 SEALED, SEEN, LOOKED = "test", "train", "look"
-WAIT_SECONDS = 3.0
-"""How long the ledger is waited for while another process writes to it."""
 _DIGITS = 16
-_TABLES = """
-CREATE TABLE IF NOT EXISTS openings(run TEXT PRIMARY KEY, time REAL NOT NULL, number INTEGER NOT NULL, alpha REAL NOT NULL);
-CREATE TABLE IF NOT EXISTS rows(hash TEXT NOT NULL, run TEXT NOT NULL, split TEXT NOT NULL, PRIMARY KEY (hash, run, split))
-WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS members(family TEXT NOT NULL, run TEXT NOT NULL, opening TEXT NOT NULL, PRIMARY KEY (family, run))
-WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS reserved(run TEXT PRIMARY KEY, time REAL NOT NULL, place TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS compared(run TEXT PRIMARY KEY, digest TEXT NOT NULL);
-"""
+_ADD_RESERVED = "INSERT INTO reserved VALUES (?,?,?) ON CONFLICT DO NOTHING"
+_ADD_OPENINGS = "INSERT INTO openings(run, time, number, alpha) VALUES (?,?,?,?) ON CONFLICT DO NOTHING"
+_ADD_POLICIES = "INSERT INTO policies VALUES (?,?) ON CONFLICT DO NOTHING"
+_ADD_COMPARED = "INSERT INTO compared VALUES (?,?) ON CONFLICT DO NOTHING"
+_ADD_ROWS = "INSERT INTO rows VALUES (?,?,?) ON CONFLICT DO NOTHING"
+_ADD_VERDICTS = "INSERT INTO verdicts VALUES (?,?) ON CONFLICT DO NOTHING"
+_ADD_MEMBERS = "INSERT INTO members VALUES (?,?,?) ON CONFLICT DO NOTHING"
+_FORGET = (
+    "DELETE FROM openings WHERE run = ?",
+    "DELETE FROM policies WHERE run = ?",
+    "DELETE FROM verdicts WHERE run = ?",
+)
 
 
-class LedgerUnavailable(StorageError):
-    """The ledger of openings is locked or cannot be written: without it there is no verdict."""
+class PolicyDiffers(LedgerUnavailable):
+    """Rows were opened under another policy for their alpha: no promise would hold over both."""
 
 
 @dataclass(frozen=True)
 class SealedTestAccess:
     """The opening number `number` of its rows (0: none was charged); `alpha` is what each of its tests may spend. `seen` of the
-    rows were rows to learn from in an earlier run, whose folder is `seen_by` as far as it is known."""
+    rows were rows to learn from in an earlier run, whose folder is `seen_by` as far as it is known. `policy` shares the alpha of
+    rows out over their openings."""
 
     number: int
     alpha: float
     warnings: tuple[str, ...] = ()
     seen: int = 0
     seen_by: str = ""
+    policy: str = STRICT
 
     def figures(self) -> OpeningsJSON:
         """What result.json says of it."""
         figures: OpeningsJSON = {"test_openings": self.number, "test_rows_seen": self.seen}
         if self.seen_by:
             figures["test_rows_seen_by"] = self.seen_by
+        if self.policy != STRICT:
+            figures["alpha_policy"] = self.policy
         return figures
 
 
@@ -97,24 +99,58 @@ class Family:
 
 
 @dataclass(frozen=True)
+class RowHistory:
+    """What a new opening of rows would be: its number, the policy, and of each row which of its openings promoted a prompt, in
+    their order."""
+
+    number: int
+    policy: str
+    outcomes: frozenset[tuple[bool, ...]] = frozenset({()})
+
+    def level(self, alpha: float) -> tuple[int, float, str]:
+        """The number of the opening, its level and the policy.
+
+        Under `fdr` it is the lowest level that the history of any row allows, so that the promise holds for the openings of
+        every single row, also where rows were added or taken away between them.
+        """
+        if self.policy == STRICT:
+            return self.number, opening_alpha(alpha, self.number), self.policy
+        lowest = min(
+            (discovery_alpha(alpha, one) for one in self.outcomes), default=discovery_alpha(alpha, ())
+        )
+        return self.number, lowest, self.policy
+
+    def after_another(self) -> RowHistory:
+        """The same after an opening of all rows that promoted nothing."""
+        return RowHistory(self.number + 1, self.policy, frozenset((*one, False) for one in self.outcomes))
+
+
+def first_level(task: Task) -> float:
+    """What the first opening of a task's test rows may spend."""
+    return RowHistory(1, task.alpha_policy).level(task.alpha)[1]
+
+
+@dataclass(frozen=True)
 class SealedTestLedger:
-    """The ledger of the user."""
+    """The ledger of the user or the team. `policy`: how the alpha of rows is shared out over their openings, which all openings
+    of a row have in common; one that `follows`, because it promotes nothing, takes the policy that the rows have."""
 
     family: Family | None = None
+    policy: str = STRICT
+    follows: bool = False
 
     def check(self) -> str:
         """Why the ledger cannot be written, what follows and what to do; an empty text where it can."""
         try:
-            with _writing():
+            with writing_ledger():
                 return ""
         except LedgerUnavailable as error:
             return f"{error} Without it the sealed test gives no verdict: mend that while the run goes on, or run it again later."
 
     def reserve(self, comparison: SealedComparison) -> None:
         """Write down that a run is about to ask its sealed rows; the same run again is no other. Raises LedgerUnavailable."""
-        with _writing() as db:
-            row = (comparison.run, time.time(), str(comparison.place.absolute()))
-            db.execute("INSERT OR IGNORE INTO reserved VALUES (?,?,?)", row)
+        with writing_ledger() as db:
+            db.add(_ADD_RESERVED, [(comparison.run, time.time(), str(comparison.place.absolute()))])
 
     def settle(self, comparison: SealedComparison, alpha: float) -> SealedTestAccess:
         """The opening that the comparison of two prompts is; the same comparison again is no other.
@@ -122,51 +158,89 @@ class SealedTestLedger:
         Of the level of the opening each test of the family gets an equal part. Raises LedgerUnavailable.
         """
         hashes = {SEALED: row_hashes(comparison.sealed), SEEN: row_hashes(comparison.seen)}
-        with _writing() as db:
+        with writing_ledger() as db:
             member = _own_name(db, comparison)
             run = self._opening_of(db, member)
-            row = db.execute("SELECT number, alpha FROM openings WHERE run = ?", (run,)).fetchone()
-            if row is None:
-                number = 1 + len(_sharing(db, hashes[SEALED]) - {run})
-                row = number, opening_alpha(alpha, number)
-                db.execute("INSERT INTO openings VALUES (?,?,?,?)", (run, time.time(), *row))
-            db.execute("INSERT OR IGNORE INTO compared VALUES (?,?)", (member, comparison.digest))
+            number, level, policy = _find_opening(db, run) or self._history(db, run, hashes[SEALED]).level(
+                alpha
+            )
+            db.add(_ADD_OPENINGS, [(run, time.time(), number, level)])
+            db.add(_ADD_POLICIES, [(run, policy)])
+            db.add(_ADD_COMPARED, [(member, comparison.digest)])
             rows = [(one, run, split) for split, values in hashes.items() for one in values]
             rows += [(one, prompt, LOOKED) for prompt in comparison.prompts for one in hashes[SEALED]]
-            db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", rows)
-        tests = 1 if self.family is None else self.family.tests
+            db.add(_ADD_ROWS, rows)
         seen, seen_by = self.count_learned_rows(comparison.run, comparison.sealed)
-        return SealedTestAccess(int(row[0]), float(row[1]) / tests, (), seen, seen_by)
+        return SealedTestAccess(number, self._part(level), (), seen, seen_by, policy)
+
+    def record(self, comparison: SealedComparison, promoted: bool) -> None:
+        """Write down whether the comparison promoted its prompt, where the levels of later openings depend on it. Raises
+        LedgerUnavailable."""
+        if self.policy == STRICT:
+            return
+        with writing_ledger() as db:
+            run = self._opening_of(db, _own_name(db, comparison))
+            db.add(_ADD_VERDICTS, [(run, int(promoted))])
+            if promoted:
+                db.change("UPDATE verdicts SET promoted = 1 WHERE run = ?", run)
 
     def foresee(
         self, folder: Path | None, alpha: float, sealed: Sequence[Example]
     ) -> SealedTestAccess | None:
         """The opening that a run in `folder` (None: a new one) would be, as the ledger stands; nothing is written. None where
-        the ledger cannot be read."""
-        tests = 1 if self.family is None else self.family.tests
+        the ledger cannot be read. Raises UsageError for rows that were opened under another policy."""
         try:
-            path = state_folder() / LEDGER
-            if not path.exists():
-                return SealedTestAccess(1, opening_alpha(alpha, 1) / tests)
-            with closing(_connect(path)) as db:
-                run = self._known_opening(db, folder)
-                row = db.execute("SELECT number, alpha FROM openings WHERE run = ?", (run,)).fetchone()
-                number = 1 + len(_sharing(db, row_hashes(sealed)) - {run})
-        except (OSError, RuntimeError, sqlite3.Error):  # `check` says so
+            with reading_ledger() as db:
+                if db is None:
+                    number, level, policy = RowHistory(1, self.policy).level(alpha)
+                else:
+                    run = self._known_opening(db, folder)
+                    number, level, policy = _find_opening(db, run) or self._history(
+                        db, run, row_hashes(sealed)
+                    ).level(alpha)
+        except PolicyDiffers as error:
+            raise UsageError(error.args[0]) from None
+        except LedgerUnavailable:  # `check` says so
             return None
-        if row is not None:
-            return SealedTestAccess(int(row[0]), float(row[1]) / tests)
-        return SealedTestAccess(number, opening_alpha(alpha, number) / tests)
+        return SealedTestAccess(number, self._part(level), policy=policy)
+
+    def _part(self, level: float) -> float:
+        """What each test of the family may spend of the level of their opening."""
+        return float(level) / (1 if self.family is None else self.family.tests)
+
+    def _history(self, db: LedgerTables, run: str, hashes: Sequence[str]) -> RowHistory:
+        """What openings by others than `run` say of these rows. Raises PolicyDiffers."""
+        sql = (
+            "SELECT rows.hash, openings.run, COALESCE(policies.policy, 'strict'), COALESCE(verdicts.promoted, 0) FROM rows "
+            "JOIN openings ON openings.run = rows.run LEFT JOIN policies ON policies.run = rows.run "
+            "LEFT JOIN verdicts ON verdicts.run = rows.run WHERE rows.hash = ? AND rows.split = ? AND rows.run != ? "
+            "ORDER BY openings.rowid"
+        )
+        known = db.find_each(sql, hashes, SEALED, run)
+        policies = Counter({str(one): str(policy) for _, one, policy, _ in known}.values())
+        policy = next(iter(policies), self.policy) if self.follows else self.policy
+        if others := [one for one in policies if one != policy]:
+            raise PolicyDiffers(
+                f"Test rows of this task were opened under the alpha policy {others[0]} before "
+                f"({quantity(policies[others[0]], 'opening')}), and this run has {policy}: no promise would hold over both. "
+                f"Use {parameter('alpha_policy', others[0])} (with {parameter('fork')}, answers that are paid are used again), "
+                "or fresh test rows."
+            )
+        outcomes: dict[str, list[bool]] = {one: [] for one in hashes}
+        for one, _, _, promoted in known:
+            outcomes[one].append(bool(promoted))
+        return RowHistory(1 + policies.total(), policy, frozenset(tuple(one) for one in outcomes.values()))
 
     def release(self, comparison: SealedComparison) -> None:
         """Give back the opening of a comparison that got no verdict. Raises LedgerUnavailable."""
-        with _writing() as db:
+        with writing_ledger() as db:
             member = _own_name(db, comparison)
             run = self._opening_of(db, member)
-            db.execute("DELETE FROM compared WHERE run = ?", (member,))
-            db.execute("DELETE FROM members WHERE run = ?", (member,))
-            if not db.execute("SELECT 1 FROM members WHERE opening = ?", (run,)).fetchone():
-                db.execute("DELETE FROM openings WHERE run = ?", (run,))
+            db.change("DELETE FROM compared WHERE run = ?", member)
+            db.change("DELETE FROM members WHERE run = ?", member)
+            if not db.find("SELECT 1 FROM members WHERE opening = ?", run):
+                for statement in _FORGET:
+                    db.change(statement, run)
 
     def open(self, run: str, alpha: float, sealed: Sequence[Example]) -> SealedTestAccess:
         """The opening `run` of the rows, reserved and settled at once. Raises LedgerUnavailable."""
@@ -177,28 +251,29 @@ class SealedTestLedger:
         nothing: no other prompt was looked at, or a run has compared this one. Raises LedgerUnavailable."""
         hashes = row_hashes(sealed)
         name = _name_of_look(prompt, hashes)
-        with _writing() as db:
+        with writing_ledger() as db:
             opened, compares = _look_at(db, name, prompt, hashes)
-            looked = [(one, known_as, LOOKED) for one in hashes for known_as in prompt]
-            db.executemany("INSERT OR IGNORE INTO rows VALUES (?,?,?)", looked)
+            db.add(_ADD_ROWS, [(one, known_as, LOOKED) for one in hashes for known_as in prompt])
         return self.open(name, alpha, sealed) if opened or compares else None
 
     def foresee_look(self, task: Task) -> PlanJSON:
         """The opening that a `look` at the test rows would add, as a plan says it; nothing is written. Empty where there is none,
-        or where the ledger cannot be read."""
+        or where the ledger cannot be read. Raises UsageError for rows that were opened under another policy."""
         prompt, hashes = task.prompt.names, row_hashes(task.test)
         try:
-            path = state_folder() / LEDGER
-            if not path.exists():
-                return {}
-            with closing(_connect(path)) as db:
+            with reading_ledger() as db:
+                if db is None:
+                    return {}
                 opened, compares = _look_at(db, _name_of_look(prompt, hashes), prompt, hashes)
-                number = 1 + len(_sharing(db, hashes))
-        except (OSError, RuntimeError, sqlite3.Error):  # `look` says so
+                if opened or not compares:
+                    return {}
+                history = self._history(db, "", hashes)
+        except PolicyDiffers as error:
+            raise UsageError(error.args[0]) from None
+        except LedgerUnavailable:  # `look` says so
             return {}
-        if opened or not compares:
-            return {}
-        without, after = (opening_alpha(task.alpha, later) for later in (number, number + 1))
+        number, without, _ = history.level(task.alpha)
+        after = history.after_another().level(task.alpha)[1]
         return {"look": {"opening": number, "alpha_without": without, "alpha_after": after}}
 
     def find_moved_rows(self, run: str, sealed: Sequence[Example], seen: Sequence[Example]) -> list[str]:
@@ -228,43 +303,42 @@ class SealedTestLedger:
         known = len(self.find_known_rows(name, sealed, (SEEN,)))
         if not known:
             return 0, ""
-        runs: Counter[str] = Counter()
         sql = "SELECT run FROM rows WHERE hash = ? AND split = ? AND run != ?"
-        place = "SELECT place FROM reserved WHERE run = ?1 OR run IN (SELECT run FROM members WHERE opening = ?1) ORDER BY time"
-        with suppress(OSError, RuntimeError, sqlite3.Error), closing(_connect(state_folder() / LEDGER)) as db:
-            for one in hashes:
-                runs.update(str(other) for (other,) in db.execute(sql, (one, SEEN, name)))
-            row = db.execute(place, (runs.most_common(1)[0][0],)).fetchone()
-            return known, "" if row is None else _show_folder(Path(row[0]))
-        return known, ""
+        place = "SELECT place FROM reserved WHERE run = ? OR run IN (SELECT run FROM members WHERE opening = ?) ORDER BY time"
+        places: list[tuple[object, ...]] = []
+        with suppress(LedgerUnavailable), reading_ledger() as db:
+            if db is not None:
+                runs = Counter(str(other) for (other,) in db.find_each(sql, hashes, SEEN, name))
+                most = runs.most_common(1)[0][0] if runs else ""
+                places = db.find(place, most, most)
+        return known, _show_folder(Path(str(places[0][0]))) if places else ""
 
     def find_known_rows(
         self, run: str, rows: Sequence[Example], splits: Sequence[str] = (SEALED, SEEN, LOOKED)
     ) -> list[int]:
         """Positions of the rows that stand in one of these splits of an opening by another run than `run`."""
-        sql = "SELECT split FROM rows WHERE hash = ? AND run != ?"
+        sql = "SELECT hash, split FROM rows WHERE hash = ? AND run != ?"
+        hashes = row_hashes(rows)
         try:
-            path = state_folder() / LEDGER
-            if not os.access(path, os.R_OK):
-                return []
-            with closing(_connect(path)) as db:
-                splits_of = [{str(split) for (split,) in db.execute(sql, (h, run))} for h in row_hashes(rows)]
-        except (RuntimeError, sqlite3.Error):  # `check` says so
+            with reading_ledger() as db:
+                known = [] if db is None else db.find_each(sql, hashes, run)
+        except LedgerUnavailable:  # `check` says so
             return []
-        return [i for i, where in enumerate(splits_of) if where & set(splits)]
+        held = {str(one) for one, split in known if split in splits}
+        return [i for i, one in enumerate(hashes) if one in held]
 
-    def _opening_of(self, db: sqlite3.Connection, run: str) -> str:
+    def _opening_of(self, db: LedgerTables, run: str) -> str:
         """The opening that a run is part of: of a family, the first `tests` runs are the first, as many after them the next."""
         if self.family is None:
             return run
         family, tests = self._name(run), self.family.tests
-        known = dict(db.execute("SELECT run, opening FROM members WHERE family = ?", (family,)).fetchall())
+        known: dict[str, str] = dict(db.find("SELECT run, opening FROM members WHERE family = ?", family))
         part = len(known) // tests
         opening = known.get(run) or (f"{family}/{part}" if part else family)
-        db.execute("INSERT OR IGNORE INTO members VALUES (?,?,?)", (family, run, opening))
+        db.add(_ADD_MEMBERS, [(family, run, opening)])
         return str(opening)
 
-    def _known_opening(self, db: sqlite3.Connection, folder: Path | None) -> str:
+    def _known_opening(self, db: LedgerTables, folder: Path | None) -> str:
         """The opening that a run in a folder is part of or would be; an empty text for one that has not begun."""
         own = _id_in(folder)
         first = own if self.family is None else self.family.key or _id_in(self.family.first)
@@ -272,7 +346,7 @@ class SealedTestLedger:
             return first
         family = self._name(own)
         sql = "SELECT run, opening FROM members WHERE family = ?"
-        known = {str(run): str(opening) for run, opening in db.execute(sql, (family,))}
+        known = {str(run): str(opening) for run, opening in db.find(sql, family)}
         part = len(known) // self.family.tests
         return known.get(own) or (f"{family}/{part}" if part else family)
 
@@ -299,14 +373,6 @@ def run_id(folder: Path) -> str:
     return str(read_rows(folder / "journal.sqlite", "SELECT value FROM meta WHERE key = 'run'")[0][0])
 
 
-def state_folder() -> Path:
-    """The user's folder for state: `$WHET_STATE`, else `$XDG_STATE_HOME/whet`, else `~/.local/state/whet`."""
-    if own := os.environ.get(STATE):
-        return Path(own)
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "whet"
-
-
 def _id_in(folder: Path | None) -> str:
     """The id of the run in a folder; an empty text where there is none."""
     try:
@@ -315,47 +381,29 @@ def _id_in(folder: Path | None) -> str:
         return ""
 
 
-@contextmanager
-def _writing() -> Iterator[sqlite3.Connection]:
-    """The ledger in one transaction: two processes never get the same number. Raises LedgerUnavailable."""
-    place: Path | str = "the ledger of openings of test rows"
-    try:
-        place = state_folder() / LEDGER
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.touch(mode=0o600)
-        with closing(_connect(place)) as db:
-            db.execute("PRAGMA synchronous = FULL")
-            db.execute("BEGIN IMMEDIATE")
-            for statement in _TABLES.split(";")[:-1]:
-                db.execute(statement)
-            yield db
-            db.execute("COMMIT")
-    except (OSError, RuntimeError, sqlite3.Error) as error:
-        locked = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
-        reason = f"another process has locked it for {WAIT_SECONDS:g} s" if locked else str(error)
-        raise LedgerUnavailable(
-            f"{place}, which counts openings of test rows, cannot be written ({reason}). End what holds it, or set {STATE} to "
-            "a folder that can be written."
-        ) from error
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None, timeout=WAIT_SECONDS)
-
-
-def _own_name(db: sqlite3.Connection, comparison: SealedComparison) -> str:
+def _own_name(db: LedgerTables, comparison: SealedComparison) -> str:
     """The name under which a run settles: its id, or one of its own for a copy of a run.
 
     A copy lies elsewhere while the original is still there, or has other answers than those that were compared under its name.
+    On another machine only the second can be seen.
     """
     name, place = comparison.run, str(comparison.place.absolute())
-    row = db.execute("SELECT place FROM reserved WHERE run = ?", (name,)).fetchone()
-    if row is not None and row[0] != place and _holds(Path(row[0]), name):
+    there = db.find("SELECT place FROM reserved WHERE run = ?", name)
+    if there and there[0][0] != place and _holds(Path(there[0][0]), name):
         name = content_hash([name, place])[:_DIGITS]
-    row = db.execute("SELECT digest FROM compared WHERE run = ?", (name,)).fetchone()
-    if row is not None and row[0] != comparison.digest:
+    digests = db.find("SELECT digest FROM compared WHERE run = ?", name)
+    if digests and digests[0][0] != comparison.digest:
         name = content_hash([name, comparison.digest])[:_DIGITS]
     return name
+
+
+def _find_opening(db: LedgerTables, run: str) -> tuple[int, float, str] | None:
+    """Number, level and policy of an opening; None where there is none of that name."""
+    sql = (
+        "SELECT openings.number, openings.alpha, COALESCE(policies.policy, 'strict') FROM openings "
+        "LEFT JOIN policies ON policies.run = openings.run WHERE openings.run = ?"
+    )
+    return next(((int(n), float(level), str(policy)) for n, level, policy in db.find(sql, run)), None)
 
 
 def _holds(folder: Path, run: str) -> bool:
@@ -371,17 +419,9 @@ def _name_of_look(prompt: Sequence[str], hashes: Iterable[str]) -> str:
     return content_hash(["look", prompt[0], sorted(hashes)])
 
 
-def _look_at(
-    db: sqlite3.Connection, name: str, prompt: Sequence[str], hashes: Iterable[str]
-) -> tuple[bool, bool]:
+def _look_at(db: LedgerTables, name: str, prompt: Sequence[str], hashes: Iterable[str]) -> tuple[bool, bool]:
     """Whether a look is an opening already, and whether it compares a prompt with another one that was looked at."""
-    opened = db.execute("SELECT 1 FROM openings WHERE run = ?", (name,)).fetchone() is not None
+    opened = bool(db.find("SELECT 1 FROM openings WHERE run = ?", name))
     sql = "SELECT run FROM rows WHERE hash = ? AND split = ?"
-    known = {str(run) for one in hashes for (run,) in db.execute(sql, (one, LOOKED))}
+    known = {str(run) for (run,) in db.find_each(sql, hashes, LOOKED)}
     return opened, bool(known) and known.isdisjoint(prompt)
-
-
-def _sharing(db: sqlite3.Connection, hashes: Iterable[str]) -> set[str]:
-    """The openings of any of the rows."""
-    sql = "SELECT run FROM rows JOIN openings USING (run) WHERE hash = ? AND split = ?"
-    return {str(run) for one in hashes for (run,) in db.execute(sql, (one, SEALED))}

@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 from whet._util.arguments import check_path
 from whet._util.fields import build_from
 from whet._util.storable import LARGEST, is_number
-from whet.errors import UsageError, named_fields, parameter
+from whet._util.workers.automatic import ENGINES, LOCAL, is_ray
+from whet.errors import UsageError, did_you_mean, named_fields, parameter
 from whet.methods import MethodChoice, choose_method
 from whet.models.callable import ModelChoice
 from whet.run import Budget
@@ -32,12 +33,14 @@ class Options:
     trained, or the folder of a checkpoint, `processes` how many processes share in that, each on a GPU of its own where
     there are some; `settings` are the method's own, `config` the whole of them; `run` is the run folder, `root` the folder
     of runs; `fork` names a run whose answers are reused, `control` a method that runs afterwards within its half of
-    the limits; `alpha`, `minimum_effect` and `longest` stand in the place of the task's, and `more` are fresh rows for a
-    finished run. `task_lms` are several task models, `lm` the first of them, and `aggregate` what a prompt is worth with several
-    models or tasks: the mean over cases, or the worst (`other_lms`: the models after the first, once the task has a case for
-    each). `fresh` asks again what the cache or a finished run knows; `max_wait` are the seconds that an endpoint is waited for
-    at most which turns calls away. `dry_run` plans and stops; `default_limit` says whether a run that nothing bounds gets a
-    limit.
+    the limits; `alpha`, `alpha_policy`, `minimum_effect` and `longest` stand in the place of the task's, and `more` are fresh
+    rows for a finished run. `task_lms` are several task models, `lm` the first of them, and `aggregate` what a prompt is
+    worth with several models or tasks: the mean over cases, or the worst (`other_lms`: the models after the first, once the
+    task has a case for each). `batch`: calls that nothing else waits for may go out in
+    batches of the provider, hours long. `fresh` asks again what the cache or a finished run knows; `max_wait` are the seconds
+    that an endpoint is waited for at most which turns calls away. `share` runs use the models at once: each has that part of the
+    calls in flight and a minute. `engine` says where the user's functions run. `dry_run` plans and stops;
+    `default_limit` says whether a run that nothing bounds gets a limit.
     """
 
     method: str | None = None
@@ -48,7 +51,8 @@ class Options:
     processes: int = 1
     workers: int | None = None
     worker_memory: int | None = None
-    base_url: str | None = None
+    engine: str | None = None
+    base_url: str | Sequence[str] | None = None
     concurrency: int | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     config: Any = None
@@ -59,16 +63,19 @@ class Options:
     fork: str | Path | None = None
     control: str | None = None
     alpha: float | None = None
+    alpha_policy: str | None = None
     minimum_effect: float | None = None
     longest: int | None = None
     more: object = None
     dry_run: bool = False
+    batch: bool = False
     fresh: bool = False
     max_wait: float | None = None
     default_limit: bool = True
     task_lms: Sequence[RoleModel] | None = None
     aggregate: str | None = None
     other_lms: Sequence[RoleModel] = ()
+    share: int = 1
 
     def __post_init__(self) -> None:
         """Raises UsageError for a path that is none, a seed that no journal holds, a limit that is none, and settings twice."""
@@ -86,6 +93,7 @@ class Options:
                 raise UsageError(
                     f"{parameter(name)} must be a whole number, {least} or more; this is {show_value(value)}."
                 )
+        self._check_engine()
         if self.max_wait is not None and not (is_number(self.max_wait) and self.max_wait > 0):
             raise UsageError(
                 f"{parameter('max_wait')} must be seconds above 0; this is {show_value(self.max_wait)}."
@@ -112,6 +120,21 @@ class Options:
             raise UsageError(
                 f"The method is a {type(self.config).__name__} with all its settings, and settings= is given too. "
                 "Leave settings= out, or name the method."
+            )
+
+    def _check_engine(self) -> None:
+        """Raises UsageError for an engine that nobody knows, and for one that contradicts the number of workers."""
+        engine = self.engine
+        if engine is None:
+            return
+        if engine not in ENGINES and not is_ray(engine):
+            raise UsageError(
+                f"{parameter('engine')} is one of {', '.join(ENGINES)}, or ray://HOST:PORT; this is {show_value(engine)}."
+                f"{did_you_mean(str(engine), ENGINES)}"
+            )
+        if self.workers is not None and (self.workers == 0) != (engine == LOCAL):
+            raise UsageError(
+                f"{parameter('engine', engine)} and {parameter('workers', self.workers)} contradict each other. Leave one out."
             )
 
     def limits(self, task: Task) -> Budget:

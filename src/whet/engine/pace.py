@@ -16,6 +16,8 @@ from itertools import takewhile
 
 SLOWEST = 1 / 30
 """Calls a second that are made in any case, to see whether the endpoint takes calls again."""
+SLOWEST_OVERLOADED = 0.5
+"""Calls a second that are made to see whether an endpoint that was overloaded takes calls again."""
 FREE = 1000.0
 """Calls a second from which on no pace is kept."""
 _CUT, _DEEP_CUT = 0.7, 0.5
@@ -48,6 +50,7 @@ class Pace:
         self._next = -math.inf
         self._cut_at = -math.inf
         self._in_a_row = 0
+        self._answered_since_cut = True
         self._starts: deque[float] = deque(maxlen=_MOST_STARTS)
         self._share = 0.0  # of the last calls, that were turned away
         self._turn = asyncio.Lock()
@@ -69,8 +72,9 @@ class Pace:
         self._starts.append(now)
         return now
 
-    def note_refusal(self, began: float) -> None:
-        """A call that began at `began` was turned away."""
+    def note_refusal(self, began: float, overloaded: bool = False) -> None:
+        """A call that began at `began` was turned away. `overloaded`: the endpoint has no room for anything now, at whatever pace
+        (503, 529), so that it may be asked at the pace of before once it answers again."""
         self._in_a_row += 1
         self._share += _LEARNS * (1 - self._share)
         if began <= self._cut_at:  # the pace is slower already than when it began
@@ -80,8 +84,13 @@ class Pace:
         now = self._clock()
         second = sum(1 for _ in takewhile(lambda start: start > now - 1.0, reversed(self._starts)))
         rate = float(max(_FIRST, second)) if self.rate is None else min(self.rate, float(max(1, second)))
-        self._ceiling = rate if math.isinf(self._ceiling) else max(rate, _NEAR * self._ceiling)
-        self.rate = max(SLOWEST, rate * (_CUT if self._in_a_row < 2 * _IN_A_ROW else _DEEP_CUT))
+        if math.isinf(self._ceiling):
+            self._ceiling = rate
+        elif self._answered_since_cut or not overloaded:
+            self._ceiling = max(rate, _NEAR * self._ceiling)
+        self._answered_since_cut = False
+        slowest = SLOWEST_OVERLOADED if overloaded else SLOWEST
+        self.rate = max(slowest, rate * (_CUT if self._in_a_row < 2 * _IN_A_ROW else _DEEP_CUT))
         self._cut_at, self._next = now, max(self._next, now + 1 / self.rate)
 
     def note_answer(self, began: float) -> None:
@@ -89,6 +98,10 @@ class Pace:
         self._in_a_row = 0
         self._share -= _LEARNS * self._share
         if self.rate is not None and began > self._cut_at:
-            self.rate *= _RECOVERY if self.rate < _NEAR * self._ceiling else _PROBE
+            self._answered_since_cut = True
+            if self.rate < self._ceiling / 2:  # slow start
+                self.rate *= 2
+            else:
+                self.rate *= _RECOVERY if self.rate < _NEAR * self._ceiling else _PROBE
             if self.rate > FREE:
                 self.rate, self._ceiling = None, math.inf

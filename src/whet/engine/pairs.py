@@ -55,7 +55,7 @@ async def evaluate_within(
     """
     if env.scores or env.supports_batching:
         return await env.evaluate(run, prompt, examples)
-    return await _rollouts(run, [(env, prompt, example) for example in examples], again)
+    return await _rollouts(run, [(env, prompt, example, 0) for example in examples], again)
 
 
 async def evaluate_pairs(
@@ -69,37 +69,44 @@ async def evaluate_pairs(
         first, second = [await env.evaluate(run, prompt, examples) for env, prompt in sides]
         return first, second
     order = [(i, side) for i in range(len(examples)) for side in ((0, 1), (1, 0))[i % 2]]
-    rollouts = await _rollouts(run, [(*sides[side], examples[i]) for i, side in order], again)
+    rollouts = await _rollouts(run, [(*sides[side], examples[i], 0) for i, side in order], again)
     placed = dict(zip(order, rollouts, strict=True))
     first, second = [[placed[i, side] for i in range(len(examples))] for side in (0, 1)]
     return first, second
 
 
 async def evaluate_grid(
-    run: Run, env: Environment, prompts: Sequence[Prompt], examples: Sequence[Example]
+    run: Run,
+    env: Environment,
+    prompts: Sequence[Prompt],
+    examples: Sequence[Example],
+    samples: Sequence[int] = (),
 ) -> list[list[Rollout]]:
-    """The rollouts of several prompts on the same examples, a list for each prompt.
+    """The rollouts of several prompts on the same examples, a list for each prompt; `samples`: which answer each of them is,
+    where a prompt is there more than once.
 
     All prompts are asked about an example before the next one, in an order that is drawn for each example: what happens to
     the provider while this goes on happens to all prompts. What it raises as in `evaluate_within`.
     """
+    samples = samples or [0] * len(prompts)
     if env.scores or env.supports_batching:
-        return [await env.evaluate(run, prompt, examples) for prompt in prompts]
+        pairs = zip(prompts, samples, strict=True)
+        return [await env.evaluate(run, prompt, examples, sample) for prompt, sample in pairs]
     order = [(i, j) for i in range(len(examples)) for j in run.rng.sample(range(len(prompts)), len(prompts))]
-    rollouts = await _rollouts(run, [(env, prompts[j], examples[i]) for i, j in order], 0)
+    rollouts = await _rollouts(run, [(env, prompts[j], examples[i], samples[j]) for i, j in order], 0)
     placed = dict(zip(order, rollouts, strict=True))
     return [[placed[i, j] for i in range(len(examples))] for j in range(len(prompts))]
 
 
 async def _rollouts(
-    run: Run, items: Sequence[tuple[Environment, Prompt, Example]], again: int
+    run: Run, items: Sequence[tuple[Environment, Prompt, Example, int]], again: int
 ) -> list[Rollout]:
     refused: list[BudgetExceeded] = []
 
-    async def ask(branch: Run, item: tuple[Environment, Prompt, Example]) -> Rollout:
-        env, prompt, example = item
+    async def ask(branch: Run, item: tuple[Environment, Prompt, Example, int]) -> Rollout:
+        env, prompt, example, sample = item
         try:
-            return await env.rollout(branch, prompt, example)
+            return await env.rollout(branch, prompt, example, sample)
         except BudgetExceeded as error:
             refused.append(error)
             return Rollout(prompt.id, example.id, "", env.reward.low, error=f"budget: {error}")

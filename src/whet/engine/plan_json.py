@@ -93,6 +93,13 @@ class AddedJSON(TypedDict):
     answers: int
 
 
+class PlannedBatchesJSON(TypedDict):
+    """Calls that are expected to go out in batches, and the share of their price that they cost."""
+
+    calls: int
+    share: float
+
+
 class PlannedStudyJSON(TypedDict):
     """The prompts of a study, and the rows of a split that are answered under each."""
 
@@ -132,6 +139,7 @@ class PlanJSON(TypedDict, total=False):
     aggregate: str
     cases: list[dict[str, Any]]
     study: PlannedStudyJSON
+    batch: PlannedBatchesJSON
     runs: int
     all_calls: int | None
     model: str

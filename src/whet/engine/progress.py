@@ -55,7 +55,8 @@ class Progress:
     `signal` what that reward is made of where it is not the task's, `times` when the last few steps ended, in seconds of the
     monotonic clock. `title` names the part of a larger job (a comparison) that goes on, `earlier` the calls and
     `earlier_cost` the US dollars that the parts before it took, `planned_calls` the most that all parts may take. `warn` is
-    called with what a person should know before anything is paid, `planned` with the plan.
+    called with what a person should know before anything is paid, `planned` with the plan. `parts` are runs that go on at once
+    in processes of their own: by the name of each, a line that says how it goes on.
     """
 
     phase: str = "starting"
@@ -71,6 +72,7 @@ class Progress:
     earlier: int = 0
     earlier_cost: float = 0.0
     planned_calls: int | None = None
+    parts: dict[str, str] = field(default_factory=dict)
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
     figures: Mapping[str, float] = field(default_factory=dict)
     rewards: list[float] = field(default_factory=list)

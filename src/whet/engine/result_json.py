@@ -33,9 +33,11 @@ class OptionalUsageJSON(TypedDict, total=False):
     cached_oldest: str
     refused: dict[str, int]
     estimated: dict[str, int]
+    gateway_cached: dict[str, int]
     cached_input_tokens: int
     reasoning_tokens: int
     price_unknown: list[str]
+    not_priced: list[str]
     training_seconds: float
     parts: dict[str, UsageJSON]
 
@@ -297,6 +299,7 @@ class CallsJSON(TypedDict):
     calls: dict[str, int]
     cost_usd: float | None
     price_unknown: NotRequired[list[str]]
+    not_priced: NotRequired[list[str]]
 
 
 class TrialAnswersJSON(TypedDict):
@@ -364,11 +367,13 @@ class MoreJSON(TypedDict):
 
 
 class OpeningsJSON(TypedDict, total=False):
-    """Which opening of the test rows a run was, and how many of them an earlier run had learned from."""
+    """Which opening of the test rows a run was, and how many of them an earlier run had learned from; how their alpha is shared
+    out, where that is not `strict`."""
 
     test_openings: int
     test_rows_seen: int
     test_rows_seen_by: str
+    alpha_policy: str
 
 
 class CasesJSON(TypedDict, total=False):

@@ -19,10 +19,11 @@ import orjson
 from whet._util.arguments import unwritable
 from whet._util.sources import name_of, source_hash
 from whet._util.storable import to_json, write_whole
+from whet.engine.batched_calls import BatchedCalls
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
-from whet.engine.cache import Cache
-from whet.engine.calls import CACHED_OLDEST, ESTIMATED, OPEN, REFUSED, SILENT, SUSPECTS, CallExecutor
+from whet.engine.cache import AnswerCache
+from whet.engine.calls import CACHED_OLDEST, ESTIMATED, GATEWAY, OPEN, REFUSED, SILENT, SUSPECTS, CallExecutor
 from whet.engine.durable import Recorded, RunState
 from whet.engine.journal import (
     Connect,
@@ -44,6 +45,7 @@ from whet.errors import ReplayDiverged, StorageError, UsageError, WhetError, par
 from whet.methods import BLOCKS, Method
 from whet.run import Budget
 from whet.search.archive import INCUMBENTS
+from whet.stats import STRICT
 from whet.task import Task
 from whet.task.spec import ALPHA
 from whet_client.storable import show_value
@@ -110,7 +112,7 @@ class RunPlan:
 
     def _gate(self) -> dict[str, object]:
         """What the gate and the search are told, where that is not the usual."""
-        usual = {"alpha": ALPHA, "minimum_effect": 0.0, "longest": None}
+        usual = {"alpha": ALPHA, "alpha_policy": STRICT, "minimum_effect": 0.0, "longest": None}
         return {k: v for k, value in usual.items() if (v := getattr(self.task, k)) != value}
 
 
@@ -309,7 +311,7 @@ def open_run(
     folder: Path,
     plan: Identity,
     clients: Mapping[str, ModelClient],
-    cache: Cache,
+    cache: AnswerCache,
     on_event: Callable[[str, Any], None],
     fork: Path | None = None,
     open_db: Connect = connect,
@@ -356,7 +358,7 @@ def _load(
     folder: Path,
     plan: Identity,
     clients: Mapping[str, ModelClient],
-    cache: Cache,
+    cache: AnswerCache,
     on_event: Callable[[str, Any], None],
     fork: Path | None,
 ) -> OpenRun:
@@ -382,6 +384,9 @@ def _load(
     budget = BudgetAccount(plan.limits, spent, Budget())
     next_call = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
     caller = CallExecutor(journal, cache, budget, clients, plan.seed, results, next_call)
+    batches = BatchedCalls(caller)
+    batches.load()
+    caller.batches = batches
     known = set()
     for key, name, value, calls, row_sum in journal.rows("SELECT key, name, value, calls, sum FROM events"):
         check_row(journal.path, "events", row_sum, key, name, value, str(calls))
@@ -409,10 +414,11 @@ def _load(
 def _read_spent(journal: Journal) -> Spent:
     spent = Spent(seconds=float(journal.meta("elapsed") or 0.0))
     spent.estimated = orjson.loads(journal.meta(ESTIMATED) or "{}")
+    spent.gateway_cached, spent.gateway_drawn = orjson.loads(journal.meta(GATEWAY) or "[{}, {}]")
     spent.cached_oldest = float(oldest) if (oldest := journal.meta(CACHED_OLDEST)) else None
     for role, state, calls, tokens_in, tokens_out, cost in journal.rows(
         "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"
-        " WHERE state != 'unsent' GROUP BY role, state"
+        " WHERE state NOT IN ('unsent', 'batched') GROUP BY role, state"
     ):
         if state == REFUSED:
             spent.refused[role] += calls

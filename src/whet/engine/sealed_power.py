@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whet.engine.openings import SealedTestAccess
+from whet.engine.openings import SealedTestAccess, first_level
 from whet.engine.plan_json import PromotionJSON
 from whet.errors import quantity, show_reward, show_size
 from whet.rewards import Objectives
 from whet.stats import (
     clusters_of,
     fewest_clusters,
-    opening_alpha,
     rows_for_gain,
     smallest_gain,
 )
@@ -36,7 +35,7 @@ def promotion_of(task: Task, opening: SealedTestAccess | None) -> PromotionJSON:
     worst = bool(task.cases) and task.aggregate == WORST
     if worst:
         rows = min(_independent([row for row in task.test if row.case == case.name]) for case in task.cases)
-    alpha = opening_alpha(task.alpha, 1) if opening is None else opening.alpha
+    alpha = first_level(task) if opening is None else opening.alpha
     needed = fewest_clusters(alpha)
     narrow = _narrow_margins(task, rows)
     promotion: PromotionJSON = {"possible": rows >= needed, "rows": rows, "needed": needed}
@@ -75,7 +74,7 @@ def _narrow_margins(task: Task, rows: int) -> dict[str, int]:
     """Rewards among the objectives whose margins these rows cannot show even where nothing changes, with the rows that would."""
     items = task.reward.items if isinstance(task.reward, Objectives) else ()
     goals = [item.goal for item in items if item.goal.width and item.goal.allowed]
-    alpha = opening_alpha(task.alpha, 1)
+    alpha = first_level(task)
     needed = {g.name: rows_for_margin(float(g.allowed or 0), float(g.width or 1), alpha) for g in goals}
     return {name: n for name, n in needed.items() if n > rows}
 

@@ -90,7 +90,7 @@ async def grade_again(
 
 
 def _warnings(graded: Sequence[Rollout]) -> list[str]:
-    errors = [r.error for r in graded if r.error is not None and r.error.startswith("reward:")]
+    errors = [r.error for r in graded if r.error is not None and r.answered and not r.has_reward]
     if not errors:
         return []
     summary = f"{len(errors)} of {len(graded)} answers could not be graded for the second opinion and count as the lowest"

@@ -15,7 +15,6 @@ from typing import Any
 import orjson
 
 from whet.engine.assemble import TransferModel
-from whet.engine.cache import Cache
 from whet.engine.durable import DurableRun
 from whet.engine.final_evaluation import elapsed_row, usage
 from whet.engine.journal import connect
@@ -32,6 +31,7 @@ from whet.engine.run_folder import (
     read_header,
     write_result,
 )
+from whet.engine.shared_cache import open_cache
 from whet.environments.environment import Environment, watching
 from whet.errors import BudgetExceeded, parameter
 from whet.run import Budget
@@ -114,7 +114,7 @@ class TransferTest:
         if (done := _read_finished(folder, trial)) is not None and not done.get("unanswered"):
             return done
         local = all(client.model.local for client in clients.values())
-        cache = Cache(None if local else folder / "cache.sqlite")
+        cache = open_cache(None if local else folder / "cache.sqlite")
         opened = open_run(folder, trial, clients, cache, lambda name, value: None, open_db=connect)
         with opened.closing():
             result = await self._answer_rows(trial, self.other.answers(env), opened, progress or Progress())

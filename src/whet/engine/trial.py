@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from whet._util.workers import Work
 from whet.engine.durable import DurableRun
 from whet.environments.environment import Environment
 from whet.errors import UsageError, parameter
@@ -31,6 +32,18 @@ async def try_reward(run: DurableRun, task: Task) -> list[str]:
         if one.world is None and programs:
             warnings += await _try_programs(run, one, programs)
     return warnings
+
+
+def works_to_load(task: Task) -> list[Work]:
+    """Work that loads each function of the user that a worker may call. Raises UsageError for one that cannot be sent."""
+    contents: list[TaskContent] = [*(case.task for case in task.cases), task]
+    rewards = [reward.make_work_to_load() for one in contents for reward in programs_of(one.reward)]
+    programs = [one.program.make_work_to_load() for one in contents if one.program is not None]
+    works: list[Work] = []
+    for work in (*rewards, *programs):
+        if work is not None and work not in works:
+            works.append(work)
+    return works
 
 
 async def _try_programs(run: DurableRun, task: TaskContent, programs: Sequence[ProgramReward]) -> list[str]:

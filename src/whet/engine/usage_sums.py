@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from whet.engine.result_json import RunJSON, UsageJSON
+from whet.engine.result_json import CallsJSON, RunJSON, UsageJSON
 from whet.errors import quantity
 from whet.models.callable import FUNCTION
 
+ROLES: tuple[Literal["price_unknown", "not_priced"], ...] = ("price_unknown", "not_priced")
+"""The fields of a usage that name roles."""
 RUN, CONTROL, MORE = "run", "control", "more"
 """The parts of the usage of a result: the run itself, its control, and rows that were added to it."""
 PARTS = {CONTROL: "the control", MORE: "the added rows"}
@@ -17,9 +19,9 @@ PARTS = {CONTROL: "the control", MORE: "the added rows"}
 
 def total_usage(*usages: UsageJSON) -> UsageJSON:
     """What several runs used together: numbers are added, and dollars are None where those of one are not known."""
-    unknown = list(dict.fromkeys(role for one in usages for role in one.get("price_unknown", ())))
+    roles_of = {name: known for name in ROLES if (known := roles_in(usages, name))}
     all_fields: Sequence[Mapping[str, Any]] = usages
-    names = dict.fromkeys(name for one in usages for name in one if name not in ("price_unknown", "parts"))
+    names = dict.fromkeys(name for one in usages for name in one if name not in (*ROLES, "parts"))
     whole: dict[str, object] = {}
     for name in names:
         values = [one[name] for one in all_fields if name in one]
@@ -32,7 +34,19 @@ def total_usage(*usages: UsageJSON) -> UsageJSON:
             whole[name] = min(values)
         else:
             whole[name] = round(sum(values), 6)
-    return cast("UsageJSON", whole | ({"price_unknown": unknown} if unknown else {}))
+    return cast("UsageJSON", whole | roles_of)
+
+
+def roles_in(
+    usages: Sequence[UsageJSON | CallsJSON], name: Literal["price_unknown", "not_priced"]
+) -> list[str]:
+    """The roles that any of these usages names: those whose price nobody has said, or whose model has none."""
+    return list(dict.fromkeys(role for usage in usages for role in usage.get(name, ())))
+
+
+def has_no_price(usage: Mapping[str, Any]) -> bool:
+    """Whether the dollars of a usage are 0 because its models run in this process, or are scripted, and have no price."""
+    return bool(usage.get("not_priced")) and not usage.get("cost_usd") and not usage.get("price_unknown")
 
 
 def parts_of(usage: UsageJSON) -> dict[str, UsageJSON]:

@@ -27,6 +27,7 @@ from whet.rewards import (
     Weighted,
     isinstance_label_reward,
 )
+from whet.rewards.reward import part_names_of
 from whet.rewards.scored import Gap, Likelihood
 from whet.rewards.text import ExactMatch, targets_of
 from whet.run import Run, convert_record
@@ -133,6 +134,20 @@ class Environment:
             return await self.grade_answer(branch, prompt, example, completion, sample)
 
         return await run.map(one, list(zip(pairs, answers, strict=True)))
+
+    @property
+    def judge_calls(self) -> int:
+        """Calls of the judge's model that one rollout makes at most."""
+        return int(getattr(self.reward, "judge_calls", 0))
+
+    @property
+    def part_names(self) -> frozenset[str] | None:
+        """The names of all parts that a score may have; None where only the scores tell."""
+        if type(self) is not Environment:
+            return None
+        if self.scores and isinstance_label_reward(self.reward):
+            return frozenset(_LABEL_PARTS)
+        return part_names_of(self.reward)
 
     @property
     def supports_batching(self) -> bool:
@@ -261,7 +276,7 @@ class Environment:
             )
         if reading.alone:
             return replace(completion, text=reading.label)
-        if _is_strict(self.reward):
+        if is_strict(self.reward):
             error = f"parse: the label {reading.label} does not stand alone in {shown!r}"
             return replace(completion, error=error)
         return replace(completion, text=reading.label, sentence=completion.text)
@@ -323,10 +338,10 @@ class Environment:
         return rollouts
 
 
-def _is_strict(reward: RewardFunction) -> bool:
+def is_strict(reward: RewardFunction) -> bool:
     """Whether the reward, or a part of it, is an exact match that ignores nothing."""
     if isinstance(reward, Weighted):
-        return any(_is_strict(part) for _, part in reward.parts)
+        return any(is_strict(part) for _, part in reward.parts)
     return isinstance(reward, ExactMatch) and reward.strict
 
 

@@ -122,6 +122,11 @@ class GameWorld:
         return GAMES[self.id]
 
     @property
+    def actions(self) -> tuple[str, ...]:
+        """The words of its actions."""
+        return tuple(self.game.actions)
+
+    @property
     def range(self) -> tuple[float, float]:
         """The lowest and the highest return that is possible."""
         game, before = self.game, self.turns - 1

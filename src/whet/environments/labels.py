@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import regex
 
-from whet._util.words import JOINT, fold, mentions, trim
+from whet._util.words import JOINT, Mention, fold, mentions, trim
 from whet.replies.marked import marked_results
 
 _FIELD = regex.compile(r"[:\uff1a]")
@@ -192,10 +192,40 @@ def _find_mentioned_label(text: str, labels: Mapping[str, str], forms: Mapping[s
     joined = [form for form in forms if counts[_join(form)] == 1]
     mentioned = mentions(folded, forms, joined)
     last = folded.rstrip().rfind("\n") + 1
-    quoted = [m for m in mentioned if {folded[max(0, m.start - 1)], folded[m.end : m.end + 1]} <= _QUOTES]
-    options = [m for m in mentioned if _begins_part(folded, m.start) and _OPTION.match(folded, m.end)]
+    quoted = [m for m in mentioned if _is_quoted(folded, m)]
+    options = [m for m in mentioned if _is_option(folded, m)]
     for part in (mentioned, quoted, options, [m for m in mentioned if m.start >= last]):
         names = {forms[mention.name] for mention in part}
         if len(names) == 1:
             return names.pop()
     return None
+
+
+def count_everyday_labels(labels: Mapping[str, str], rows: Sequence[tuple[str, str]]) -> dict[str, int]:
+    """In how many rows, each an input and its label, the input says another label in passing: an everyday word of the language
+    that the task is about, such as the label I. An input that names all labels (as options, say) counts for none of them.
+
+    >>> count_everyday_labels({"I": "I", "II": "II"}, [("I think it failed.", "II"), ("A dog barks.", "II")])
+    {'I': 1}
+    """
+    forms = _forms(labels)
+    names = {name for pair in labels.items() for name in pair}
+    counts = Counter[str]()
+    for text, target in rows:
+        folded = fold(_without_small_words(text, names))
+        mentioned = {
+            forms[m.name]
+            for m in mentions(folded, forms)
+            if not (_is_quoted(folded, m) or _is_option(folded, m))
+        }
+        if len(mentioned) < len(labels):
+            counts.update(mentioned - {target})
+    return {label: counts[label] for label in labels if counts[label]}
+
+
+def _is_quoted(folded: str, mention: Mention) -> bool:
+    return {folded[max(0, mention.start - 1)], folded[mention.end : mention.end + 1]} <= _QUOTES
+
+
+def _is_option(folded: str, mention: Mention) -> bool:
+    return _begins_part(folded, mention.start) and _OPTION.match(folded, mention.end) is not None

@@ -46,6 +46,11 @@ class MultiTurn(Environment):
         return turns * (1 if self.actor is None else max(1, self.actor.calls))
 
     @property
+    def judge_calls(self) -> int:
+        """Calls of the judge's model that one rollout makes at most: the reward's, and those of a simulated user."""
+        return super().judge_calls + int(getattr(self.world, "judge_calls", 0))
+
+    @property
     def supports_batching(self) -> bool:
         """Whether all episodes advance in one batch: a system does, where the model it asks is in this process."""
         return self.actor is not None and self.model.local

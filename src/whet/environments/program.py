@@ -1,7 +1,8 @@
 """Programs: an async function of `(lm, prompts, example)` that asks models under several named prompts.
 
-Its code runs in a thread of its own; its calls and tools go through the run, one after the other, so that a resume gets
-each recorded answer again and the code makes the same calls. What it did is the trace of the rollout.
+Its code runs in a thread of its own, in this process or in a worker. Its calls and tools go through the run, one after the
+other, so that a resume gets each recorded answer again and the code makes the same calls. What it did is the trace of the
+rollout.
 """
 
 from __future__ import annotations
@@ -13,17 +14,27 @@ import json
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from whet._util.sources import name_of, place_of_definition, source_hash
+from whet._util.sources import (
+    import_function,
+    importable_name,
+    name_of,
+    place_of_definition,
+    source_hash,
+)
+from whet._util.sources import program_of as text_of_function
 from whet._util.storable import describe_exception
-from whet._util.user_code import OutOfTime, in_thread
+from whet._util.user_code import OutOfTime, caught, in_thread
+from whet._util.workers import Asking, Back, Job, Work
 from whet.environments.environment import Environment, Generation, as_environment_type
+from whet.environments.program_model import ProgramFailed, ProgramModel, to_text
 from whet.errors import UsageError, WhetError, did_you_mean, quantity
 from whet.prompt import Prompt
-from whet.rewards.program import load_module, place_of, program_digest
+from whet.rewards.program import function_of_text, load_module, place_of, program_digest
 from whet.run import Run, convert_record
 from whet.types import (
     EXAMPLE,
@@ -45,18 +56,16 @@ AT_ONCE = 64
 """Rollouts that run at the same time, each in a thread of its own."""
 LONGEST_SHOWN = 1000
 """Characters of an input or output in a recorded trace."""
-PROGRAM_ROLES = ("task", "judge")
 _AGAIN = 1_000_000
 _PLACES: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
-class ProgramFailed(WhetError):
-    """A call of a program brought no answer. Uncaught it ends the rollout, whose error it then is."""
-
-
 @dataclass(frozen=True)
 class Program:
-    """The user's function, and what one rollout may take. `file` is its name in a task folder, `digest` its identity."""
+    """The user's function, and what one rollout may take. `file` is its name in a task folder, `digest` its identity.
+
+    `slots`: names that every row must fill, those of a command.
+    """
 
     function: Callable[..., Any] = field(compare=False)
     path: Path
@@ -64,6 +73,28 @@ class Program:
     file: str | None = None
     calls: int = CALLS
     seconds: float = SECONDS
+    slots: frozenset[str] = frozenset()
+
+    @cached_property
+    def described(self) -> dict[str, JSON] | None:
+        """What a worker process loads the program from: its file, a function that can be imported, or the text of one; None where
+        there is none of these."""
+        facts: dict[str, JSON] = {"path": str(self.path), "digest": self.digest}
+        if self.file is not None:
+            return facts
+        if (named := importable_name(self.function)) is not None:
+            return {**facts, "function": named}
+        text = text_of_function(self.function)
+        if text is None:
+            return None
+        code = inspect.unwrap(self.function).__code__
+        return {**facts, "text": text, "name": code.co_name, "line": code.co_firstlineno}
+
+    def make_work_to_load(self) -> Work | None:
+        """Work that loads the program in another process; None where it runs in that of the run only."""
+        if self.described is None:
+            return None
+        return Work(f"{__name__}:load_rollout", {"program": self.described, "prompts": {}, "example": {}})
 
 
 def program_of(function: Any, where: str, calls: int = CALLS, seconds: float = SECONDS) -> Program:
@@ -142,42 +173,9 @@ def in_focus(rollout: Rollout, prompt: Prompt) -> Rollout:
     return replace(rollout, critique="\n".join(own.values()) or None, addressed=own)
 
 
-class ProgramModel:
-    """What a program asks models with; the `lm` of its parameters."""
-
-    def __init__(self, rollout: _ProgramRun, role: str = "task") -> None:
-        self._rollout, self._role = rollout, role
-
-    async def __call__(self, prompt: str, /, **values: Any) -> str:
-        """The answer to a named prompt, its slots filled by the keywords and by the row."""
-        inputs = {key: value if isinstance(value, str) else _json(value) for key, value in values.items()}
-        return await self._rollout.answer(
-            self._role, prompt, inputs, self._rollout.render_prompt(prompt, inputs)
-        )
-
-    async def ask(self, messages: str | Sequence[object], /, prompt: str = "") -> str:
-        """The answer to a text or to messages (`role` and `content`), under no prompt; `prompt` is the one that your code made
-        them from, if any."""
-        if prompt:
-            self._rollout.find_prompt(prompt)
-        listed: Sequence[Any] = [Message("user", messages)] if isinstance(messages, str) else messages
-        own = tuple(m if isinstance(m, Message) else Message(**m) for m in listed)
-        return await self._rollout.answer(self._role, prompt, {m.role: m.content for m in own}, own)
-
-    async def tool(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
-        """What a function returns, recorded as JSON: a resume gets the same without calling it. Raises ProgramFailed with what
-        went wrong in it."""
-        return await self._rollout.use_tool(function, arguments, named)
-
-    def role(self, role: str) -> ProgramModel:
-        """The same with the model of another role: task or judge. Raises UsageError for any other."""
-        if role not in PROGRAM_ROLES:
-            raise UsageError(f'A program asks no role "{role}".{did_you_mean(role, PROGRAM_ROLES)}')
-        return ProgramModel(self._rollout, role)
-
-
 class _ProgramRun:
-    """One rollout of a program: its code in a thread with an event loop of its own, its calls in the loop of the run."""
+    """One rollout of a program: its code in a thread with an event loop of its own or in a worker process, its calls in the
+    loop of the run, one after the other."""
 
     def __init__(
         self,
@@ -196,27 +194,11 @@ class _ProgramRun:
         self._seen: dict[str, int] = {}
         self._calls, self._waiting, self._spent, self._since = 0, 0, 0.0, time.monotonic()
         self._ended: WhetError | None = None
-        self._over, self._finish = False, "stop"
+        self._over, self._finish, self._processor = False, "stop", 0.0
 
     async def completion(self) -> Completion:
         """What the program returned, with all tokens of its calls. Raises what ended the run itself, such as its budget."""
-        error, output = None, ""
-        try:
-            name = f"{self.program.path.name}: the program for {self.example.place}"
-            result = await in_thread(
-                lambda: asyncio.run(self._call_program()), self.program.seconds, self._own, name
-            )
-            output = _output(result)
-        except OutOfTime:
-            raise UsageError(
-                f"{self.program.path.name}: the program has taken {self.program.seconds:g} s beside its calls for "
-                f"{self.example.place}. Mend it and run again, or allow more: program: {{seconds: SECONDS}}."
-            ) from None
-        except Exception as exception:
-            failed = isinstance(exception, ProgramFailed)
-            error = repair_surrogates(str(exception)) if failed else self._name_failure(exception)
-        finally:
-            await self._close()
+        outcome = await self._run_program()
         if self._ended is not None:
             raise self._ended
         usage = sum((step.usage for step in self.steps), Usage())
@@ -224,20 +206,72 @@ class _ProgramRun:
             {"role": step.role, "name": step.prompt, "arguments": dict(step.inputs), "output": step.output}
             for step in self.steps
         )
-        return Completion(output, self._finish, usage, error, steps=steps)
+        return Completion(outcome["output"], self._finish, usage, outcome["error"], steps=steps)
 
-    async def _call_program(self) -> Any:
+    async def _run_program(self) -> dict[str, Any]:
+        """The outcome of the program's code, here or in a worker process."""
+        described = self.program.described
+        if described is None:
+            return await self._call_here()
+
+        def make_work() -> Work:
+            texts = {name: part.text for name, part in self.prompt.parts.items()}
+            arguments = {"program": described, "prompts": texts, "example": self._values()}
+            return Work(f"{__name__}:load_rollout", arguments)
+
+        name, movable = self._name(), self.program.file is not None
+        seconds = self.program.seconds
+        job = Job(
+            self._call_here,
+            make_work,
+            seconds,
+            name,
+            self._late,
+            movable,
+            lambda: self._processor,
+            self._reply,
+        )
+        outcome: dict[str, Any] = await self.run.executor.run(job)
+        return outcome
+
+    async def _call_here(self) -> dict[str, Any]:
+        """The same in a thread of this process."""
+
+        def call() -> Any:
+            began = time.thread_time()
+            try:
+                values = copy.deepcopy(self._values())
+                texts = {name: part.text for name, part in self.prompt.parts.items()}
+                return asyncio.run(self.program.function(ProgramModelHere(self), texts, values))
+            finally:
+                self._processor = time.thread_time() - began
+
+        self._since = time.monotonic()
+        try:
+            result = await in_thread(call, self.program.seconds, self.own_seconds, self._name())
+            return {"output": _output(result), "error": None}
+        except OutOfTime:
+            raise self._late() from None
+        except Exception as exception:
+            return _describe_failure(exception, self.program.path)
+        finally:
+            await self._close()
+
+    def _name(self) -> str:
+        return f"{self.program.path.name}: the program for {self.example.place}"
+
+    def _values(self) -> dict[str, Any]:
+        """The row as the program sees it."""
         row = {key: value for key, value in self.example.row.items() if key != "target"}
-        texts = {name: part.text for name, part in self.prompt.parts.items()}
-        return await self.program.function(
-            ProgramModel(self), texts, copy.deepcopy({**row, **self.example.values})
+        return {**row, **self.example.values}
+
+    def _late(self) -> UsageError:
+        return UsageError(
+            f"{self.program.path.name}: the program has taken {self.program.seconds:g} s beside its calls for "
+            f"{self.example.place}. Mend it and run again, or allow more: program: {{seconds: SECONDS}}."
         )
 
-    def _name_failure(self, exception: BaseException) -> str:
-        place = Path(place_of(exception, self.program.path))
-        return f"program: {place.name}: {describe_exception(exception)}"
-
-    def _own(self) -> float:
+    def own_seconds(self) -> float:
         """Seconds in which it did not wait for a model."""
         return self._spent + (0.0 if self._waiting else time.monotonic() - self._since)
 
@@ -248,30 +282,58 @@ class _ProgramRun:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
-    async def _there(self, work: Coroutine[Any, Any, Any]) -> object:
-        """What a coroutine returns that runs in the loop of the run."""
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._watch(work), self._loop))
+    async def ask(self, question: Any, reply: Callable[[Any], Coroutine[Any, Any, Any]] | None = None) -> Any:
+        """See `Asking`; called in the loop of the program."""
+        own = asyncio.get_running_loop()
 
-    async def _watch(self, work: Coroutine[Any, Any, Any]) -> Any:
+        async def back(value: Any) -> Any:
+            assert reply is not None
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(reply(value), own))
+
+        waiting = asyncio.run_coroutine_threadsafe(self._watch(question, back), self._loop)
+        return await asyncio.wrap_future(waiting)
+
+    async def _watch(self, question: Any, back: Back) -> Any:
+        """The answer to a question of the program's thread, when it is its turn."""
         task = asyncio.current_task()
         assert task is not None
-        EXAMPLE.set(self.example)
         self._open.add(task)
         try:
             async with self._turn:
                 if self._ended is not None:
                     raise self._ended
                 if self._over:
-                    raise ProgramFailed("program: a call was made after the rollout was over")
-                return await work
-        except (ProgramFailed, asyncio.CancelledError):
+                    return {"failed": "program: a call was made after the rollout was over"}
+                return await self._reply(question, back)
+        except asyncio.CancelledError:
             raise
         except WhetError as error:  # that of the run, which no program may swallow
             self._ended = error
             raise
         finally:
-            work.close()
             self._open.discard(task)
+
+    async def _reply(self, question: dict[str, Any], back: Back) -> dict[str, Any]:
+        """The answer to a question of the program: a `value`, or what `failed` or is `misused`. Raises what ends the run."""
+        token = EXAMPLE.set(self.example)
+        try:
+            if "tool" in question:
+                return await self._use_tool(question["tool"], question["inputs"], back)
+            role, name = question["role"], question["prompt"]
+            try:
+                if "messages" in question:
+                    if name:
+                        self.find_prompt(name)
+                    messages = tuple(Message(*pair) for pair in question["messages"])
+                    inputs = {m.role: m.content for m in messages}
+                else:
+                    inputs = question["inputs"]
+                    messages = self._render_prompt(name, inputs)
+            except UsageError as error:
+                return {"misused": str(error)}
+            return await self._ask(role, name, inputs, messages)
+        finally:
+            EXAMPLE.reset(token)
 
     def find_prompt(self, name: str) -> Prompt:
         """A named prompt. Raises UsageError for a name that nobody knows."""
@@ -279,7 +341,7 @@ class _ProgramRun:
             raise UsageError(f'The program has no prompt "{name}".{did_you_mean(name, self.prompt.parts)}')
         return self.prompt.parts[name]
 
-    def render_prompt(self, name: str, inputs: Mapping[str, str]) -> tuple[Message, ...]:
+    def _render_prompt(self, name: str, inputs: Mapping[str, str]) -> tuple[Message, ...]:
         """The messages of a named prompt. Raises UsageError for a name or a slot that nobody knows."""
         part, example = self.find_prompt(name), self.example
         text = Example("", inputs).user_text if inputs else example.user_text
@@ -291,25 +353,18 @@ class _ProgramRun:
             )
         return part.render(filled)
 
-    async def answer(
-        self, role: str, name: str, inputs: Mapping[str, str], messages: tuple[Message, ...]
-    ) -> str:
-        """The text that a model answers. Raises ProgramFailed when there is none."""
-        return str(await self._there(self._ask(role, name, inputs, messages)))
-
     async def _ask(
         self, role: str, name: str, inputs: Mapping[str, str], messages: tuple[Message, ...]
-    ) -> str:
+    ) -> dict[str, Any]:
         if self._calls == self.program.calls:
-            raise ProgramFailed(
-                f"program: more than {quantity(self._calls, 'call')} in one rollout (program: {{calls: N}} allows more)"
-            )
+            most = quantity(self._calls, "call")
+            return {"failed": f"program: more than {most} in one rollout (program: {{calls: N}} allows more)"}
         self._calls += 1
         key, g = content_hash([role, [[m.role, m.content] for m in messages]]), self.generation
         self._seen[key] = again = self._seen.get(key, -1) + 1
         sample = self.sample + again * _AGAIN
         request = Request(messages, g.temperature, g.max_tokens, stop=g.stop, schema=g.schema, sample=sample)
-        self._spent, self._waiting = self._own(), 1
+        self._spent, self._waiting = self.own_seconds(), 1
         try:
             completion = g.answer((await self.run.generate(role, request))[0])
         finally:
@@ -317,40 +372,83 @@ class _ProgramRun:
         self.steps.append(TraceStep(name, inputs, completion.text, role, completion.usage))
         if role == "task" and completion.finish == "length":
             self._finish = "length"
-        if completion.error is not None:
-            raise ProgramFailed(completion.error)
-        return completion.text
+        return {"value": completion.text} if completion.error is None else {"failed": completion.error}
 
-    async def use_tool(self, function: Callable[..., Any], arguments: Sequence[Any], named: Any) -> Any:
-        """What a tool returns, from the journal where it is recorded; a failure is recorded too."""
-        own = asyncio.get_running_loop()
-        name, shown = name_of(function), {str(i): _json(a) for i, a in enumerate(arguments)}
-        shown |= {key: _json(value) for key, value in named.items()}
+    async def _use_tool(self, name: str, inputs: Mapping[str, str], back: Back) -> dict[str, Any]:
+        """What a tool returns, from the journal where it is recorded; a failure is recorded too. The program calls it."""
 
-        async def here() -> JSON:
-            try:
-                result = function(*arguments, **named)
-                return {"value": json.loads(_json(await result if inspect.isawaitable(result) else result))}
-            except (Exception, SystemExit) as error:
-                return {"error": f"program: tool {name}: {describe_exception(error)}"}
+        async def compute() -> object:
+            return await back(True)
 
-        async def work() -> object:
-            async def compute() -> JSON:
-                return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(here(), own))
-
-            record = await self.run.effect("program_tool", compute, content_hash([name, shown]))
-            outcome = convert_record(record, dict[str, object])
-            result = outcome.get("value")
-            self.steps.append(TraceStep(name, shown, str(outcome.get("error") or _json(result)), "tool"))
-            if "error" in outcome:
-                raise ProgramFailed(str(outcome["error"]))
-            return result
-
-        return await self._there(work())
+        record = await self.run.effect("program_tool", compute, content_hash([name, inputs]))
+        outcome = convert_record(record, dict[str, object])
+        result = outcome.get("value")
+        self.steps.append(TraceStep(name, inputs, str(outcome.get("error") or to_text(result)), "tool"))
+        return {"failed": str(outcome["error"])} if "error" in outcome else {"value": result}
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
+class ProgramModelHere(ProgramModel):
+    """The `lm` of a program in the process of the run, with what whet's own programs ask of it besides."""
+
+    _asking: _ProgramRun
+
+    def document(self, name: str) -> Prompt:
+        """A named prompt as it is, with its front matter and slots. Raises UsageError for a name that nobody knows."""
+        return self._asking.find_prompt(name)
+
+    def own_seconds(self) -> float:
+        """Seconds since the rollout began in which it did not wait for a model."""
+        return self._asking.own_seconds()
+
+    def tokens(self) -> tuple[int, int]:
+        """Input and output tokens of the latest step."""
+        usage = self._asking.steps[-1].usage if self._asking.steps else Usage()
+        return usage.input_tokens, usage.output_tokens
+
+
+def load_rollout(
+    program: dict[str, Any], prompts: dict[str, str], example: dict[str, Any]
+) -> Callable[[Asking], object]:
+    """One rollout of a program, as a worker process computes it. `program` is what `Program.described` says. Raises UsageError
+    where it is another one now."""
+    loaded = _load_described(json.dumps(program, sort_keys=True))
+
+    def compute(asking: Asking) -> object:
+        try:
+            result = asyncio.run(loaded.function(ProgramModel(asking), prompts, example))
+            return {"output": _output(result), "error": None}
+        except BaseException as error:
+            return _describe_failure(caught(error), loaded.path)
+
+    return compute
+
+
+@cache
+def _load_described(text: str) -> Program:
+    described = json.loads(text)
+    path = Path(described["path"])
+    if "text" in described:
+        place = described["path"], described["line"]
+        return Program(function_of_text(described["text"], described["name"], *place), path, "")
+    if "function" in described:
+        what = described["function"]
+        loaded = program_of(import_function(what), "program")
+    else:
+        what, loaded = described["path"], load_user_program(path, "program")
+    if loaded.digest != described["digest"]:
+        raise UsageError(
+            f"{what} was edited since the run began, or is another one on this machine. Run the same command again: it reads "
+            "the file anew."
+        )
+    return loaded
+
+
+def _describe_failure(exception: Exception, path: Path) -> dict[str, Any]:
+    """The outcome of a program that raised an exception."""
+    error = repair_surrogates(str(exception))
+    if not isinstance(exception, ProgramFailed):
+        error = f"program: {Path(place_of(exception, path)).name}: {describe_exception(exception)}"
+    return {"output": "", "error": error}
 
 
 def _output(result: Any) -> str:

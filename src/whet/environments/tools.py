@@ -13,7 +13,7 @@ import json
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,10 +23,13 @@ import msgspec
 
 from whet.environments.episodes import Conversation, WorldStep
 from whet.errors import UsageError, did_you_mean
+from whet.prompt import Prompt
 from whet.replies import between
 from whet.rewards.program import load_module
 from whet.run import Run
 from whet.types import JSON, Example, Message, content_hash
+from whet_client.prompt.fence import front_matter_of
+from whet_client.prompt.slots import SLOT
 
 SECONDS = 30.0
 """How long a call may take, unless the task says otherwise."""
@@ -36,17 +39,29 @@ _QUOTED = 80
 _MANUAL = (
     "You may call tools. To call one, write only a line such as\n"
     '<tool>{"name": "NAME", "arguments": {"ARGUMENT": VALUE}}</tool>\n'
-    "and wait for what it returns. When you know the answer, write it without a call.\n\nTools:"
+    "and wait for what it returns. When you know the answer, write it without a call."
 )
+_LIST = "Tools:"
 
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that a model may call: its name, what its signature and docstring say, and itself."""
+    """A function that a model may call: its name, its head (name and parameters), what it is about, and itself."""
 
     name: str
-    description: str
+    head: str
+    about: str
     function: Callable[..., object] = field(compare=False)
+
+    @property
+    def description(self) -> str:
+        """What the model reads of it."""
+        return f"{self.head}: {self.about}"
+
+    @property
+    def region(self) -> str:
+        """The name of the prompt's region that says what it is about, where this is editable."""
+        return f"tool-{self.name}"
 
     @classmethod
     def of(cls, function: Callable[..., object]) -> Tool:
@@ -59,7 +74,7 @@ class Tool:
             raise UsageError(
                 f"the tool {name} has no docstring, and the model reads that. Write what it does."
             )
-        return cls(name, f"{name}{inspect.signature(function)}: {' '.join(description.split())}", function)
+        return cls(name, f"{name}{inspect.signature(function)}", " ".join(description.split()), function)
 
     def call(self, arguments: Mapping[str, object]) -> str:
         """What the function returns, as text; a text as it is, anything else as JSON where that works.
@@ -75,7 +90,8 @@ class ToolWorld:
     """Functions that a model may call, at most `turns` - 1 times before it must answer.
 
     `path` is the file that they come from, for messages and the fingerprint of a task. `seconds`: a call that takes
-    longer is an error for the model, and is left to itself.
+    longer is an error for the model, and is left to itself. `in_prompt`: the prompt itself describes the tools
+    (`describe_tools`), so the manual does not.
     """
 
     tools: tuple[Tool, ...]
@@ -83,16 +99,22 @@ class ToolWorld:
     path: Path | None = None
     seconds: float = SECONDS
     graded: bool = True
+    in_prompt: bool = False
 
     @property
     def name(self) -> str:
-        """tools: their names."""
-        return f"tools: {', '.join(tool.name for tool in self.tools)}"
+        """tools: their names; of tools without a file, a hash of their descriptions too."""
+        names = ", ".join(tool.name for tool in self.tools)
+        if self.path is not None:
+            return f"tools: {names}"
+        return f"tools: {names} ({content_hash([tool.description for tool in self.tools])[:12]})"
 
     @property
     def manual(self) -> str:
-        """The description of the tools that follows the prompt."""
-        return "\n".join([_MANUAL, *(f"- {tool.description}" for tool in self.tools)])
+        """How to call tools, which follows the prompt, and what they are, unless the prompt says that."""
+        if self.in_prompt:
+            return _MANUAL
+        return "\n".join([f"{_MANUAL}\n\n{_LIST}", *(f"- {tool.description}" for tool in self.tools)])
 
     def check(self, example: Example) -> None:
         """Every row is a question."""
@@ -233,12 +255,19 @@ def find_call(text: str) -> Mapping[str, Any] | str | None:
 
     >>> find_call('<tool>{"name": "add", "arguments": {"a": 1}}</tool>')
     {'name': 'add', 'arguments': {'a': 1}}
+    >>> find_call('<tool>{"name": "add", "arguments": {"a": 1}}')
+    {'name': 'add', 'arguments': {'a': 1}}
     >>> find_call("It is 5.") is None
     True
     """
     tagged = between(text, "<tool>", "</tool>")
     if tagged:
         return _read(tagged[0])
+    begun = text.partition("<tool>")[2].lstrip()
+    if begun.startswith("{"):  # a stop text or the end of the room took </tool>
+        with contextlib.suppress(ValueError, RecursionError):
+            begun = begun[: json.JSONDecoder().raw_decode(begun)[1]]
+        return _read(begun)
     for line in text.splitlines():
         if line.strip().startswith("{") and '"name"' in line:
             call = _read(line.strip())
@@ -284,3 +313,30 @@ def load_tools(path: Path, named_by: str) -> tuple[Tool, ...]:
         except UsageError as error:
             raise UsageError(f"{path}:{function.__code__.co_firstlineno}: {error}") from None
     return tuple(tools)
+
+
+def describe_tools(prompt: Prompt, tools: Sequence[Tool]) -> Prompt:
+    """The prompt with a list of the tools behind its text, in which what each is about is a region, `tool-NAME`.
+
+    A prompt without a fence gets one around its own text. A prompt that describes tools already, such as one that a search wrote,
+    keeps these descriptions. Raises UsageError for a description with a slot.
+    """
+    known = {region.name for region in prompt.regions} if prompt.fenced else set()
+    missing = [tool for tool in tools if tool.region not in known]
+    if not missing:
+        return prompt
+    for tool in missing:
+        if SLOT.search(tool.description):
+            raise UsageError(
+                f"the description of the tool {tool.name} holds a slot ({{{{...}}}}). Reword it."
+            )
+    messages = list(prompt.messages)
+    number = next((n for n, message in enumerate(messages) if message.role == "system"), 0)
+    text = messages[number].content
+    if not prompt.fenced:
+        front = front_matter_of(text)
+        text = f"{front}<!-- whet:begin -->\n{text[len(front) :].strip()}\n<!-- whet:end -->"
+    lines = [f"- {t.head}: <!-- whet:begin {t.region} -->{t.about}<!-- whet:end -->" for t in missing]
+    head = [] if known & {tool.region for tool in tools} else ["", _LIST]
+    messages[number] = Message(messages[number].role, "\n".join([text.rstrip(), *head, *lines, ""]))
+    return Prompt.from_messages(tuple(messages))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,13 +13,13 @@ from typing import Any
 
 import orjson
 
-from whet.engine.cache import Cache
 from whet.engine.durable import DurableRun
 from whet.engine.forecast import price_unknown
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
 from whet.engine.run_folder import open_run
+from whet.engine.shared_cache import open_cache
 from whet.errors import UsageError, parameter
 from whet.feedback.prompt_file import replace_file
 from whet.instructions import (
@@ -93,7 +93,7 @@ class ModelSession:
 @asynccontextmanager
 async def learning_run(
     choice: ModelChoice | Mapping[str, object],
-    base_url: str | None,
+    base_url: str | Sequence[str] | None,
     root: Path,
     identity: Mapping[str, object],
     most: int,
@@ -125,7 +125,7 @@ async def learning_run(
         clients = {"optimizer": _client(model, spec)}
         if progress is not None:
             progress.planned(_plan_of(clients, most))
-        cache = Cache(root / "cache.sqlite" if cached and not model.local else None)
+        cache = open_cache(root / "cache.sqlite" if cached and not model.local else None)
         replies: list[Mapping[str, object]] = []
 
         def note(name: str, value: Any) -> None:

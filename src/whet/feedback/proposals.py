@@ -67,7 +67,7 @@ class LearnRequest:
     prompt: Path
     feedback: Sequence[str | Path | Mapping[str, object]]
     optimizer_lm: ModelChoice | Mapping[str, object] | None = None
-    base_url: str | None = None
+    base_url: str | Sequence[str] | None = None
     region: str | None = None
     accepted: frozenset[str] = frozenset()
     most_calls: int = MOST_CALLS

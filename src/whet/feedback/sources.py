@@ -14,6 +14,8 @@ from whet.errors import UsageError, did_you_mean
 from whet.search.copies import comparable
 
 ANONYMOUS = "anonymous"
+EVALUATOR = "evaluator:"
+"""What the name of an evaluator of live answers begins with. Only whet itself sends rows under such a name."""
 _HOUR = 3_600_000_000
 
 
@@ -23,8 +25,11 @@ class LearningPolicy:
 
     `quorum`: independent sources that must demand the same; `share`: and at least this share of all sources that were
     active lately, in [0, 1]. `per_source`: requirements that one source can support at once. `probation`: hours until the
-    words of a new source count. `annotator`: what the word of a reviewer weighs, in sources. `canaries`: texts that must
-    never stand in a prompt.
+    words of a new source count. `annotator`: what the word of a reviewer weighs, in sources; `evaluator`:
+    what the critiques of an evaluator weigh that are about the answers to one user (0: they are not learned from). `canaries`:
+    texts that must never stand in a prompt. `upkeep`: so many instructions are new until the learner looks which of them can be
+    joined, shortened or left out (0: never, and none gives way to its contrary). `tolerance`: what of the reward that may cost at
+    most, by the interval of the gate, in [0, 1).
     """
 
     quorum: float = 3.0
@@ -32,7 +37,10 @@ class LearningPolicy:
     per_source: int = 5
     probation: float = 0.0
     annotator: float = 1.0
+    evaluator: float = 1.0
     canaries: tuple[str, ...] = ()
+    upkeep: int = 5
+    tolerance: float = 0.1
 
     def __post_init__(self) -> None:
         checks: Mapping[str, bool] = {
@@ -41,6 +49,9 @@ class LearningPolicy:
             "per_source": self.per_source >= 1,
             "probation": self.probation >= 0,
             "annotator": self.annotator >= 0,
+            "evaluator": self.evaluator >= 0,
+            "upkeep": self.upkeep >= 0,
+            "tolerance": 0 <= self.tolerance < 1,
             "canaries": all(len(text) >= 6 for text in self.canaries),
         }
         for name, good in checks.items():
@@ -87,8 +98,11 @@ def principal(source: str, user: str | None, asker: str | None = None) -> str:
     is the `asker`, the user of the answer that it is about.
 
     Everybody who gives no name is one source together: names are free, so a missing one must not count more. Names that
-    differ only in case, blanks, width or invisible characters are one.
+    differ only in case, blanks, width or invisible characters are one. An evaluator (`evaluator:NAME`) is a source for each user
+    whose answers it is about, `evaluator:NAME/USER`.
     """
+    if source in ("model", "code") and user is not None and user.startswith(EVALUATOR):
+        return f"{user}/{comparable(asker or '')}"
     name = comparable(user or (asker if source == "user" else None) or "")
     return f"{source}:{name}" if name else ANONYMOUS
 
@@ -97,6 +111,8 @@ def weight(who: str, policy: LearningPolicy, first: int, clock: int) -> float:
     """What one source counts at the time `clock`; it was first seen at `first` (microseconds)."""
     if clock - first < policy.probation * _HOUR:
         return 0.0
+    if who.startswith(EVALUATOR):
+        return policy.evaluator
     return policy.annotator if who.startswith("annotator:") else 1.0
 
 

@@ -34,12 +34,15 @@ _DEEPEST, _NUMBERS_SHOWN = 7, 4000
 @dataclass(frozen=True, slots=True)
 class Known:
     """Something that is demanded already: an instruction, or a requirement that waits. `id` is one letter and digits. `in_force`
-    is false for what the answers were given without, `managed` for a line of the prompt that is no instruction."""
+    is false for what the answers were given without, `managed` for a line of the prompt that is no instruction. `before`: what
+    earlier wordings earned, a line each. `parts`: the examples of which the text consists, behind its first line."""
 
     id: str
     text: str
     in_force: bool = True
     managed: bool = True
+    before: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
 
 
 K = TypeVar("K", bound=Known)
@@ -89,6 +92,30 @@ def understood(
     requirements = join_equal(replace(r, text=text) for r, (text, _) in zip(requirements, texts, strict=True))
     stated = {place for one in requirements for place in one.critiques}
     return requirements, {place: why for place, why in dismissed.items() if place not in stated}
+
+
+def misleading_parts(completion: Completion, known: Sequence[Known]) -> tuple[str, ...]:
+    """The examples that an answer calls misleading: those texts of `parts` that it names by ids such as `t2.1`. None of a text
+    more than half of whose examples it names: that is a slip, or the whole text is meant, which has an id of its own."""
+    named = [key for text in _naming(json_values(completion.text)) for key in _PART.findall(text)]
+    texts: list[str] = []
+    for one in known:
+        own = [text for number, text in enumerate(one.parts, 1) if f"{one.id}.{number}" in named]
+        texts += own if 2 * len(own) <= len(one.parts) else []
+    return tuple(texts)
+
+
+def _naming(value: Any, depth: int = 0) -> Iterator[str]:
+    """What an answer says, wherever it stands, under keys that may name an example."""
+    if isinstance(value, list) and depth < _DEEPEST:
+        for item in value:
+            yield from _naming(item, depth + 1)
+    elif isinstance(value, dict) and depth < _DEEPEST:
+        for key, item in value.items():
+            if _key(key) in (_MISLEADING, *_VIOLATES, *_CONTRADICTS):
+                yield str(item)[:_NUMBERS_SHOWN]
+            else:
+                yield from _naming(item, depth + 1)
 
 
 def refused_texts(completion: Completion, longest: int = LONGEST) -> list[tuple[str, str]]:
@@ -205,7 +232,7 @@ def _entries(value: Any, dismissed: dict[int, str], depth: int = 0) -> Iterator[
                 dismissed |= dict.fromkeys(_numbers(item), _DISMISSED[key])
             elif isinstance(item, str) and re.fullmatch(r"\D{0,2}\d{1,4}", key):
                 yield {"text": item, "number": key}
-            else:
+            elif key != _MISLEADING:
                 yield from _entries(item, dismissed, depth + 1)
 
 
@@ -225,12 +252,21 @@ def _requirement(
     violated = same or meant(_VIOLATES, known)
     if same:
         text = ""
-    elif (
-        violated and text and max(containment(violated.text, text), containment(text, violated.text)) < _ALIKE
-    ):
+    elif violated and text and not _may_reword(violated, text):
         violated = None
     ids = [one.id if one else "" for one in (violated, contrary)]
     return [Requirement(text, tuple(dict.fromkeys(places)), ids[0], ids[1])] if text or violated else []
+
+
+def _may_reword(old: Known, text: str) -> bool:
+    """Whether a text may be meant as another wording of what its entry names: an instruction that it is like, or a single line of
+    the prompt that is no instruction, however little of it is left."""
+    return (not old.managed and "\n" not in old.text) or is_like(old.text, text)
+
+
+def is_like(old: str, new: str) -> bool:
+    """Whether a text holds about half of another one, or the other way round."""
+    return max(containment(old, new), containment(new, old)) >= _ALIKE
 
 
 def clean_instruction(text: str, longest: int = LONGEST) -> str:
@@ -259,7 +295,7 @@ def resolve_id(value: Any, known: Sequence[K]) -> K | None:
         return next((one for item in value or () if (one := resolve_id(item, known))), None)
     text = str(value).strip()
     by_id = {k.id: k for k in known}
-    named = [by_id[name] for name in re.findall(r"[a-z]\d+", text[:200].casefold()) if name in by_id]
+    named = [by_id[name] for name in _WHOLE.findall(text[:200].casefold()) if name in by_id]
     same = (k for k in known if comparable(k.text) == comparable(text))
     numbers = [k for k in known if k.id[1:] == text.strip("[]() .#")]
     return next(itertools.chain(named, same, numbers if len(numbers) == 1 else ()), None)
@@ -282,6 +318,9 @@ _NUMBERS = "critiques", "critique", "numbers", "number", "critique_ids", "points
 _VIOLATES = "existing", "existing_instruction", "violates", "violated", "instruction_id", "same_as"
 _CONTRADICTS = "contradicts", "contradiction", "conflicts_with", "conflict", "opposes"
 _DISMISSED = {name: name for name in (NO_DEMAND, VAGUE, TO_READER)} | {"nothing": NO_DEMAND, "unclear": VAGUE}
+_MISLEADING = "misleading"
+_PART, _WHOLE = re.compile(r"[a-z]\d+\.\d+"), re.compile(r"[a-z]\d+(?!\d|\.\d)")
+"""The id of an example in a text, and that of a whole text."""
 _TELLING = 16
 """Characters of an instruction from which on another one that holds it says the same; a shorter one may be part of a word."""
 _NOTHING = ("", "null", "none", *PLACEHOLDERS)

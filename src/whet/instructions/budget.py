@@ -15,6 +15,8 @@ LEAST = 8
 PACK = 24
 _FIRST = 0.4
 _VALIDATION_SHARE = 0.05
+_VALIDATED = 2
+"""Prompts that are validated: the start, and the result."""
 _AMPLE = 200
 _PER_REQUIREMENT = 4
 _CLOSING, _JOINED = 2, 1.5
@@ -124,8 +126,7 @@ class LearningBudget:
         self.silent = 0 if judged.critiques else self.silent + 1
 
     def pay(self, rollouts: int, *, again: bool) -> None:
-        """Take roll-outs that were made to find another start. With one (`again`) the rounds begin anew, with its validation."""
-        self.round = 0 if again else self.round
+        """Take roll-outs that were made to find another start, and the validation of that (`again`)."""
         if self.rollouts is not None:
             self.rollouts = max(1, self.rollouts - rollouts - again * len(self.env.validation))
 
@@ -135,8 +136,8 @@ class LearningBudget:
 
 
 def budget_of(run: Run, env: Environment, batch: int, rounds: int) -> LearningBudget:
-    """The budget of a run. From 200 roll-outs on, a validation has the rows of the plan, and the start, the best and the newest
-    prompt are validated; below, the start and the result, on 5% of the roll-outs."""
+    """The budget of a run, beside what the validations of the start and of the result take. From 200 roll-outs on these have the
+    rows of the plan; below, 5% of the roll-outs."""
     total = payable_rollouts(run, env, writes=True)
     limits = [run.limits.optimizer_calls, None if run.limits.calls is None else run.limits.calls // 5]
     asks = min((limit for limit in limits if limit is not None), default=None)
@@ -146,5 +147,5 @@ def budget_of(run: Run, env: Environment, batch: int, rounds: int) -> LearningBu
     few = min(len(env.validation), max(1, int(total * _VALIDATION_SHARE)))
     rows = validation_rows(total, env) if affords else few
     env = replace(env, validation=env.validation[:rows])
-    left = max(1, total - (2 + affords) * rows)
+    left = max(1, total - _VALIDATED * rows)
     return LearningBudget(env, left, asks, batch, rounds, affords=affords)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from whet.instructions.neighbours import comparable
-from whet.instructions.questions import LONGEST_SHOWN, Critique
+from whet.instructions.questions import LONGEST_SHOWN, Critique, confusions, one_line, quote
 from whet.rewards.choose import find_labels
-from whet.rewards.text import targets_of
-from whet.search.minibatch import answered_rollouts, show_rollout
+from whet.rewards.targets import state_correction, targets_of
+from whet.search.corrections import mentions, say_the_same
+from whet.search.minibatch import answered_rollouts, shorten, show_example, show_rollout
 from whet.types import Example, Rollout, TraceStep
 
 COMMENTS = ("critique", "comment", "feedback", "explanation", "annotation")
@@ -25,13 +26,20 @@ _OTHERS, _LONG = 8, 4
 """Different inputs that tell what one row alone says, and characters of a word that tells anything."""
 _SHOWN, _LABELLED_SHOWN = 1500, 600
 """Characters that are shown of an input or an answer; fewer where there are labels: a request needs room for rows of each."""
+_RIGHT, _RIGHT_SHOWN, _RIGHT_LONGEST = "Some that were right, and must stay so:", 6, 300
+"""What stands before rows that were answered rightly, how many are shown, and characters of each."""
+_REMARK = "The critique of each wrong answer says the same, for example:"
+_BEGINNING = 60
+"""Characters of an answer that is none of the labels, where such answers are counted."""
 
 
 @dataclass(frozen=True)
 class CritiqueBatch:
     """A judged roll-out: each different critique once, the answers (by number) that got it, the rewards of all answers, and
     the rows' data, which no instruction may copy. `inputs`: what was asked of each answer. `traces`: the steps of the programs
-    that gave the answers."""
+    that gave the answers. `right`: some rows that were answered rightly; `by_label`: how many of each label were, of how many.
+    `rows`: the example of each answer, and `full` whether it earned the full reward; `mistakes`: the wrong answers to rows whose
+    right answers are labels; `remark`: what the critiques of all wrong answers say in the same words, where they do."""
 
     critiques: tuple[Critique, ...]
     answers: tuple[tuple[int, ...], ...]
@@ -40,11 +48,30 @@ class CritiqueBatch:
     read: int | None = None
     traces: tuple[tuple[TraceStep, ...], ...] = ()
     inputs: tuple[str, ...] = ()
+    right: tuple[str, ...] = ()
+    by_label: tuple[tuple[str, int, int], ...] = ()
+    rows: tuple[str, ...] = ()
+    full: tuple[bool, ...] = ()
+    mistakes: tuple[Critique, ...] = ()
+    remark: str = ""
 
     @property
     def counted(self) -> int:
         """How many answers the critiques are about; those of the others are left out."""
         return len(self.rewards) if self.read is None else self.read
+
+    @property
+    def tally(self) -> str:
+        """How many answers were right, of each label too, some of them, and which labels were confused; empty without answers."""
+        if not self.full:
+            return ""
+        by_label = ", ".join(f"{quote([label])} {right} of {rows}" for label, right, rows in self.by_label)
+        counted = f"Of {len(self.full)} answers, {sum(self.full)} were right"
+        counted += f" (wanted {by_label})." if by_label else "."
+        counted += f"\n{_REMARK} {self.remark}" if self.remark else ""
+        shown = "\n".join([_RIGHT, *(f"- {text}" for text in self.right)]) if self.right else ""
+        parts = "\n".join(part for part in (counted, shown) if part)
+        return "\n\n".join(part for part in (parts, confusions(self.mistakes)) if part)
 
     def answer_indices(self, places: Iterable[int]) -> set[int]:
         """The answers that got one of these critiques."""
@@ -98,42 +125,86 @@ class CritiqueBatch:
 
 
 def collect_critiques(
-    rollouts: Sequence[Rollout], examples: Sequence[Example], high: float, people: Sequence[Critique] = ()
+    rollouts: Sequence[Rollout],
+    examples: Sequence[Example],
+    high: float,
+    people: Sequence[Critique] = (),
+    low: float | None = None,
 ) -> CritiqueBatch:
     """The critiques of answers below the full reward `high`, each different one once, with the answers that got it.
 
+    `low` is the lowest reward, which a row with its target is shown without.
+
     A critique of several lines is several critiques. One that names the right answer of its own row says nothing about other
-    rows, so the whole row is shown instead, as it is where there is no critique. A call that failed at the provider is no answer.
+    rows, so the whole row is shown instead, as it is where there is no critique. Where the critiques of all wrong answers say the
+    same but for the two answers, the rows are shown without. A call that failed at the provider is no answer.
     """
     rows = {example.id: example for example in examples}
     targets = [targets_of(example)[0].strip() for example in examples if example.target is not None]
     valid, labels = answered_rollouts(rollouts), tuple(find_labels(targets))
     by_text = {(c.text, c.prompt): (c, list[int]()) for c in people}
+    wrong = [(rows[rollout.example_id], rollout) for rollout in valid if rollout.reward < high]
+    alike, mistakes = say_the_same(wrong), list[Critique]()
     for number, rollout in enumerate(valid):
         example = rows[rollout.example_id]
-        for text, prompt in _texts(rollout, example, bool(labels)) if rollout.reward < high else ():
+        rollout = replace(rollout, critique=None, addressed={}) if alike else rollout
+        for text, prompt in _texts(rollout, example, bool(labels), low) if rollout.reward < high else ():
             source = f"{rollout.example_id} ({rollout.sample}.{number + 1})"
             new = Critique(text, source, prompt, example=example.id)
             if "\n" in text:
                 wanted = targets_of(example)[0].strip() if labels and example.target is not None else ""
-                answer = _label_of(rollout.output, labels)
-                new = replace(new, row=True, labels=labels, wanted=wanted, answer=answer)
+                answer, beginning = (
+                    _label_of(rollout.output, labels),
+                    shorten(one_line(rollout.output), _BEGINNING),
+                )
+                new = replace(new, row=True, labels=labels, wanted=wanted, answer=answer, beginning=beginning)
+                mistakes += [new] if wanted else []
             by_text.setdefault((text, prompt), (new, []))[1].append(number)
     inputs = [tuple(rows[rollout.example_id].values.values()) for rollout in valid]
+    right, by_label = _answered_rightly([(rows[r.example_id], r) for r in valid], labels, high)
     return CritiqueBatch(
-        critiques=tuple(critique for critique, _ in by_text.values()),
+        critiques=tuple(replace(c, times=max(1, len(answers))) for c, answers in by_text.values()),
         answers=tuple(tuple(answers) for _, answers in by_text.values()),
         rewards=tuple(rollout.reward for rollout in valid),
         private=tuple(text for r, own in zip(valid, inputs, strict=True) for text in (r.output, *own)),
         traces=tuple(rollout.steps for rollout in valid),
         inputs=tuple(map("\n".join, inputs)),
+        right=right,
+        by_label=by_label,
+        rows=tuple(rollout.example_id for rollout in valid),
+        full=tuple(rollout.reward >= high for rollout in valid),
+        mistakes=tuple(mistakes),
+        remark=_remark(wrong) if alike else "",
     )
 
 
-def _texts(rollout: Rollout, example: Example, labelled: bool) -> list[tuple[str, str]]:
+def _remark(wrong: Sequence[tuple[Example, Rollout]]) -> str:
+    """The first of critiques that say the same; empty where it says no more than which answer was wanted."""
+    example, rollout = next((row, r) for row, r in wrong if r.critique)
+    correction = state_correction(rollout.output, targets_of(example)[0])
+    return "" if rollout.critique == correction else shorten(one_line(rollout.critique or ""), _RIGHT_LONGEST)
+
+
+def _answered_rightly(
+    answered: Sequence[tuple[Example, Rollout]], labels: Sequence[str], high: float
+) -> tuple[tuple[str, ...], tuple[tuple[str, int, int], ...]]:
+    """Some rows with targets that earned the full reward, those of different labels by turns, and of each label how many did."""
+    known = [(targets_of(row)[0].strip(), row, r) for row, r in answered if row.target is not None]
+    full = [(wanted if labels else "", row, r) for wanted, row, r in known if r.reward >= high]
+    turns, ordered = Counter[str](), list[tuple[int, str]]()
+    for wanted, row, rollout in full:
+        text = f"{show_example(row, _RIGHT_LONGEST)} Answered: {rollout.output}"
+        ordered.append((turns[wanted], shorten(one_line(text), _RIGHT_LONGEST)))
+        turns[wanted] += 1
+    texts = [text for _, text in sorted(ordered, key=lambda item: item[0])][:_RIGHT_SHOWN]
+    rows = Counter(wanted for wanted, _, _ in known)
+    return tuple(texts), tuple((label, turns[label], rows[label]) for label in labels if rows[label])
+
+
+def _texts(rollout: Rollout, example: Example, labelled: bool, low: float | None) -> list[tuple[str, str]]:
     """The lines of a critique, each with the prompt that it is addressed to."""
     if not rollout.critique or not rollout.critique.strip() or _names_target(rollout.critique, example):
-        return [(show_rollout(example, rollout, _LABELLED_SHOWN if labelled else _SHOWN), "")]
+        return [(show_rollout(example, rollout, _LABELLED_SHOWN if labelled else _SHOWN, low=low), "")]
     addressed = rollout.addressed or {"": rollout.critique}
     lines = [
         (_MARK.sub("", line).strip(), name) for name, text in addressed.items() for line in text.splitlines()
@@ -156,17 +227,13 @@ def _label_of(output: str, labels: Sequence[str]) -> str:
     """The label that an answer is, or the only one that it mentions; empty where there is none."""
     plain = comparable(output)
     same = [label for label in labels if comparable(label) == plain]
-    named = same or [label for label in labels if _mentions(output.casefold(), label.casefold())]
+    named = same or [label for label in labels if mentions(output.casefold(), label.casefold())]
     return named[0] if len(named) == 1 else ""
 
 
 def _names_target(critique: str, example: Example) -> bool:
     targets = [] if example.target is None else [t.strip() for t in targets_of(example) if t.strip()]
-    return any(_mentions(critique, target) for target in targets)
-
-
-def _mentions(text: str, words: str) -> bool:
-    return re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None
+    return any(mentions(critique, target) for target in targets)
 
 
 def of_people(examples: Sequence[Example]) -> list[Critique]:

@@ -13,6 +13,8 @@ from statistics import median
 from whet.prompt.events import Effect, Measure
 from whet.stats.rates import newcombe, tail
 
+SHOWN = 2
+"""Earlier wordings of an instruction that are compared at most, the last ones."""
 _SURE = 0.05
 _FLOOR = 0.01
 _SEVERAL = 3
@@ -80,6 +82,13 @@ class Effects:
     def after(self, key: str, text: str) -> tuple[int, int]:
         """(violations, answers) while the instruction stood with this text."""
         return self.rate(key, lambda r: r.shown.get(key) == text)
+
+    def compare_wordings(self, key: str, text: str, tried: Sequence[str]) -> list[str]:
+        """How often the last earlier wordings of an instruction were violated beside the present `text`, a line each."""
+        hits, answers = self.after(key, text)
+        beside = f", the present one in {hits} of {answers}" if answers else ""
+        rates = [(old, self.after(key, old)) for old in dict.fromkeys(tried) if old != text]
+        return [f"(violated in {h} of {n} answers{beside}): {old}" for old, (h, n) in rates[-SHOWN:] if n]
 
     def least_violated(self, key: str, text: str, tried: Sequence[str]) -> str:
         """The text that was violated least of those tried; the present one where it is as good, or was not seen."""

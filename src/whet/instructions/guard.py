@@ -105,6 +105,20 @@ def secrets(text: str, canaries: Collection[str] = ()) -> list[str]:
     return reasons
 
 
+def mask_personal(text: str) -> str:
+    """A text with what looks like a key, an address, a telephone, card or account number replaced by what it is. It knows forms,
+    not names: a person's name stays.
+
+    >>> mask_personal("Write to eva@example.org or call +49 30 1234567.")
+    'Write to [a mail address] or call [a telephone number].'
+    """
+    text = _DIGITS.sub(lambda match: "[a card number]" if _is_card(match[0]) else match[0], text)
+    for reason, pattern in _SECRETS.items():
+        text = pattern.sub(f"[{reason.removeprefix(_HOLDS).removeprefix(_LOOKS)}]", text)
+    return text
+
+
+_HOLDS, _LOOKS = "it holds ", "what looks like "
 _KEY = r"\b(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abprs]|hf|npm|pypi|AIza|AKIA|ASIA)[-_]?[A-Za-z0-9_-]{14,}"
 _TOKEN = r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
 _TELEPHONE = r"(?<![\w.])\+?\d(?:[ ./()-]{0,2}\d){8,14}(?!\w|\.\d)"
@@ -114,8 +128,10 @@ _SECRETS = {
     "it holds what looks like a token": re.compile(_TOKEN),
     "it holds a long code": re.compile(r"\b[A-Fa-f0-9]{32,}\b"),
     "it holds a mail address": re.compile(_MAIL),
+    "it holds what looks like an account number": re.compile(
+        r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b"
+    ),
     "it holds what looks like a telephone number": re.compile(_TELEPHONE),
-    "it holds what looks like an account number": re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}\b"),
 }
 _DIGITS = re.compile(r"\b\d(?:[ -]?\d){12,18}\b")
 

@@ -30,11 +30,12 @@ from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.drafts import UNTRIED, Drafts
 from whet.instructions.effects import Effects, Round
 from whet.instructions.guard import harmless, suspicions
+from whet.instructions.history import History
 from whet.instructions.neighbours import Embed, comparable
 from whet.instructions.questions import Critique, mostly_rows
 from whet.instructions.reader import PACK_SHOWN, PLAIN_ROWS, Reading, read_critiques
 from whet.instructions.recheck import MISREAD, Rechecks
-from whet.instructions.rewrite import Failing, rewrite
+from whet.instructions.rewrite import Failing, find_hindered, rewrite
 from whet.instructions.unmanaged import giving_way, lines_of
 from whet.instructions.upkeep import SHARE, Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
@@ -47,7 +48,7 @@ from whet.search.copies import Copies
 TOKENS = "token budget"
 UNCLEAR = "nobody could say whether an answer follows it"
 TRIES = 3
-"""Texts that are tried for one demand before it is left as it is."""
+"""Texts that are tried for one demand before it is left as it is; for what whole rows demand there is no bound."""
 _SEVERAL, _CARRIED, _AGAIN = 2, 24, 32
 _REMEMBERED = 6
 """Instructions that were tried and taken out, of which the reader is told."""
@@ -68,9 +69,10 @@ class InstructionManager:
     only answered a plain question. `origins` are the examples whose answers demanded an instruction; `settled` says that the
     last step brought nothing that several answers demand, `lost` that its critiques got no usable reading. `late` came from one
     answer when nothing could be tried any more.
-    `consolidates` and `measures` can be turned off to see what they are
-    worth. Of `drafts` the next one takes the place of the one that stands, for a roll-out. `description` is what the task is.
-    `lines` are the unmanaged lines as the reader was shown them, by id.
+    `consolidates` and `measures` can be turned off to see what they are worth. Of `drafts` the next one takes the place of the
+    one that stands, for a roll-out. `description` is what the task is. `of_rows` are the instructions that whole rows demanded.
+    `lines` are the unmanaged lines as the reader was shown them, by id; `examples` are demonstrations that stand there as one
+    text. `past` is what was tried.
     """
 
     start: Prompt
@@ -80,6 +82,7 @@ class InstructionManager:
     consolidates: bool = True
     measures: bool = True
     description: str = ""
+    examples: tuple[str, ...] = ()
     events: list[Event] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     effects: Effects = field(default_factory=Effects)
@@ -103,6 +106,8 @@ class InstructionManager:
     late: list[str] = field(default_factory=list)
     rechecks: Rechecks = field(default_factory=Rechecks)
     lines: dict[str, str] = field(default_factory=dict)
+    of_rows: set[str] = field(default_factory=set)
+    past: History = field(default_factory=History)
 
     def __post_init__(self) -> None:
         self.contradictions = Contradictions(self.effects)
@@ -117,14 +122,23 @@ class InstructionManager:
     @property
     def around(self) -> str:
         """What the task is, and the text around the instructions but for lines of the region that may give way."""
-        fixed = lines_of(self.ledger)[1]
+        fixed = lines_of(self.ledger, self.examples)[1]
         texts = (self.description, surroundings(self.start, self.region, unmanaged=False), *fixed)
         return "\n".join(text.strip() for text in texts if text.strip())
 
     def list_known(self) -> list[Known]:
-        """What the reader is shown as standing: the lines that may give way, and the instructions."""
-        instructions = (replace(k, in_force=k.id not in self.left_out) for k in known_of(self.ledger))
-        return [*lines_of(self.ledger)[0], *instructions]
+        """What the reader is shown as standing: the lines that may give way, and the instructions with their earlier wordings."""
+        instructions = (
+            replace(k, in_force=k.id not in self.left_out, before=self._wordings(k))
+            for k in known_of(self.ledger)
+        )
+        return [*lines_of(self.ledger, self.examples)[0], *instructions]
+
+    def _wordings(self, known: Known) -> tuple[str, ...]:
+        """How earlier wordings did: by right answers where rows demanded the instruction, else by violations."""
+        by = self.past if known.id in self.of_rows else self.effects
+        tried = () if self.drafting else self.tried.get(known.id, ())
+        return tuple(by.compare_wordings(known.id, known.text, tried))
 
     def list_dropped(self) -> list[str]:
         """The texts that were tried and taken out, the newest ones, each with the reason: what the reader remembers."""
@@ -173,6 +187,8 @@ class InstructionManager:
         the same time. A roll-out that did without instructions is measured and teaches nothing else.
         """
         trial = bool(self.left_out) and not self.drafts.waiting
+        self.past.add(self.standing(), judged)
+        judged = self.past.mark_lost(judged)
         judged, self.contradictions.ending = self._choose_critiques(run, judged, most, at, trial), last
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
             self.fresh, self.closed = [one.id for one in self.ledger.active], True
@@ -192,6 +208,7 @@ class InstructionManager:
         outvoted = self.contradictions.resolve_contradictions(reading.requirements, self.ledger, at)
         self._record(*outvoted)
         changed += self._drop_misread(judged, reading, at)
+        changed += 0 if trial else self._drop_examples(run, reading.misleading, at)
         changed += len(outvoted) + self._add(run, judged, reading, at)
         changed += self._reword(reading, texts or {}, at)
         self._fit(run, at)
@@ -233,19 +250,19 @@ class InstructionManager:
         there is any."""
         known, failing = self.list_known(), self._failing()
         self.lines = {k.id: k.text for k in known if not k.managed}
-        hindered = _find_hindered(failing) if most is None or most > 1 else set()
+        hindered = find_hindered(failing) if most is None or most > 1 else set()
         due = bool(hindered) or (self.settled and self._uncompared and most != 1)
         anew = hindered.union(self.fresh)
         fresh, others = [k for k in known if k.id in anew], [k for k in known if k.id not in anew]
         comparing = len(fresh) if most is None else max(most // _SPARE, int(self.closed or due))
-        several = len(fresh) > 1 or bool(hindered)
+        several = len(fresh) > 1 or (bool(hindered) and self._several)
         comparing = comparing if self.consolidates and several and not self.drafts.waiting else 0
         rewriting = int(bool(failing) and (most is None or most > comparing + 1))
         left = None if most is None else most - comparing - rewriting
         asks: dict[str, Any] = {
             "read": partial(
                 read_critiques, critiques=judged.critiques, known=known, around=self.around, most=left, embed=self.embed,
-                manages=self.manages, dropped=self.list_dropped(),
+                manages=self.manages, dropped=self.list_dropped(), tally=judged.tally,
             )
         }  # fmt: skip
         if comparing:
@@ -313,8 +330,13 @@ class InstructionManager:
         is violated in other words as well, so that another one may hinder it, or where reading brings little new and most
         instructions were never compared. A draft is repaired by the next one."""
         failing = [] if self.drafting else self._failing()
-        comparing = bool(_find_hindered(failing)) or (self.settled and self._uncompared)
+        comparing = (bool(find_hindered(failing)) and self._several) or (self.settled and self._uncompared)
         return bool(failing) + (self.consolidates and comparing)
+
+    @property
+    def _several(self) -> bool:
+        """Whether there is more than one instruction to compare."""
+        return len(self.ledger.active) > 1
 
     @property
     def _uncompared(self) -> bool:
@@ -348,7 +370,7 @@ class InstructionManager:
             self.contradictions.merge(event.id, event.others)
             self.rechecks.merge(event.id, event.others)
             self._record(event)
-        self._give_way(run, self._contrary_lines(run, compared), at)
+        self._give_way(run, self._contrary_lines(run, compared) | self._repeated_lines(compared), at)
         self.contradictions.add(compared.contradictions)
         settled, weaker = self.contradictions.settle(run, self.ledger, at, final=final)
         self._record(*settled)
@@ -375,17 +397,35 @@ class InstructionManager:
                 self.contradictions.name(run, [Conflict(other.text, line, other.text if settled else "")])
         return gone
 
+    def _repeated_lines(self, compared: Comparison) -> dict[str, str]:
+        """The unmanaged lines that say no more than an instruction of a model that several answers demand, and its text."""
+        own = of_models(self.ledger)
+        return {
+            self.lines[key]: own[group[0]].text
+            for group in compared.groups
+            for key in group[1:]
+            if key in self.lines and group[0] in own and own[group[0]].sources >= OUTWEIGHS
+        }
+
     def _give_way(self, run: Run, lines: Mapping[str, str], at: str) -> None:
         """Take unmanaged lines out, and name what stands in their place."""
         for line, instead in lines.items():
             self._record(without_line(self.ledger, line, at))
             run.log("given_way", {"at": at, "text": line, "instead": instead})
 
+    def _drop_examples(self, run: Run, texts: Sequence[str], at: str) -> int:
+        """Take examples that mislead out of the fence."""
+        self._give_way(run, dict.fromkeys(texts, ""), at)
+        self.examples = tuple(text for text in self.examples if text not in texts)
+        return len(texts)
+
     def _doubtful(self) -> list[Instruction]:
-        """Instructions of models that stand, whose own critiques may be read once more."""
+        """Instructions of models that stand, whose own critiques may be read once more: not those of whole rows, of which nobody
+        says what is wrong."""
         if not self.numbered:
             return []
-        return [one for key, one in of_models(self.ledger).items() if key not in self.left_out]
+        passed = self.left_out | self.of_rows
+        return [one for key, one in of_models(self.ledger).items() if key not in passed]
 
     def _drop_misread(self, judged: CritiqueBatch, reading: Reading, at: str) -> int:
         """Take out instructions whose own critiques demand something else."""
@@ -401,7 +441,8 @@ class InstructionManager:
         violated = {key for r in rounds for key, hits in r.violated.items() if hits and key in r.shown}
         leaving = [key for key in vague if key in own and key not in violated]
         for key in leaving:
-            again = (Critique(text, f"again {key}") for text in own[key].critiques)
+            rows = key in self.of_rows
+            again = (Critique(text, f"again {key}", row=rows) for text in own[key].critiques)
             self.unread = [*again, *self.unread][:_CARRIED]
         return len(self._expire(leaving, UNCLEAR, at))
 
@@ -445,6 +486,7 @@ class InstructionManager:
             text = self.ledger[key].text
             answers = len(judged.answer_indices(places_of[text]))
             self.effects.note_demand(key, answers)
+            self.of_rows |= {key} if mostly_rows([judged.critiques[p] for p in places_of[text]]) else set()
             self.tried[key] = [text]
             rows = dict.fromkeys(judged.critiques[place].example for place in places_of[text])
             self.origins[key] = tuple(filter(None, rows))[:EVIDENCE]
@@ -470,10 +512,10 @@ class InstructionManager:
         asked for."""
         last, own = self.effects.rounds[-1], of_models(self.ledger)
         better = {
-            r.violates: r.text
-            for r in reading.requirements
+            r.violates: r.text for r in reading.requirements
             if r.text and not r.copied and r.violates in last.shown.keys() & own.keys()
-            and last.violated.get(r.violates, 0) >= _SEVERAL and len(self.tried[r.violates]) < TRIES
+            and last.violated.get(r.violates, 0) >= _SEVERAL
+            and (r.violates in self.of_rows or len(self.tried[r.violates]) < TRIES)
         }  # fmt: skip
         better.update(texts)
         for key, text in better.items():
@@ -545,7 +587,7 @@ class InstructionManager:
         known = self.list_known()
         self.lines = {k.id: k.text for k in known if not k.managed}
         fresh = [one for one in known if one.managed and (one.id in self.fresh or not self.closed)]
-        if self.consolidates and fresh:
+        if self.consolidates and fresh and self._several:
             others = [one for one in known if one not in fresh]
             most = None if math.isinf(left) else int(left)
             compared = await compare(run, fresh, others, most=most, embed=self.embed)
@@ -556,8 +598,3 @@ class InstructionManager:
                 self._put(one.id, best, "did better", at)
         self._record(*self.effects.measure(self.standing(), at))
         self._fit(run, at)
-
-
-def _find_hindered(failing: Sequence[Failing]) -> set[str]:
-    """The ids of what is violated in other words as well: another instruction may stand against it."""
-    return {one.id for one in failing if len(one.tried) > 1}

@@ -21,6 +21,7 @@ from whet.instructions.answers import (
     Requirement,
     copies_example,
     is_form,
+    misleading_parts,
     read_listed,
     refused_texts,
     restated_texts,
@@ -30,14 +31,15 @@ from whet.instructions.neighbours import Embed, arrange_by_nearest, comparable, 
 from whet.instructions.questions import (
     LONGEST_SHOWN,
     OWN_WORDS,
-    SCHEMA,
     SUPPOSED,
+    SUPPOSED_ROWS,
     Critique,
     confusions,
     mostly_rows,
     number_lines,
     plain_question,
     question,
+    schema_of,
 )
 from whet.replies import array, closed_object, json_values
 from whet.run import Run
@@ -72,7 +74,8 @@ class Reading:
     `to_the_reader`); `unread` those that no answer mentioned, `unreadable` those of them about which no answer could be read;
     `calls` is what it took. `manages` says whether the model
     fills in the form (None: nobody knows yet); one that does not, as one that copies its example, is asked a plain question.
-    `drafted` says that what it wrote are drafts of the whole instruction, `usable` whether anything could be read."""
+    `drafted` says that what it wrote are drafts of the whole instruction, `usable` whether anything could be read; `misleading`
+    are the texts of examples in the prompt that it calls so."""
 
     requirements: tuple[Requirement, ...] = ()
     dismissed: Mapping[int, str] = field(default_factory=dict)
@@ -82,6 +85,7 @@ class Reading:
     drafted: bool = False
     unreadable: tuple[int, ...] = ()
     usable: bool = True
+    misleading: tuple[str, ...] = ()
 
     def renumber(self, places: Sequence[int]) -> Reading:
         """The same with critiques by their places in another list."""
@@ -104,6 +108,7 @@ async def read_critiques(
     embed: Embed | None = None,
     manages: bool | None = None,
     dropped: Sequence[str] = (),
+    tally: str = "",
 ) -> Reading:
     """What the critiques demand beside what is `known`, in at most `most` calls (None: as many as it takes).
 
@@ -111,13 +116,15 @@ async def read_critiques(
     where it is ample. An answer
     that cannot be used is asked for once more, in two halves; by a plain question if the model is not known to manage the form.
     With `manages` false the plain question is the only one. `around` is the text around the editable region,
-    `dropped` are instructions that were tried and taken out, each with the reason.
+    `dropped` are instructions that were tried and taken out, each with the reason; `tally` says how many answers were right, and
+    which labels were confused. Without it, these are counted from the critiques.
     """
     if not critiques or most == 0:
         return Reading(unread=tuple(range(len(critiques))), manages=manages)
     plain = manages is False
     packs = await _packs(run, critiques, size, most, plain, embed)
-    counts, copied = confusions(critiques), list[bool]()
+    counts = tally or confusions(critiques)
+    copied = list[bool]()
 
     async def ask(plain: bool, sample: int, branch: Run, pack: Sequence[int]) -> Reading | None:
         shown = [critiques[n] for n in pack]
@@ -155,7 +162,10 @@ async def read_critiques(
     unread = tuple(place for place in range(len(critiques)) if place not in mentioned)
     readable = {place for pack, _ in read_of for place in pack}
     unreadable = tuple(place for place in unread if place not in readable)
-    return Reading(tuple(requirements), dismissed, unread, calls, manages, drafts, unreadable)
+    misleading = tuple(dict.fromkeys(text for _, one in read_of for text in one.misleading))
+    return Reading(
+        tuple(requirements), dismissed, unread, calls, manages, drafts, unreadable, misleading=misleading
+    )
 
 
 async def _packs(
@@ -186,7 +196,7 @@ def close_packs(critiques: Sequence[Critique]) -> int:
 
 
 def _characters(critiques: Sequence[Critique]) -> int:
-    return sum(min(len(c.text), LONGEST_SHOWN) for c in critiques)
+    return sum(min(len(text), LONGEST_SHOWN) for c in critiques for text in (c.text, *c.context))
 
 
 def _mix_labels(critiques: Sequence[Critique]) -> list[int]:
@@ -258,6 +268,7 @@ async def _ask(
     """
     texts = [c.text for c in shown]
     copies, longest = False, LONGEST_OF_ROWS if mostly_rows(shown) else LONGEST
+    misleading: tuple[str, ...] = ()
     if plain:
         tokens = _PLAIN_TOKENS * (len(shown) + 2)
         warmth = _DRAFTED if mostly_rows(shown) and known else TEMPERATURE
@@ -269,20 +280,23 @@ async def _ask(
         own = [r for r in own if not words.piece(r.text)]
         dismissed, usable = dict[int, str](), bool(own)
     else:
-        completion = await ask_model(run, "read", question, SCHEMA, sample=sample)
+        completion = await ask_model(run, "read", question, schema_of(known), sample=sample)
         own, dismissed = understood(completion, known, len(shown), longest)
-        own = [r for r in own if not r.text or containment(r.text, SUPPOSED) < _OF_THE_FORM]
+        supposed = SUPPOSED_ROWS if mostly_rows(shown) else SUPPOSED
+        own = [r for r in own if not r.text or containment(r.text, supposed) < _OF_THE_FORM]
         for text, reason in refused_texts(completion, longest):
             run.log("untested", {"at": "read", "text": text, "reason": reason})
         values = json_values(completion.text)
         copies = copies_example(completion.text, values, len(shown))
+        misleading = () if copies else misleading_parts(completion, known)
         usable = bool(own or dismissed or (is_form(values) and not copies))
     example = {} if usable else {"example": " ".join((completion.error or completion.text).split())[:_SHOWN]}
     run.log("replies", {"asked": 1, "kept": int(usable), **example})
     named = dismissed.keys() | {n for r in own for n in r.critiques}
     unread = tuple(n for n in range(len(shown)) if named and n not in named)
     marked = tuple(_mark_repetition(r, texts) for r in own)
-    return Reading(marked, dismissed, unread, manages=False if copies else None, usable=usable)
+    manages = False if copies else None
+    return Reading(marked, dismissed, unread, manages=manages, usable=usable, misleading=misleading)
 
 
 # Copies

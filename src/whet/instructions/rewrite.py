@@ -36,9 +36,14 @@ async def rewrite(
 
     async def one(branch: Run, pack: Sequence[int]) -> dict[str, str]:
         items = [failing[n] for n in pack]
-        return _texts(await ask_model(branch, "rewrite", _question(items, around), SCHEMA), items)
+        return usable_texts(await ask_model(branch, "rewrite", _question(items, around), SCHEMA), items)
 
     return {key: text for texts in await run.map(one, packs) for key, text in texts.items()}
+
+
+def find_hindered(failing: Sequence[Failing]) -> set[str]:
+    """The ids of what is violated in other words as well: another instruction may stand against it."""
+    return {one.id for one in failing if len(one.tried) > 1}
 
 
 def _question(items: Sequence[Failing], around: str) -> str:
@@ -52,7 +57,7 @@ def _question(items: Sequence[Failing], around: str) -> str:
     return f"{_TASK}{context}\n\nInstructions that are not followed:\n" + "\n\n".join([*shown, _FORM])
 
 
-def _texts(completion: Completion, items: Sequence[Failing]) -> dict[str, str]:
+def usable_texts(completion: Completion, items: Sequence[Failing]) -> dict[str, str]:
     """The usable texts of an answer by id. Where no entry names a known id, as many entries as items stand in their order."""
     entries = list(records(json_values(completion.text, whole=completion.finish != "length")))
     named = [resolve_id(e.get("instruction_id"), items) or resolve_id(e.get("id"), items) for e in entries]

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from whet.instructions.answers import LONGEST, Known, Requirement
+from whet.instructions.answers import LONGEST, Known, Requirement, is_like
 from whet.instructions.changes import OUTWEIGHS, Conflict
 from whet.prompt.instructions import Ledger
 from whet.prompt.ledger import unmanaged_lines
+from whet.search.demonstrations import HEAD
 from whet_client.prompt.slots import SLOT
 
 
@@ -26,12 +27,22 @@ class Giving:
     conflicts: tuple[Conflict, ...]
 
 
-def lines_of(ledger: Ledger) -> tuple[list[Known], list[str]]:
-    """The unmanaged lines that may give way, with ids, and those that stay: they hold a slot or are long."""
-    lines = unmanaged_lines(ledger)
-    stays = [line for line in lines if SLOT.search(line) or len(line) > LONGEST]
+def lines_of(ledger: Ledger, examples: Sequence[str] = ()) -> tuple[list[Known], list[str]]:
+    """The unmanaged lines that may give way, with ids, and those that stay: they hold a slot or are long. The `examples`, as far
+    as they stand as `block_of` writes them, are one text that may give way."""
+    block = block_of(examples)
+    lines = unmanaged_lines(ledger, [block] if block else [])
+    stays = [line for line in lines if SLOT.search(line) or (len(line) > LONGEST and line != block)]
     movable = (line for line in lines if line not in stays)
-    return [Known(f"t{n}", line, managed=False) for n, line in enumerate(movable, 1)], stays
+    return [
+        Known(f"t{n}", line, managed=False, parts=tuple(examples) if line == block else ())
+        for n, line in enumerate(movable, 1)
+    ], stays
+
+
+def block_of(examples: Sequence[str]) -> str:
+    """Examples as they stand in a prompt, below a line that says what they are; empty without any."""
+    return "\n\n".join([HEAD, *examples]) if examples else ""
 
 
 def giving_way(
@@ -53,4 +64,6 @@ def giving_way(
             left.append(own)
         elif one.contradicts in lines:
             conflicts.append(Conflict(one.text, line))
+        elif not is_like(line, one.text):
+            left.append(own)
     return Giving(gone, tuple(left), tuple(conflicts))

@@ -19,7 +19,8 @@ from typing import Any
 from whet._util.sources import source_hash
 from whet.api import optimize
 from whet.api.results import RunResult
-from whet.environments.program import CALLS, SECONDS, ProgramFailed
+from whet.environments.program import CALLS, SECONDS
+from whet.environments.program_model import ProgramFailed
 from whet.errors import ProviderError, UsageError
 from whet.integrations.shared import SECRET, as_json_value, prompt_names, sealed_splits, single
 from whet.methods import MethodChoice

@@ -21,7 +21,8 @@ from typing import Any
 from whet import api
 from whet._util.sources import source_hash
 from whet.api.results import RunResult
-from whet.environments.program import CALLS, ProgramFailed
+from whet.environments.program import CALLS
+from whet.environments.program_model import ProgramFailed
 from whet.errors import UsageError
 from whet.integrations.shared import as_json_value
 from whet.methods import MethodChoice

@@ -60,7 +60,7 @@ ENTRY = MethodEntry(
     "ABO: steps, a demonstration of them, and errors booked on single steps",
     version=1,
     rank=136,
-    when="the model knows what to do and does not do it: the steps must be shown",
+    when="the model knows what to do but does not do it, so an example must show the steps",
     paper="Ma et al., 2024",
     arxiv="2402.02101",
     needs=("optimizer",),

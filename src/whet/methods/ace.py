@@ -59,7 +59,7 @@ ENTRY = MethodEntry(
     "ACE: a playbook of counted lessons",
     version=1,
     rank=24,
-    when="there are many small things to know, and none may be forgotten while others are learned",
+    when="there are many small facts to learn, and learning some must not make the model forget others",
     paper="ACE, 2025",
     arxiv="2510.04618",
     needs=("optimizer",),

@@ -47,7 +47,7 @@ ENTRY = MethodEntry(
     "ActAdd: a steering vector beside the text",
     version=1,
     rank=285,
-    when="you ask whether a model in this process can be steered from inside where words in its prompt do not do it",
+    when="you want to know whether steering a model in this process helps where words in its prompt do not",
     paper="Turner et al., 2023",
     arxiv="2308.10248",
     needs=("local",),

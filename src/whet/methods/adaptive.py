@@ -64,7 +64,7 @@ ENTRY = MethodEntry(
     "Adaptive prompting: a composition of parts for each cluster of inputs",
     version=1,
     rank=58,
-    when="inputs are of several kinds, and it is known which sentences might help some of them",
+    when="inputs are of several kinds, and you know which sentences might help some of them",
     paper="Spliethöver et al., NAACL 2025",
     arxiv="2502.06487",
     needs=("optimizer_optional",),

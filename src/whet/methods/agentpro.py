@@ -53,7 +53,7 @@ ENTRY = MethodEntry(
     "Agent-Pro: beliefs checked after lost games, policies searched depth-first",
     version=1,
     rank=51,
-    when="the task is a game of several turns, and lost games show what the player believed wrongly",
+    when="the task is a game of several turns, and lost games show the player's false beliefs",
     paper="Zhang et al., ACL 2024",
     arxiv="2402.17574",
     needs=("optimizer",),

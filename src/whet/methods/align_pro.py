@@ -34,16 +34,18 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
-from whet.environments.environment import Environment, as_environment_type
-from whet.errors import UsageError, named_fields
+from whet.environments.environment import Environment
+from whet.errors import named_fields
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
+from whet.rewards.cases import place_in_range
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.policy_model.model import Conversation
+from whet.rl.rewordings import GreedyRewording, check_one_turn, request_of, try_rewordings
 from whet.rl.row_selection import CHOSEN, refuse_selectors
 from whet.rl.score_book import TrainedCandidates, written_text
 from whet.rl.training import Advantage, Groups, Trainer, Training
-from whet.rl.written_prompts import AskingReworded, WrittenPrompts, reword, with_writer
+from whet.rl.written_prompts import WrittenPrompts, with_writer
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
@@ -99,12 +101,11 @@ async def align_pro(
     await archive.validate(run, share.env, [Candidate(start)])
     checks = min(steps, config.checks, share.validations - 1)
     systems = TrainedCandidates(policy, start, "align_pro", max(1, steps), checks)
-    asking = as_environment_type(env, AskingReworded)
 
     async def step(run: Run, number: int) -> None:
         batch = minibatch(run.rng, env.train, requests)
         groups = await trainer.draw_groups(run, [question(example) for example in batch])
-        earned = await reward_rewordings(run, asking, start, batch, groups)
+        earned = await reward_rewordings(run, env, start, batch, groups)
         paid = charge_divergence(policy, config.kl, groups, earned) if charged else earned
         figures = trainer.learn(groups, paid)
         answer = fmean(reward for group in earned for reward in group)
@@ -122,18 +123,8 @@ async def reward_rewordings(
 ) -> list[list[float]]:
     """r(x, y) of the rewordings of each request, 0 to 1; 0 for one that cannot be used."""
     texts = [[written_text(sample) for sample in group] for group in groups]
-    reworded = [
-        reword(example, text)
-        for example, group in zip(batch, texts, strict=True)
-        for text in group
-        if text is not None
-    ]
-    rollouts = iter(await env.evaluate(run, start, reworded))
-    low, high = env.reward.low, env.reward.high
-    return [
-        [0.0 if text is None else (next(rollouts).reward - low) / (high - low) for text in group]
-        for group in texts
-    ]
+    tried = await try_rewordings(run, env, start, batch, texts)
+    return [[0.0 if r is None else place_in_range(r.reward, env.reward) for r in group] for group in tried]
 
 
 def charge_divergence(
@@ -148,39 +139,20 @@ def charge_divergence(
     return [[reward - weight * next(gaps) for reward in row] for row in rewards]
 
 
-@dataclass(frozen=True)
-class Rewriter:
-    """The policy, greedy, as a writer of rewordings."""
-
-    trainer: Trainer
-
-    async def write(
-        self, run: Run, prompt: Prompt, examples: Sequence[Example]
-    ) -> list[tuple[Prompt, Example]]:
-        """Each example reworded; itself where what was written cannot be used."""
-        groups = await self.trainer.sample(run, [question(e) for e in examples], n=1, greedy=True)
-        texts = [written_text(sample) for (sample,) in groups]
-        pairs = zip(examples, texts, strict=True)
-        return [(prompt, example if text is None else reword(example, text)) for example, text in pairs]
-
-
 def question(example: Example) -> Conversation:
     """What the prompter reads."""
-    return (Message("user", f"{REQUEST}\n\n{list(example.values.values())[-1]}"),)
+    return (Message("user", f"{REQUEST}\n\n{request_of(example)}"),)
 
 
 def check(env: Environment, config: Config) -> None:
     """Raises UsageError for a task of several turns and for a choice of rows."""
     refuse_selectors(config.rows, CHOSEN, "align_pro draws requests uniformly.")
-    if type(env) is not Environment:
-        raise UsageError(
-            "align_pro rewords one question with one answer; this task is made of several turns."
-        )
+    check_one_turn(env, "align_pro")
 
 
 def rewording(env: Environment, policy: PolicyModel, config: Config) -> WrittenPrompts:
     """The system: every input is reworded before the frozen model reads it."""
-    return with_writer(env, Rewriter(Trainer(policy, config)), "align_pro")
+    return with_writer(env, GreedyRewording(Trainer(policy, config), question), "align_pro")
 
 
 def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:

@@ -62,7 +62,7 @@ ENTRY = MethodEntry(
     "APOHF: a person chooses between answers",
     version=1,
     rank=67,
-    when="nobody can write down what a good answer is, and a person knows one when they see it",
+    when="nobody can define a good answer, but a person recognises one",
     paper="Lin et al., 2024",
     arxiv="2405.17346",
     needs=("optimizer",),

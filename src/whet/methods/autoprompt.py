@@ -60,7 +60,7 @@ ENTRY = MethodEntry(
     "AutoPrompt: gradients choose the words of the prompt",
     version=1,
     rank=260,
-    when="you ask what words chosen by gradients can reach on one model",
+    when="you want to know how well words chosen by gradients can do on one model",
     paper="Shin et al., EMNLP 2020",
     arxiv="2010.15980",
     needs=("local",),

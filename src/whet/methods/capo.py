@@ -67,7 +67,7 @@ ENTRY = MethodEntry(
     "CAPO: instructions and demonstrations race, short ones ahead",
     version=1,
     rank=96,
-    when="instruction and demonstrations both matter, and a shorter prompt is worth something",
+    when="instruction and demonstrations both matter, and a shorter prompt is useful",
     paper="Zehle et al., AutoML 2025",
     arxiv="2504.16005",
     needs=("optimizer",),
@@ -166,6 +166,10 @@ def sizes(run: Run, env: Environment, config: Config) -> tuple[SearchPlan, Confi
         rows = max(1, min(rows, max(math.isqrt(share.rollouts), each, LEAST_EXAMPLES), share.rollouts // 2))
     block = min(config.block, max(SMALLEST_BLOCK, -(-rows // config.blocks)))
     k, blocks = max(1, k), max(1, rows // block)
+    asks = k > 1 or steps > 0
+    if not asks or (share.rollouts is not None and share.rollouts < 2 * min(block, rows)):
+        k, steps = 1, -1  # no race of two prompts is paid for
+    run.note_rounds(int(steps >= 0), 1)
     return share, replace(config, population=k, crossovers=children, steps=steps, block=block, blocks=blocks)
 
 

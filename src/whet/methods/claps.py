@@ -59,7 +59,7 @@ ENTRY = MethodEntry(
     "ClaPS: words are clustered and pruned, then searched",
     version=1,
     rank=72,
-    when="a model in this process scores labels, the prompt may be any words, and nothing is to be trained",
+    when="a model in this process scores labels, the prompt may be any words, and no training is wanted",
     paper="Zhou et al., EMNLP Findings 2023",
     arxiv="2310.12774",
     needs=("local",),

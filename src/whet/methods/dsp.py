@@ -69,7 +69,7 @@ ENTRY = MethodEntry(
     "DSP: a trained hint for every input",
     version=1,
     rank=220,
-    when="each input needs a hint of its own",
+    when="each input needs a different hint",
     paper="Li et al., NeurIPS 2023",
     arxiv="2302.11520",
     needs=("policy",),

@@ -77,7 +77,7 @@ ENTRY = MethodEntry(
     "E-SPL: principle lists and weights, learned together",
     version=1,
     rank=230,
-    when="the model that answers may itself be trained",
+    when="the answering model may itself be trained",
     paper="E-SPL, 2026",
     arxiv="2602.14697",
     needs=("policy", "optimizer_optional"),

@@ -62,7 +62,7 @@ ENTRY = MethodEntry(
     "EvoPrompt: a model crosses and mutates prompts",
     version=1,
     rank=44,
-    when="the reward is only a number, and several wordings each have something good",
+    when="the reward is only a number, and several wordings each have good parts",
     paper="Guo et al., ICLR 2024",
     arxiv="2309.08532",
     needs=("optimizer",),

@@ -56,7 +56,7 @@ ENTRY = MethodEntry(
     "FST: prompts and weights take turns",
     version=1,
     rank=231,
-    when="the model that answers may be trained, and both its weights and its prompt are to improve with few steps of training",
+    when="the answering model may be trained, and both its weights and its prompt should improve with few training steps",
     paper="GEPA's authors, 2026",
     needs=("policy", "optimizer_optional"),
     trains="the model that answers (LoRA), and its prompt",

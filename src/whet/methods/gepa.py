@@ -21,8 +21,9 @@ Differences from the paper and its package (gepa 0.1.4):
    decides, on up to `looks` minibatches. A row whose call failed counts for neither.
 4. A minibatch has 8 rows instead of 3. A reflection shows failures of all training rows that the parent has answered, their
    targets by turns, and one right row for each three of them; where targets are labels also all right answers, and
-   which was given for which. Where failures are few, each reflection of a round leaves out another quarter of them. The package
-   shows its minibatch.
+   which was given for which; the parent's own parent and children with what they earned, and which rows an ancestor had right.
+   Where failures are few, each reflection of a round leaves out another quarter of them; of four or fewer one reflection
+   shows all. The package shows its minibatch.
 5. No prompt answers a training row twice: the rollouts on which a child was accepted are those that it is first reflected on.
 6. A text that copies 32 characters in a row from the input of a single example is dropped (gepa issue 261).
 7. A merge takes what changed from both, by line where both changed a region, and is validated when on 5 validation examples,
@@ -61,6 +62,7 @@ from whet.rl import LanguagePolicy, in_tags, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
+from whet.search.corrections import without_repeats
 from whet.search.demonstrations import editable
 from whet.search.edits import move_region, text_in
 from whet.search.example_front import contested_examples, front
@@ -78,12 +80,13 @@ from whet.search.minibatch import (
 from whet.search.plan import Purse, affordable_rows, cut_validation, open_purse
 from whet.search.regions import blamed_regions
 from whet.search.text_merge import merged_prompt
+from whet.search.versions import OtherVersion, compare_rewards, show_versions
 from whet.types import Example, Rollout, mean_score
 
 ENTRY = MethodEntry(
     "gepa",
     "GEPA: reflection, and a front of prompts per example",
-    version=3,
+    version=6,
     rank=20,
     when="the reward says what is wrong, and the instruction should stay one text",
     paper="Agrawal et al., 2025",
@@ -274,6 +277,13 @@ class CandidatePool:
         ]
         return by_label(wrong)
 
+    def lost(self, parent: Candidate) -> set[str]:
+        """The rows that a candidate has wrong and one of its ancestors had right."""
+        older = set(self.archive.lineage(parent.id)) - {parent.id}
+        high = self.env.reward.high
+        right = {row for (name, row), r in self.known.items() if name in older and r.reward >= high}
+        return {row for row in right if (r := self.known.get((parent.id, row))) and r.reward < high}
+
     def batches(self, parent: Candidate) -> list[list[Example]]:
         """The minibatches of a round of reflections on a parent: of `fresh` rows, first those that it was accepted on. They
         overlap where these are too few. None where a comparison and a validation cannot be paid for."""
@@ -337,11 +347,12 @@ async def reflect(
     whole = list({row.id: row for batch in batches for row in batch}.values())
     most = min(math.isqrt(len(failures)), asks - len(names)) if pool.config.grouped else 0
     groups = deal_twice(run.rng, failures, int(most)) if most > 1 else []
-    shown: list[tuple[Sequence[Example], list[Example]]]
-    shown = [(whole, group) for group in groups] or [
-        (batch, shown_rows(pool, parent, batch, failures, turn / len(batches)))
-        for turn, batch in enumerate(batches)
-    ]
+    shown = [(whole, group) for group in groups] or once_each(
+        [
+            (batch, shown_rows(pool, parent, batch, failures, turn / len(batches)))
+            for turn, batch in enumerate(batches)
+        ]
+    )
     for batch, rows in shown:
         olds = [pool.known[parent.id, row.id] for row in rows]
         regions = blamed_regions(pool.start, names, names[pool.turns[parent.id] % len(names)], olds)
@@ -368,6 +379,18 @@ async def reflect(
     if len(jobs) > 1 and not new:
         pool.barren.add(parent.id)
     return new
+
+
+def once_each(
+    reflections: Sequence[tuple[Sequence[Example], Sequence[Example]]],
+) -> list[tuple[list[Example], Sequence[Example]]]:
+    """Minibatches with the rows that a reflection on each shows: those that show the same rows are one reflection, and its child
+    is compared on the rows of all of them."""
+    joined: dict[frozenset[str], tuple[dict[str, Example], Sequence[Example]]] = {}
+    for batch, rows in reflections:
+        compared, _ = joined.setdefault(frozenset(row.id for row in rows), ({}, rows))
+        compared |= {row.id: row for row in batch}
+    return [(list(compared.values()), rows) for compared, rows in joined.values()]
 
 
 async def reduce_drafts(
@@ -401,7 +424,7 @@ async def reduce_drafts(
 def reduction(about: str, text: str, drafts: Sequence[str]) -> str:
     """The question to the optimizer: the instructions, several rewrites of them, the request."""
     shown = "\n".join(map(in_tags, drafts))
-    return f"{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>\n\n{DRAFTS}\n{shown}\n\n{REDUCE}"
+    return f"{FIRST_OF_DRAFTS}\n\n{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>\n\n{DRAFTS}\n{shown}\n\n{REDUCE}"
 
 
 def shown_rows(
@@ -415,7 +438,7 @@ def shown_rows(
     three of these one row of the minibatch that is right.
 
     Each reflection of a round begins its turn elsewhere in the failures (`turn`: at which share of them), and where these are few
-    it leaves out a quarter, so that no two show the same rows; of `ALONE` failures or fewer all.
+    it leaves out a quarter, so that no two show the same rows; of `ALONE` failures or fewer each shows all.
     """
     first, few = int(turn * len(failures)), max(ALONE, -(-3 * len(failures) // 4))
     order = [*failures[first:], *failures[:first]]
@@ -437,15 +460,50 @@ async def rewritten(
 ) -> Prompt | None:
     """The parent with one region written anew; None without a usable reply."""
     base, focused = parent.prompt.restored(region, pool.start), pool.start.focused(region)
-    text, pairs = text_in(focused, parent.prompt), [(row, pool.known[parent.id, row.id]) for row in rows]
-    shown = [show_rollout(row, in_focus(old, focused)) for row, old in pairs]
+    text, low = text_in(focused, parent.prompt), pool.env.reward.low
+    pairs = without_repeats([(row, pool.known[parent.id, row.id]) for row in rows])
+    lost = pool.lost(parent)
+    shown = [
+        show_rollout(row, in_focus(old, focused), low=low) + (f"\n{WAS_RIGHT}" if row.id in lost else "")
+        for row, old in pairs
+    ]
     about = setting(pool.env.description, base, region)
-    question = reflection(about, text, shown, told_answers(pool, parent))
+    others = show_versions(text, versions(pool, parent, focused))
+    facts = [
+        tally(pool, parent),
+        LOST if any(row.id in lost for row in rows) else "",
+        told_answers(pool, parent),
+        f"{VERSIONS}\n{others}" if others else "",
+    ]
+    question = reflection(about, text, shown, facts)
     written = await policy.rewrite(run, base, question, sample=sample, text=text, region=region)
     fit = [p for p in written if not copied_input(p.source, pool.env.train, parent.prompt.source)]
     if len(fit) < len(written):
         run.log("copied", len(written) - len(fit))
     return fit[0] if fit else None
+
+
+def versions(pool: CandidatePool, parent: Candidate, focused: Prompt) -> list[OtherVersion]:
+    """Other versions of the parent's text: those that it was made from and its children, the last ones, each with what it earned
+    on the rows that both answered."""
+    text, members = text_in(focused, parent.prompt), pool.archive.members
+    tried = [members[name] for name in parent.parents if name in members]
+    tried += [one for one in members.values() if parent.id in one.parents]
+    earned: dict[str, str] = {}
+    for one in tried[-TRIED_SHOWN:]:
+        rows = [row for prompt, row in pool.known if prompt == one.id and (parent.id, row) in pool.known]
+        olds, news = ([pool.known[name, row] for row in rows] for name in (parent.id, one.id))
+        earned.setdefault(text_in(focused, one.prompt), compare_rewards(olds, news))
+    return [OtherVersion(other, mean) for other, mean in earned.items() if mean and other != text]
+
+
+def tally(pool: CandidatePool, parent: Candidate) -> str:
+    """On how many of the training rows that the parent is known to have answered it earned the full reward."""
+    mine = [
+        r for row in pool.env.train if (r := pool.known.get((parent.id, row.id))) and answered_rollouts([r])
+    ]
+    full = sum(rollout.reward >= pool.env.reward.high for rollout in mine)
+    return f"Of {len(mine)} answers with these instructions, {full} earned the full reward." if mine else ""
 
 
 def told_answers(pool: CandidatePool, parent: Candidate) -> str:
@@ -593,17 +651,20 @@ def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, con
         least = min(config.minibatch, max(LEAST, int(payable) // 16))
         each = int((payable - size) / ROUNDS - size) // 2
         fresh = max(1, min(fresh, max(least, each), int(payable - size) // 3))
+    least = 2 * len(env.validation) + 2  # start and child on validation, and both on a row of a minibatch
+    run.note_rounds(int(rounds > 0 and purse.questions >= 1 and payable >= least), min(config.rounds, 1))
     draw = infinite_batches(run.rng, env.train)
     return CandidatePool(env, policy, start, config, draw, purse, rounds, width, fresh)
 
 
-def reflection(about: str, text: str, shown: Sequence[str], answers: str = "") -> str:
-    """The question to the optimizer: the instructions, the rollouts under them, the right answers, the request."""
+def reflection(about: str, text: str, shown: Sequence[str], facts: Sequence[str] = ()) -> str:
+    """The question to the optimizer: what is to be done, the instructions, the rollouts under them, facts, the request."""
     examples = "\n".join(f"<example>\n{rollout}\n</example>" for rollout in shown)
     parts = [
+        FIRST,
         f"{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>",
         f"{EXAMPLES}\n{examples}",
-        answers,
+        *facts,
         REQUEST,
     ]
     return "\n\n".join(part for part in parts if part)
@@ -611,11 +672,19 @@ def reflection(about: str, text: str, shown: Sequence[str], answers: str = "") -
 
 UNION, REDUCED = "union of reflections", "drafts of groups as one"
 ROUNDS, ENOUGH, LEAST, ALONE = 4, 20, 4, 4
+TRIED_SHOWN = 3
+"""Versions that were tried, of which a reflection shows the last ones."""
+FIRST = "Your task is to rewrite the instructions below, so that an assistant does its task better with them."
+FIRST_OF_DRAFTS = "Your task is to make one text of several rewrites of the instructions below."
 INSTRUCTIONS = "An assistant does a task for me with these instructions:"
-EXAMPLES = (
-    "These are inputs with the assistant's responses and feedback on how each response could be better:"
-)
+EXAMPLES = "These are inputs with the assistant's responses and, where there is any, feedback on them:"
 ANSWERS = "The right answers of the task are:"
+WAS_RIGHT = "Before: right"
+LOST = f'An input with the line "{WAS_RIGHT}" was answered rightly with an earlier version. Keep what made it right then.'
+VERSIONS = (
+    "Other versions of these instructions, shortened where they are the same. Take in what helped, leave out what did harm, and "
+    "add what none of them says:"
+)
 DRAFTS = "Several people improved these instructions, each from other examples:"
 REDUCE = (
     "Write one instruction that holds everything that these versions add. Say nothing twice. Where two of them contradict each "
@@ -623,9 +692,11 @@ REDUCE = (
 )
 CONFUSED = "What the assistant answered instead of what was wanted:"
 REQUEST = (
-    "Write the whole instruction of the assistant anew, so that it does the task better. From the inputs, infer the format of an "
-    "input and what exactly is to be done with it: describe both. From the responses and the feedback, gather all facts and "
-    "rules that belong to the task or its domain: include them, for the assistant may not know them. If the responses show a "
-    "strategy that works for other inputs too, include it. Keep what the instructions say and is still needed. Do not copy "
-    "the inputs."
+    "Rewrite the whole instruction so that the assistant does the task better, on inputs of this kind that it has not seen "
+    "yet. From the inputs, infer the format of an input and what exactly is to be done with it: describe both. From the "
+    "responses and the feedback, gather the facts and rules that belong to the task or its domain, and include them: the "
+    "assistant may not know them. If the responses show a strategy that works for other inputs too, include it. Keep "
+    "whatever is still needed of the current instruction, its examples too. If the instruction holds a rule that responses "
+    "break, word that rule more plainly. Do not add the inputs above as examples. If feedback states a rule, include it, even "
+    "if only one response shows it. Make no rule of a single response without such feedback: it may be odd or wrongly graded."
 )

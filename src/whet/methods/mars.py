@@ -58,7 +58,7 @@ ENTRY = MethodEntry(
     "MARS: planner, teacher, critic and student",
     version=1,
     rank=134,
-    when="a task has several sides, and each is to be worked on in its turn",
+    when="a task has several aspects that should be worked on in turn",
     paper="Zhang et al., 2025",
     arxiv="2503.16874",
     needs=("optimizer",),

@@ -50,7 +50,7 @@ ENTRY = MethodEntry(
     "MetaSPO: a system prompt while user prompts adapt",
     version=1,
     rank=125,
-    when="a system prompt is to serve tasks whose own prompts will change",
+    when="a system prompt should serve tasks whose own prompts will change",
     paper="Choi et al., 2025",
     arxiv="2505.09666",
     needs=("optimizer",),

@@ -60,7 +60,7 @@ ENTRY = MethodEntry(
     "Minstrel: a prompt in modules, and critics that name the module at fault",
     version=1,
     rank=138,
-    when="there is no good prompt yet, and it should have a structure that people can edit",
+    when="there is no good prompt yet, and the prompt should have a structure that people can edit",
     paper="Wang et al., 2024",
     arxiv="2409.13449",
     needs=("optimizer",),

@@ -56,7 +56,7 @@ ENTRY = MethodEntry(
     "MultiPrompter: prompters take turns on one prompt",
     version=1,
     rank=215,
-    when="a prompt is made of several short pieces that a trained writer finds one after the other",
+    when="a prompt consists of several short pieces that a trained writer can find one after the other",
     paper="Kim et al., 2023",
     arxiv="2310.16730",
     needs=("policy",),

@@ -41,7 +41,7 @@ ENTRY = MethodEntry(
     "Omni: several methods, then a fresh one from the best",
     version=1,
     rank=95,
-    when="nobody knows which method suits the task, and there are a thousand calls or more",
+    when="you do not know which method suits the task, and there are a thousand calls or more",
     paper="gepa's optimize_anything, 2026",
     needs=("optimizer",),
     edits_all=True,

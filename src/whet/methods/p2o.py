@@ -59,7 +59,7 @@ ENTRY = MethodEntry(
     "P2O: prompts open rows that the weights never solve",
     version=1,
     rank=232,
-    when="the model that answers may be trained, and on many rows it never finds a right answer by itself",
+    when="the answering model may be trained, and on many rows it never finds a right answer by itself",
     paper="2026",
     arxiv="2603.21877",
     needs=("policy", "optimizer_optional"),

@@ -52,7 +52,7 @@ ENTRY = MethodEntry(
     "PDO: duels of prompts before a judge, no targets",
     version=1,
     rank=66,
-    when="training rows have no targets, and several wordings are to be compared",
+    when="training rows have no targets, and you want to compare several wordings",
     paper="Wu et al., 2025",
     arxiv="2510.13907",
     needs=("optimizer",),

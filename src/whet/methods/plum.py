@@ -71,7 +71,7 @@ ENTRY = MethodEntry(
     "Plum: metaheuristics over phrase edits",
     version=1,
     rank=122,
-    when="as grips, and a greedy search gets stuck",
+    when="as for grips, if a greedy search gets stuck",
     paper="Pan et al., ACL Findings 2024",
     arxiv="2311.08364",
     needs=("optimizer_optional",),

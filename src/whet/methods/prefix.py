@@ -38,7 +38,7 @@ ENTRY = MethodEntry(
     "Prefix tuning: trained keys and values, not a text",
     version=1,
     rank=270,
-    when="you ask what a readable prompt gives up against trained vectors",
+    when="you want to know how much reward a readable prompt gives up, compared with trained vectors",
     paper="Li and Liang, ACL 2021",
     arxiv="2101.00190",
     needs=("local",),

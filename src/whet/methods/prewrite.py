@@ -51,7 +51,7 @@ ENTRY = MethodEntry(
     "PRewrite: a trained rewriter of the instruction",
     version=1,
     rank=200,
-    when="many prompts are to be rewritten, now and later, by a rewriter with weights",
+    when="a rewriter with trainable weights should rewrite many prompts, now and later",
     paper="Kong et al., ACL 2024",
     arxiv="2401.08189",
     needs=("policy",),

@@ -56,7 +56,7 @@ ENTRY = MethodEntry(
     "PRL: a trained model reasons and writes the prompt",
     version=1,
     rank=210,
-    when="many prompts are to be written, now and later, by a writer that reasons first",
+    when="a trained writer that reasons first should write many prompts, now and later",
     paper="Batorski et al., 2025",
     arxiv="2505.14412",
     needs=("policy",),

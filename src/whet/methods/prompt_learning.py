@@ -12,8 +12,8 @@ per round:
 5. *measure*: each instruction's rate of violation before and after it stands; what is still violated gets another text, what may
    do nothing is left out of a roll-out, in groups that are halved until the culprit is known.
 
-Where a start with known targets earns nothing on all rows, the two prompts of `from_zero` are tried first, and learning begins
-from the one that earns something.
+Where eight rows prove that a start with known targets earns nothing, those of validation or else of the first roll-out too, the
+two prompts of `from_zero` are tried, and learning begins from the one that earns something.
 
 The result is the prompt that is best on all evidence, fresh roll-outs and validation together; a limit that strikes meanwhile
 leaves the one that was best so far. `docs/prompt-learning.md` tells
@@ -30,10 +30,11 @@ from dataclasses import dataclass
 from whet._util.fields import NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
 from whet.errors import named_fields
-from whet.instructions.budget import LearningBudget, budget_of
+from whet.instructions.budget import LEAST, LearningBudget, budget_of
 from whet.instructions.critiques import collect_critiques, of_people
 from whet.instructions.guard import secrets
 from whet.instructions.manager import InstructionManager
+from whet.instructions.questions import mostly_rows
 from whet.instructions.reader import close_packs
 from whet.instructions.regions import RegionManagers, managers_of
 from whet.methods.method import MethodEntry
@@ -43,15 +44,23 @@ from whet.prompt.events import event_to_json
 from whet.rl.language import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
+from whet.search.demonstrations import Demonstration
 from whet.search.evidence import Evidence
-from whet.search.from_zero import TRIED, FirstPrompt, cost, from_zero
+from whet.search.from_zero import (
+    TRIED,
+    FirstPrompt,
+    cost,
+    earns_nothing,
+    from_zero,
+    targets_are_answers,
+)
 from whet.search.minibatch import infinite_batches, minibatch
 from whet.types import Example, Rollout
 
 ENTRY = MethodEntry(
     "prompt_learning",
     "Prompt learning: critiques become managed instructions",
-    version=3,
+    version=6,
     rank=10,
     when="the reward says in words what is wrong, or people comment",
     paper="this tool's own; the idea: Arize AI, 2025",
@@ -92,9 +101,12 @@ async def prompt_learning(
 ) -> Candidate:
     """See the module. The optimizer model is asked through the run; `policy` only says that there is one."""
     budget = budget_of(run, env, config.rollouts, config.rounds)
+    run.note_rounds(int(budget.asks != 0), 1)
     archive, evidence, examples = Archive(), Evidence(), infinite_batches(run.rng, env.train)
 
-    def manager_of(prompt: Prompt) -> InstructionManager | RegionManagers:
+    def manager_of(
+        prompt: Prompt, shown: Sequence[Demonstration] = ()
+    ) -> InstructionManager | RegionManagers:
         first = InstructionManager(
             prompt,
             config.tokens,
@@ -102,6 +114,7 @@ async def prompt_learning(
             consolidates=config.consolidate,
             measures=config.measure,
             description=env.description,
+            examples=tuple(demo.text for demo in shown),
         )
         return managers_of(first)
 
@@ -110,21 +123,33 @@ async def prompt_learning(
     histories, quiet, validation = {start.id: manager.histories()}, 0, len(budget.env.validation)
     people, rows = of_people(env.train), {example.id: example for example in env.train}
 
+    def begin_with(earning: FirstPrompt) -> None:
+        nonlocal manager, current, whole
+        manager, current = manager_of(earning.candidate.prompt, earning.demos), earning.candidate
+        whole, histories[current.prompt.id] = current, manager.histories()
+        evidence.add(current, earning.rollouts)
+
+    clear, earning = await leave_zero(run, budget, archive, current)
+    if earning:
+        begin_with(earning)
+
     while (size := budget.next_round(manager.spent)) > 0:
         at = f"round {budget.round}"
         again = [rows[name] for name in manager.ablated[: size // 3]]
         batch = again + [next(examples) for _ in range(size - len(again))]
         rollouts = await roll_out(run, budget.env, archive, current, batch, budget)
         evidence.add(current, rollouts[len(again) :], trial=budget.trial)
-        if budget.round == 1 and (earning := await leave_zero(run, budget, archive, current, rollouts)):
-            manager, current = manager_of(earning.candidate.prompt), earning.candidate
-            whole, histories[current.prompt.id] = current, manager.histories()
-            evidence.add(current, earning.rollouts)
-            continue
-        answers = collect_critiques(rollouts, env.train, env.reward.high, people)
+        if not clear:
+            clear, earning = True, (await leave_zero(run, budget, archive, current, rollouts))[1]
+            if earning:
+                begin_with(earning)
+                budget.round = 0
+                continue
+        answers = collect_critiques(rollouts, env.train, env.reward.high, people, env.reward.low)
         calls = budget.calls(manager.spent, manager.repairs, close_packs(answers.critiques))
         changed = await manager.step(run, answers, calls, at, last=budget.last)
-        budget.note_round(answers, len(manager.newest))
+        reworded = changed if mostly_rows(answers.critiques) else 0
+        budget.note_round(answers, len(manager.newest) or reworded)
         whole = Candidate(manager.prompt, (whole.prompt.id,), at)
         histories[whole.prompt.id] = manager.histories()
         evidence.add(whole)
@@ -151,28 +176,31 @@ async def prompt_learning(
 
 
 async def leave_zero(
-    run: Run, budget: LearningBudget, archive: Archive, start: Candidate, rollouts: Sequence[Rollout]
-) -> FirstPrompt | None:
-    """The better of the prompts that `from_zero` tries where the start earned nothing, to learn from that; None where neither
-    earns anything, or where the start is one of them."""
-    low = budget.env.reward.low
-    if start.parents or any(rollout.reward > low for rollout in rollouts):
-        return None
+    run: Run, budget: LearningBudget, archive: Archive, start: Candidate, rollouts: Sequence[Rollout] = ()
+) -> tuple[bool, FirstPrompt | None]:
+    """Whether it is clear by the validation rows and `rollouts` that the start earns nothing, or something; and where it earns
+    nothing the better of the prompts that `from_zero` tries, to learn from that, if that earns anything."""
+    if not await targets_are_answers(run, budget.env):
+        return True, None
+    await archive.validate(run, budget.env, [start])
+    proof = earns_nothing(budget.env, archive, start.prompt, rollouts)
+    if proof < LEAST:
+        return not proof, None
     rows = minibatch(run.rng, budget.env.train, TRIED, balanced=True)
     rows = rows if budget.rollouts is None else rows[: budget.rollouts // cost(2)]
     tried = await from_zero(run, budget.env, archive, start.prompt, rows, secrets, inline=True)
-    earning = next((first for first in tried if first.candidate.mean > low), None)
+    earning = next((first for first in tried if first.candidate.mean > budget.env.reward.low), None)
     budget.pay(sum(len(first.rollouts) for first in tried), again=earning is not None)
-    return earning
+    return True, earning
 
 
 async def prove(
     run: Run, budget: LearningBudget, archive: Archive, evidence: Evidence, newest: Candidate
 ) -> Candidate:
-    """The best prompt on all evidence, after it and, where that can be paid, the newest one were validated."""
+    """The best prompt on all evidence, after it was validated; the newest one in its place where that was done before."""
     rows = len(budget.env.validation)
-    finalists = [evidence.best(archive, rows), *([newest] if budget.affords else [])]
-    await archive.validate(run, budget.env, finalists)
+    best = evidence.best(archive, rows)
+    await archive.validate(run, budget.env, [newest if best.id in archive.validated else best])
     return evidence.best(archive, rows, validated=True)
 
 

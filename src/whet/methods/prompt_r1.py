@@ -64,7 +64,7 @@ ENTRY = MethodEntry(
     "Prompt-R1: a small model consults a large frozen one",
     version=1,
     rank=240,
-    when="a small model is to use a large frozen model well",
+    when="a small model should learn to use a large frozen model well",
     paper="2025",
     arxiv="2511.01016",
     needs=("policy",),

@@ -55,7 +55,7 @@ ENTRY = MethodEntry(
     "PromptAgent: tree search over rewrites",
     version=1,
     rank=45,
-    when="wrong answers show what the prompt lacks, and one rewrite opens the way to the next",
+    when="wrong answers show what the prompt lacks, and it takes several rewrites in a row",
     paper="Wang et al., ICLR 2024",
     arxiv="2310.16427",
     needs=("optimizer",),

@@ -63,7 +63,7 @@ ENTRY = MethodEntry(
     "Prompting policies: a trained prompter with experience in view",
     version=1,
     rank=205,
-    when="one small prompter is to serve many contexts, new ones included, for a frozen larger model",
+    when="one small prompter should serve many contexts, including new ones, for a frozen larger model",
     paper="2026",
     arxiv="2605.14443",
     needs=("policy", "optimizer_optional"),

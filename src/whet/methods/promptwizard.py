@@ -54,7 +54,7 @@ ENTRY = MethodEntry(
     "PromptWizard: thinking styles, signed critiques, and examples",
     version=1,
     rank=96,
-    when="instruction and examples are to be improved together, with few calls",
+    when="instruction and examples should be improved together, with few calls",
     paper="Agarwal et al., 2024",
     arxiv="2405.18369",
     needs=("optimizer",),

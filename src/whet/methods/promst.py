@@ -63,7 +63,7 @@ ENTRY = MethodEntry(
     "PROMST: rules of failure and a predictor of scores, for tasks of several steps",
     version=1,
     rank=49,
-    when="episodes of several steps fail in a few ways that a rule can tell, and playing them costs more than writing prompts",
+    when="episodes of several steps fail in a few ways that a rule can recognise, and playing costs more than writing prompts",
     paper="Chen et al., EMNLP 2024",
     arxiv="2402.08702",
     needs=("optimizer",),

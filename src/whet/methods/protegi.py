@@ -97,6 +97,7 @@ async def protegi(
     """Beam search over textual gradients; see the module."""
     share = share_out(run, env, config.rounds, finalists=config.beam)
     archive, beam = Archive(), [Candidate(start)]
+    run.note_rounds(within(config, share).rounds, config.rounds)
     await archive.validate(run, share.env, beam)
     share, firsts = await leave_zero(run, share, archive, start, secrets)
     config = within(config, share)

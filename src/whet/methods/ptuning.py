@@ -38,7 +38,7 @@ ENTRY = MethodEntry(
     "P-tuning: prompt tuning with reparameterised embeddings, not a text",
     version=1,
     rank=280,
-    when="you ask what a readable prompt gives up against trained embeddings",
+    when="you want to know how much reward a readable prompt gives up, compared with trained embeddings",
     paper="Liu et al., 2021",
     arxiv="2103.10385",
     needs=("local",),

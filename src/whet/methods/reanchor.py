@@ -49,7 +49,7 @@ ENTRY = MethodEntry(
     "ReAnchor: a weight for each label, after a search",
     version=1,
     rank=55,
-    when="a model scores labels, and says one of them too often",
+    when="a model scores labels, and answers one of them too often",
     paper="DSPy, 2026",
     needs=("label_scores",),
     trains="a weight for each label",

@@ -59,7 +59,7 @@ ENTRY = MethodEntry(
     "SkillOpt: a text trained by few edits a step",
     version=1,
     rank=22,
-    when="a long instruction is to be kept, and to grow by small edits that prove themselves",
+    when="a long instruction should be kept and grow by small edits that have each been tested",
     paper="Microsoft, 2026",
     arxiv="2605.23904",
     needs=("optimizer",),

@@ -81,6 +81,7 @@ async def spo(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt,
     """Optimisation by comparisons of answers; see the module."""
     plan = share_out(run, env, config.rounds, finalists=config.finalists)
     archive, winners = Archive(), [Candidate(start)]
+    run.note_rounds(within(config, plan)[0], config.rounds)
     await archive.validate(run, plan.env, winners)
     plan, firsts = await leave_zero(run, plan, archive, start, secrets)
     winners += [first.candidate for first in firsts[:1]]

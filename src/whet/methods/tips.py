@@ -57,7 +57,7 @@ ENTRY = MethodEntry(
     "Introspective Tips: general tips from failures, each measured",
     version=1,
     rank=94,
-    when="a few general tips should help, and each must show that it does",
+    when="a few general tips should help, and each tip must have a measured effect",
     paper="Chen et al., 2023",
     arxiv="2305.11598",
     needs=("optimizer",),

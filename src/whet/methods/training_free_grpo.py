@@ -51,7 +51,7 @@ ENTRY = MethodEntry(
     "Training-Free GRPO: the advantage of a group in words",
     version=1,
     rank=92,
-    when="the model answers the same input rightly only some of the time, and short lessons should say what the good answers do",
+    when="the model answers the same input correctly only some of the time, and short lessons should describe the good answers",
     paper="Tencent, 2025",
     arxiv="2510.08191",
     needs=("optimizer",),

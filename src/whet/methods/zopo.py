@@ -59,7 +59,7 @@ ENTRY = MethodEntry(
     "ZOPO: local search by a surrogate over embeddings",
     version=1,
     rank=68,
-    when="a model writes many prompts in one call, and scoring them is what costs",
+    when="a model writes many prompts in one call, and most of the cost is in scoring them",
     paper="Hu et al., NeurIPS 2024",
     arxiv="2403.02993",
     needs=("optimizer",),

@@ -6,13 +6,16 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet._util import plugins
 from whet.errors import UsageError, did_you_mean, near_word, parameter
 from whet.models.language_model import LanguageModel
 from whet.models.providers import PROVIDERS
 from whet.models.request_options import RequestOptions
+
+if TYPE_CHECKING:
+    from whet.models.openai import OpenAIModel
 
 _ADDRESS = re.compile(r"(?P<provider>[A-Za-z][A-Za-z0-9_-]*)(?P<mark>::|:/|:|/)(?P<name>.+)", re.DOTALL)
 _EXAMPLE = "Write provider/name, for example openai/gpt-4o-mini, hf/PATH or embedded/mlm."
@@ -53,15 +56,20 @@ def _compatible(provider: str, name: str, known: Sequence[str]) -> str:
 
 
 def resolve(
-    address: str, *, base_url: str | None = None, options: Mapping[str, object] | None = None
+    address: str,
+    *,
+    base_url: str | Sequence[str] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> LanguageModel:
     """The model at an address.
 
-    `base_url` serves every address at an endpoint, and providers of other packages. `options` belong to the provider:
+    `base_url` serves every address at an endpoint, and providers of other packages; several (a list, or a text with commas
+    between them) are servers of one model at an endpoint. `options` belong to the provider:
 
     - an endpoint (openai/..., anthropic/..., ollama/..., ...): `timeout` (seconds a call may take, above 0), `key_variable`
       (environment variable with the key), `headers` (in a value `$NAME` stands for a variable), and what goes into every
       request: `temperature`, `stop`, `top_p`, `reasoning_effort`, `seed`, `stream`, `extra_body`
+    - images/PROVIDER/NAME: those of the endpoint
     - litellm: the same but for `headers`
     - hf: `device`, `batch_size` (1 or more)
     - scripted: whatever the simulator takes; `scripted/NAME?key=value` says the same in the address
@@ -71,6 +79,7 @@ def resolve(
     provider, name = split_address(address)
     if provider in PROVIDERS:
         return _endpoint(provider, name, base_url, options or {})
+    base_url = _only_url(address, base_url)
     if provider in _PROVIDERS:
         return _PROVIDERS[provider](name, base_url, options or {})
     plugin = plugins.find_plugin(plugins.MODELS, provider, _BUILT_IN)
@@ -82,6 +91,36 @@ def resolve(
     return model
 
 
+def _only_url(address: str, base_url: str | Sequence[str] | None) -> str | None:
+    """The base URL. Raises UsageError for several."""
+    from whet.models.endpoint import split_urls
+
+    urls = split_urls(base_url)
+    if len(urls) > 1:
+        raise UsageError(
+            f"{parameter('base_url')} names {len(urls)} servers, and whet spreads calls only over endpoints that it asks itself. "
+            f"Give {address} one base URL, or name the model as openai/NAME."
+        )
+    return base_url if isinstance(base_url, str) else next(iter(urls), None)
+
+
+def _images(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
+    from whet.models.images import ImageModel
+
+    provider, inner = split_address(_painter(name))
+    return ImageModel(_endpoint(provider, inner, base_url, options))
+
+
+def _painter(name: str) -> str:
+    """The address behind `images/`. Raises UsageError unless it is one at an OpenAI-compatible endpoint."""
+    if name.partition("/")[0].lower() not in PROVIDERS:
+        raise UsageError(
+            f'"images/{name}" names no endpoint that paints. Write images/PROVIDER/NAME, for example '
+            "images/openai/gpt-image-1."
+        )
+    return name
+
+
 def at_endpoint(address: str) -> bool:
     """Whether the model of an address is behind an endpoint whose base URL can be named."""
     provider, _ = split_address(address)
@@ -90,7 +129,7 @@ def at_endpoint(address: str) -> bool:
 
 def check_base_url(
     address: str,
-    base_url: str,
+    base_url: str | Sequence[str],
     key_variable: str | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> None:
@@ -99,19 +138,24 @@ def check_base_url(
     Raises UsageError where the host is not trusted with what would be sent (`whet.models.endpoint.check_entrusted`), and
     for litellm and every provider of another package at a host that is not named as trusted.
     """
-    from whet.models.endpoint import check_entrusted, checked_url, trusted_hosts
+    from whet.models.endpoint import check_entrusted, checked_url, split_urls, trusted_hosts
 
-    provider, _ = split_address(address)
-    if provider in PROVIDERS:
-        check_entrusted(base_url, provider, key_variable, headers)
-    elif provider not in _HERE and (checked_url(base_url).host or "") not in trusted_hosts():
-        raise UsageError(
-            f"The task file sends the requests of {address} to {base_url}, and a key may go with them. "
-            f"If that is meant, say so with {parameter('base_url')}; if not, remove `base_url`."
-        )
+    provider, name = split_address(address)
+    if provider == "images":
+        provider = split_address(_painter(name))[0]
+    for url in split_urls(base_url):
+        if provider in PROVIDERS:
+            check_entrusted(url, provider, key_variable, headers)
+        elif provider not in _HERE and (checked_url(url).host or "") not in trusted_hosts():
+            raise UsageError(
+                f"The task file sends the requests of {address} to {url}, and a key may go with them. "
+                f"If that is meant, say so with {parameter('base_url')}; if not, remove `base_url`."
+            )
 
 
-def _endpoint(provider: str, name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
+def _endpoint(
+    provider: str, name: str, base_url: str | Sequence[str] | None, options: Mapping[str, Any]
+) -> OpenAIModel:
     from whet.models.openai import DEFAULT_TIMEOUT, OpenAIModel
 
     _check_options(provider, options, {**_REQUEST_OPTIONS, "headers": (Mapping,)})
@@ -190,6 +234,7 @@ _REQUEST_OPTIONS: Mapping[str, tuple[type, ...]] = {
 _PROVIDERS: Mapping[str, Callable[[str, str | None, Mapping[str, object]], LanguageModel]] = {
     "hf": _hf,
     "litellm": _litellm,
+    "images": _images,
     "embedded": _open_embedded,
     "scripted": _open_simulated,
 }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from whet._util.sources import name_of, source_hash
 from whet._util.storable import describe_exception
-from whet._util.user_code import OutOfTime, await_result, call_beside
+from whet._util.user_code import OutOfTime, await_result, call_beside, watch
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
 from whet.models.chat_values import FORMS, ChatMessage, as_completion, as_mappings
@@ -45,6 +45,7 @@ class CallableModel(AnswersOnly):
     """
 
     local = False
+    reads_parts = True
 
     def __init__(self, function: Answer, timeout: float = LONGEST) -> None:
         self._function, self._timeout = function, timeout
@@ -93,16 +94,20 @@ class CallableModel(AnswersOnly):
         return ProviderError(f"{self.address}: {what.removesuffix('.')}{_of_row()}.", fatal=never)
 
     async def _call(self, messages: list[ChatMessage], more: Mapping[str, object]) -> object:
-        if self._is_async:
-            return await await_result(self._function(messages, **more), self._timeout)
-        return await call_beside(lambda: self._function(messages, **more), self._timeout)
+        with watch(f"the model function {self.address}{_of_row()}", self._timeout):
+            if self._is_async:
+                return await await_result(self._function(messages, **more), self._timeout)
+            return await call_beside(lambda: self._function(messages, **more), self._timeout)
 
     async def close(self) -> None:
         """Nothing to release; calls in flight end by themselves."""
 
 
 def as_model(
-    choice: ModelChoice, *, base_url: str | None = None, options: Mapping[str, Any] | None = None
+    choice: ModelChoice,
+    *,
+    base_url: str | Sequence[str] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> LanguageModel:
     """The model that a choice names. `base_url` and `options` go with an address, `timeout` of these with a function too.
 

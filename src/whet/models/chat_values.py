@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from whet._util.media import content_of
 from whet.models.openai_answers import completions, finish_of, reported_usage
 from whet.models.openai_wire import Failure, http_error
 from whet.replies.thoughts import CUT, EMPTY
@@ -40,8 +41,9 @@ class ChatMessage(dict[str, Any]):
 
 
 def as_mappings(messages: Sequence[Message]) -> list[ChatMessage]:
-    """The messages for a function."""
-    return [ChatMessage({f.name: getattr(message, f.name) for f in fields(message)}) for message in messages]
+    """The messages for a function; the content of one with an image, a sound or a file is a list of parts."""
+    made = [ChatMessage({f.name: getattr(message, f.name) for f in fields(message)}) for message in messages]
+    return [ChatMessage({**message, "content": content_of(message["content"])}) for message in made]
 
 
 def as_completion(answer: object, request: Request, who: str) -> Completion | None:
@@ -178,6 +180,8 @@ def _usage_of(data: Mapping[str, object]) -> Usage | None:
     reported = data.get("usage") or data.get("usage_metadata")
     if not isinstance(reported, Mapping):
         return None
+    if (usage := reported_usage({"usage": dict(reported)})) is not None:
+        return usage
     for names in _USAGES:
         tokens = [
             n for n in map(reported.get, names) if isinstance(n, int) and not isinstance(n, bool) and n >= 0

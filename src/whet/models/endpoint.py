@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -23,12 +23,13 @@ from whet.types import content_hash
 AZURE_VERSIONS = ("AZURE_OPENAI_API_VERSION", "OPENAI_API_VERSION", "AZURE_API_VERSION")
 AZURE_TOKEN = "AZURE_OPENAI_AD_TOKEN"
 
-_PATHS = ("/chat/completions", "/completions", "/embeddings", "/responses")
+_PATHS = ("/chat/completions", "/completions", "/embeddings", "/responses", "/images/generations")
 _AZURE_HOST = ".azure.com"
 _UNDATED = ("v1", "preview", "latest")
 _SECRET_NAME = re.compile(r"auth|key|token|secret|passw|cookie|credential|^sig$|signature", re.IGNORECASE)
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OWN_HEADERS = ("content-type", "content-length", "transfer-encoding", "connection")
+_BETWEEN_URLS = re.compile(r",\s*(?=https?://|$)")
 _VARIABLE = re.compile(r"\$(?:\$|\{(?P<braced>[A-Za-z_]\w*)\}|(?P<bare>[A-Za-z_]\w*))")
 
 
@@ -144,6 +145,58 @@ def endpoint_of(
     unshown += [[name, sent[name]] for name in headers if name not in plain and not holds_secret(name)]
     digest = content_hash(unshown)[:8] if unshown else ""
     return ModelEndpoint(show_url(base), key, place, sent, plain, secrets, base, digest)
+
+
+def model_endpoints(
+    provider: str,
+    name: str,
+    *,
+    base_url: str | Sequence[str] | None = None,
+    api_key: str | None = None,
+    key_variable: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> tuple[ModelEndpoint, ...]:
+    """The endpoints of a model, as `endpoint_of`: one for each base URL.
+
+    Raises UsageError also where two base URLs are one, and where their queries differ: that may be another model.
+    """
+    urls: tuple[str | None, ...] = split_urls(base_url) or (None,)
+    for url in urls:
+        address, comma, rest = (url or "").partition("?")[0].partition(",")
+        if comma:
+            raise UsageError(
+                f"{parameter('base_url')}: what follows {address}, after the comma begins with no http:// or https://: "
+                f"{rest.strip()!r}. Write each base URL in full; commas stand between them."
+            )
+    endpoints = tuple(
+        endpoint_of(provider, name, base_url=url, api_key=api_key, key_variable=key_variable, headers=headers)
+        for url in urls
+    )
+    shown = [endpoint.base_url for endpoint in endpoints]
+    if len({endpoint.unshown for endpoint in endpoints}) > 1:
+        raise UsageError(
+            f"The base URLs of {provider}/{name} have different queries ({', '.join(shown)}), and several base URLs are servers "
+            "of one model that answer alike. Give them the same query, or name one URL."
+        )
+    if twice := next((url for url in shown if shown.count(url) > 1), None):
+        raise UsageError(f"{parameter('base_url')} names {twice} twice. Name each server once.")
+    return endpoints
+
+
+def split_urls(base_url: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The base URLs of a list, or of a text with commas between them; none of None and of an empty text.
+
+    >>> split_urls("http://a:8000/v1, http://b:8000/v1?x=1,2")
+    ('http://a:8000/v1', 'http://b:8000/v1?x=1,2')
+    """
+    texts = [base_url] if isinstance(base_url, str) else base_url or []
+    parts = [part.strip() for text in texts for part in _BETWEEN_URLS.split(text)]
+    return tuple(part for part in parts if part)
+
+
+def join_urls(base_url: str | Sequence[str] | None) -> str | None:
+    """The base URLs as one text that `split_urls` takes apart; None for none."""
+    return ",".join(split_urls(base_url)) or None
 
 
 def _miss_key(problem: str) -> None:

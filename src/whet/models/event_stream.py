@@ -134,6 +134,7 @@ class _Answer:
     """What the events so far add up to."""
 
     choices: dict[int, _Choice] = field(default_factory=dict)
+    chunks: list[dict[str, object]] = field(default_factory=list)
     usage: Any = None
     model: Any = None
     done: bool = False
@@ -146,18 +147,29 @@ class _Answer:
         for holder in (event, event.get("x_groq"), *chunks):  # Moonshot's stands in a choice
             if isinstance(holder, dict) and holder.get("usage"):
                 self.usage = _join_counts(self.usage, holder["usage"])
+        self.chunks += chunks
         for chunk in chunks:
             index = chunk.get("index")
             self.choices.setdefault(index if isinstance(index, int) else 0, _Choice()).add(chunk)
 
     def as_body(self) -> dict[str, object]:
         """The whole answer. Raises ProviderError when it has no end."""
+        if self._counts_tokens():
+            self.choices = {0: _Choice()}
+            for chunk in self.chunks:
+                self.choices[0].add(chunk)
         ended = bool(self.choices) and all(choice.finish or choice.error for choice in self.choices.values())
         if not (ended or self.done):
             raise unreadable_reply("the stream ended before the answer did")
         choices = [self.choices[index].as_body(index) for index in sorted(self.choices)]
         body = {"object": "chat.completion", "model": self.model, "choices": choices}
         return body | ({"usage": self.usage} if self.usage else {})
+
+    def _counts_tokens(self) -> bool:
+        """Whether an index is that of a token and not of a choice, as in text-generation-inference before 1.4.4: each has one
+        piece, and only the last an end."""
+        ends = [bool(choice.finish) for choice in self.choices.values()]
+        return len(self.chunks) == len(ends) > 1 and ends[-1] and not any(ends[:-1])
 
 
 def _join_counts(before: Any, now: Any) -> Any:

@@ -49,14 +49,19 @@ class HttpClient:
     request once. Use it from one event loop, and close it there."""
 
     def __init__(
-        self, url: URL, headers: Mapping[str, str], connect_seconds: float = _CONNECT_SECONDS
+        self,
+        url: URL,
+        headers: Mapping[str, str],
+        connect_seconds: float = _CONNECT_SECONDS,
+        most_bytes: int | None = None,
     ) -> None:
-        """`headers` go with every request to `url`. `connect_seconds` (above 0) bounds the time to connect. A proxy named by
-        HTTPS_PROXY or HTTP_PROXY is used unless NO_PROXY exempts the host.
+        """`headers` go with every request to `url`. `connect_seconds` (above 0) bounds the time to connect, `most_bytes` an
+        answer, unpacked (by default MOST_BYTES). A proxy named by HTTPS_PROXY or HTTP_PROXY is used unless NO_PROXY exempts
+        the host.
 
         Raises UsageError for a proxy that cannot be used, and for https without certificate authorities on the system.
         """
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._most_bytes = asyncio.get_running_loop(), most_bytes or MOST_BYTES
         self._origin, self._proxy = url.origin(), _find_proxy(url)
         self._connect_seconds = min(connect_seconds, _CONNECT_SECONDS)
         tunnel = self._origin.scheme == "https" and self._proxy is not None
@@ -220,7 +225,7 @@ class HttpClient:
         """A new connection by way of `host`, a name or an address. Raises OSError, UnicodeError and _Refusal."""
         loop, first = self._loop, self._proxy or self._origin
         secure = first.scheme == "https"
-        connection = Connection(MOST_BYTES, self._opened)
+        connection = Connection(self._most_bytes, self._opened)
         await loop.create_connection(
             lambda: connection,
             host,

@@ -23,12 +23,19 @@ _GZIP, _ZLIB, _RAW = 31, 15, -15
 
 COST_HEADER = "x-litellm-response-cost"
 """Where a proxy of LiteLLM says how many US dollars a call cost."""
+CACHE_KEY_HEADER = "x-litellm-cache-key"
+"""Where a proxy of LiteLLM names an answer of its cache."""
+CACHE_HEADERS = (
+    "cf-aig-cache-status", "helicone-cache", "x-portkey-cache-status", "x-openrouter-cache-status",
+)  # fmt: skip
+"""Where gateways (Cloudflare, Helicone, Portkey, OpenRouter) say whether their own cache answered: HIT, SEMANTIC HIT, MISS."""
+_OF_A_CALL = {name.encode() for name in (COST_HEADER, CACHE_KEY_HEADER, *CACHE_HEADERS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An HTTP answer: status, body (unpacked), and headers with lower-case names; of a 200
-    only the one that names its cost (`COST_HEADER`)."""
+    only those that say what it cost, and whether a gateway's cache answered."""
 
     status: int
     body: bytes
@@ -173,17 +180,17 @@ class Connection(asyncio.Protocol):
             self.fail(_PACKED)
             return
         body = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
-        self._end(Answer(status, body, self._cost_header() if status == 200 else self._headers()))
+        self._end(Answer(status, body, self._headers_of_call() if status == 200 else self._headers()))
 
     def _headers(self) -> dict[str, str]:
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self._fields}
 
-    def _cost_header(self) -> dict[str, str]:
-        wanted = COST_HEADER.encode()
-        size = len(wanted)
-        costs = (v for name, v in self._fields if len(name) == size and name.lower() == wanted)
-        cost = next(costs, None)
-        return {} if cost is None else {COST_HEADER: cost.decode("latin-1")}
+    def _headers_of_call(self) -> dict[str, str]:
+        return {
+            name.lower().decode(): value.decode("latin-1")
+            for name, value in self._fields
+            if name.lower() in _OF_A_CALL
+        }
 
     def _ends_with_connection(self) -> bool:
         """Whether nothing else says where the body ends."""

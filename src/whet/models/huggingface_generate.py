@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from whet.models.huggingface_load import Weights, positions
-from whet.models.openai_answers import cut_at_stop
+from whet.models.openai_answers import add_logprobs, cut_at_stop
 from whet.replies.thoughts import opening_at_end, separate_thought
 from whet.types import Completion, Request, Usage, content_hash
 
@@ -311,10 +311,10 @@ def _adjust_scores(weights: Weights, rows: Sequence[RequestRow], scores: Tensor)
 
 def _top(weights: Weights, logits: Tensor, count: int) -> dict[str, float]:
     values, tokens = logits.log_softmax(-1).topk(min(count, logits.shape[-1]))
-    top: dict[str, float] = {}
+    top: dict[str, list[float]] = {}
     for token, value in zip(tokens.tolist(), values.tolist(), strict=True):
-        top.setdefault(weights.tokenizer.decode([token]), value)
-    return top
+        top.setdefault(weights.tokenizer.decode([token]), []).append(value)
+    return {text: add_logprobs(same) for text, same in top.items()}
 
 
 def _generate(weights: Weights, rows: list[RequestRow]) -> None:

@@ -60,6 +60,11 @@ class LanguageModel(Protocol):
         ...
 
 
+def reads_parts(model: object) -> bool:
+    """Whether a model reads images, sounds and files beside texts, as far as its client sends them."""
+    return bool(getattr(model, "reads_parts", False))
+
+
 @runtime_checkable
 class BatchModel(LanguageModel, Protocol):
     """A model in this process that answers many requests faster together than one by one.

@@ -7,19 +7,18 @@ whole body is read, and then what it adds up to.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 from whet.errors import ProviderError, UsageError, parameter
-from whet.models.endpoint import endpoint_of, is_loopback
+from whet.models.batch_jobs import BatchJobs, check_single
+from whet.models.endpoint import is_loopback, model_endpoints
 from whet.models.event_stream import is_event_stream
-from whet.models.http import LATE, HttpClient, NoAnswer
-from whet.models.http_connection import COST_HEADER
+from whet.models.http import LATE, NoAnswer
+from whet.models.http_connection import CACHE_HEADERS, CACHE_KEY_HEADER, COST_HEADER
 from whet.models.language_model import AnswersOnly
 from whet.models.openai_answers import (
     NEGLECTS,
@@ -28,6 +27,7 @@ from whet.models.openai_answers import (
     embeddings,
     filter_answer,
     find_neglected_options,
+    pictures,
     reported_usage,
     with_cost,
 )
@@ -52,6 +52,7 @@ from whet.models.openai_wire import (
 )
 from whet.models.output_bounds import OutputBounds, TokenLimits
 from whet.models.providers import PROVIDERS
+from whet.models.replicas import Replica, Replicas
 from whet.models.request_options import RequestOptions
 from whet.types import Completion, Request, Usage, content_hash
 
@@ -59,6 +60,7 @@ DEFAULT_TIMEOUT = 120.0
 
 _log = logging.getLogger("whet.models")
 _PATH = ("chat", "completions")
+_FORM = "response_format"
 _VERSION = re.compile(r"/(?:v\d|openai\b|api\b|inference\b)")
 _NOTHING = Request(())
 _INTERRUPTED = "a web page came in the place of an answer"
@@ -70,10 +72,12 @@ _HEADERS = {"Content-Type": "application/json", "Accept": "application/json", "U
 
 
 class Reply(NamedTuple):
-    """The body of an HTTP 200, and the cost of the call in US dollars where a header names it."""
+    """The body of an HTTP 200, the cost of the call in US dollars where a header names it, and whether a gateway's own cache
+    answered."""
 
     body: bytes
     cost: str
+    from_cache: bool
 
 
 class OpenAIModel(AnswersOnly):
@@ -88,25 +92,28 @@ class OpenAIModel(AnswersOnly):
     logged once. Stop sequences are applied here too, so that losing `stop` changes the price of an answer but not its text.
 
     `variant` is a hash of the options that change answers, empty without any: it belongs to what tells answers apart.
+    Several base URLs are servers of the same model (`whet.models.replicas`): what one refuses is asked of none of them, and which
+    of them answered tells no answers apart.
     """
 
     simulated = False
     local = False
+    reads_parts = True
 
     def __init__(
         self,
         name: str,
         *,
         provider: str = "openai",
-        base_url: str | None = None,
+        base_url: str | Sequence[str] | None = None,
         api_key: str | None = None,
         key_variable: str | None = None,
         headers: Mapping[str, str] | None = None,
         options: RequestOptions | None = None,
         timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
-        """`base_url` falls back to the variables of the provider (for `openai`: OPENAI_BASE_URL), then to its documented
-        address; `api_key` to the environment variable `key_variable`, then to those of the provider. `headers` go with
+        """`base_url`, one or several, falls back to the variables of the provider (for `openai`: OPENAI_BASE_URL), then to its
+        documented address; `api_key` to the environment variable `key_variable`, then to those of the provider. `headers` go with
         every request; in one `$NAME` stands for an environment variable. `timeout` bounds a whole call, in seconds (above 0);
         the time in which a server answers calls that began earlier does not count.
 
@@ -116,12 +123,12 @@ class OpenAIModel(AnswersOnly):
             raise UsageError(f"timeout: expected seconds above 0, found {timeout!r}.")
         self.address = f"{provider}/{name}"
         self._name, self._provider = name, PROVIDERS[provider]
-        self._endpoint = endpoint_of(
+        endpoints = model_endpoints(
             provider, name, base_url=base_url, api_key=api_key, key_variable=key_variable, headers=headers
         )
-        self.base_url = self._endpoint.base_url
-        self._url = self._endpoint.url(*_PATH)
-        self._target = str(self._url)
+        self._replicas = Replicas(self.address, endpoints, _HEADERS)
+        self._endpoint = endpoints[0]
+        self.base_url = self._replicas.base_url
         self._options = options or RequestOptions()
         seen = {"headers": self._endpoint.plain, "unshown": self._endpoint.unshown}
         identity = self._options.identity | {name: value for name, value in seen.items() if value}
@@ -131,16 +138,12 @@ class OpenAIModel(AnswersOnly):
         self._timeout = timeout
         self._disabled: set[str] = set()
         self._neglected: set[str] = set()
-        self._last_answer = (
-            -math.inf,
-            -math.inf,
-        )  # when the call that was answered last began, and when it was answered
         self._forms = AnswerForms()
         self._optional = OptionalParameters()
         self._bounds, self._lowered = OutputBounds(), set[int]()
         self._answered = False
         self._most_logprobs = MAX_TOP_LOGPROBS
-        self._clients: dict[asyncio.AbstractEventLoop, HttpClient] = {}
+        self._batch_jobs: BatchJobs | None = None
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self._name!r}, base_url={self.base_url!r})"
@@ -153,18 +156,15 @@ class OpenAIModel(AnswersOnly):
         """
         request = self._options.settle(request)
         form = self._forms.of(request)
-        fitted = self._bounds.fit(request)
-        if fitted.top_logprobs > self._most_logprobs:
-            fitted = replace(fitted, top_logprobs=self._most_logprobs)
-        body = request_body(self._name, fitted, self._disabled | self._optional.left_out(request), form)
-        body = self._as_asked(self._options.extend(body))
-        self._note_bound(request.max_tokens, fitted.max_tokens)
+        body = self._as_asked(self._body_of(request, form))
         answer = await self._post(encode_body(body))
         result: list[Completion] | Failure | ProviderError
         if isinstance(answer, Reply):
             self._note_stream(answer.body)
             data = self._decode(answer.body)
             usage = with_cost(reported_usage(data), answer.cost)
+            if answer.from_cache:  # some gateways report no tokens then
+                usage = replace(usage or Usage(), free=True)
             result = completions(data, request, self.count_tokens, usage)
             if isinstance(result, list):
                 self._answered = True
@@ -181,6 +181,42 @@ class OpenAIModel(AnswersOnly):
         error = self._refusal(result, body, request, form)
         words = None if error.retryable or error.fatal else filter_words(result)
         if words is None:
+            raise error
+        return [filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)]
+
+    def _body_of(self, request: Request, form: str) -> dict[str, object]:
+        """The body of a settled request, its schema in this form, as far as the endpoint takes it."""
+        fitted = self._bounds.fit(request)
+        if fitted.top_logprobs > self._most_logprobs:
+            fitted = replace(fitted, top_logprobs=self._most_logprobs)
+        self._note_bound(request.max_tokens, fitted.max_tokens)
+        body = request_body(self._name, fitted, self._disabled | self._optional.left_out(request), form)
+        return self._options.extend(body)
+
+    @property
+    def batch_jobs(self) -> BatchJobs:
+        """The batches of the endpoint. Raises UsageError where the model has several base URLs."""
+        check_single(self.address, self._replicas.all)
+        if self._batch_jobs is None:
+            self._batch_jobs = BatchJobs(self.address, self._endpoint)
+        return self._batch_jobs
+
+    def batch_body(self, request: Request) -> dict[str, object]:
+        """The body of a request as a line of a batch has it: what `generate` would send, and never a stream."""
+        request = self._options.settle(request)
+        return self._body_of(request, self._forms.of(request))
+
+    def read_batched(self, request: Request, status: int, body: bytes) -> list[Completion]:
+        """The completions of a request that was answered in a batch. Raises ProviderError, as `generate` does."""
+        request = self._options.settle(request)
+        result: list[Completion] | Failure = Failure(status, body, {})
+        if status == 200:
+            data = decode_answer(body)
+            result = completions(data, request, self.count_tokens, reported_usage(data))
+        if not isinstance(result, Failure):
+            return result
+        error, words = self._error(result), filter_words(result)
+        if error.retryable or error.fatal or words is None:
             raise error
         return [filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)]
 
@@ -281,12 +317,14 @@ class OpenAIModel(AnswersOnly):
 
     def _error(self, failure: Failure) -> ProviderError:
         """The error of a failure; of a 401 with the place of the key that was sent or is missing."""
-        place, base = self._endpoint.key_place, self._url.parent.parent
+        place, base = self._endpoint.key_place, self._endpoint.url()
         sent = bool(self._endpoint.key) or place == "headers"
         key = f"check the key in {place}, which was sent" if sent else f"no key was sent: set {place}"
         bare = failure.status in (404, 405) and not _VERSION.search(base.path)
         path = f"try the base URL {base.with_query(None).joinpath('v1')}" if bare else ""
-        error = http_error(failure, self.address, self._endpoint.scrub, key, path)
+        fatal = failure.status in (401, 402, 403, 404, 405)
+        who = f"{self.address} at {failure.place}" if failure.place and fatal else self.address
+        error = http_error(failure, who, self._endpoint.scrub, key, path)
         if not self._answered or failure.inside or failure.status >= 500:
             return error
         if PAGE.match(failure.body):
@@ -338,59 +376,47 @@ class OpenAIModel(AnswersOnly):
             self._neglected.add(name)
             _log.warning("%s %s.", self.address, NEGLECTS[name])
 
-    async def _post(self, body: bytes, url: str = "") -> Reply | Failure | ProviderError:
-        """What a 200 brings, another answer, or the reason why there is none.
-
-        A call may take `timeout` seconds, counted from the last answer if that was to a call that began before it: a server
-        that answers one call after the other has only begun with this one then.
-        """
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-
-        def more() -> float:
-            earlier, at = self._last_answer
-            left = at + self._timeout - loop.time() if earlier < began else 0.0
-            if left > 0:
-                self._note({"queue"})
-            return left
-
-        answer = await self._client(loop).post(url or self._target, body, self._timeout, more)
-        self._last_answer = began, loop.time()
+    async def _post(self, body: bytes, path: tuple[str, ...] = _PATH) -> Reply | Failure | ProviderError:
+        """What a 200 brings, another answer, or the reason why there is none."""
+        replica, answer = await self._replicas.post(body, path, self._timeout, lambda: self._note({"queue"}))
         if isinstance(answer, NoAnswer):
             if answer.reason == LATE:  # a provider that has answered before has worked on it, and bills that
-                return self._no_answer(f"no answer within {self._timeout:g} s", billed=self._answered)
+                return self._no_answer(
+                    replica, f"no answer within {self._timeout:g} s", billed=self._answered
+                )
             if answer.status == 200:
                 return unreadable_reply(answer.reason)
-            return self._no_answer(answer.reason, answer.final, answer.unreached)
+            return self._no_answer(replica, answer.reason, answer.final, answer.unreached)
         if answer.status == 200 or (answer.status < 300 and answer.body.strip()):
-            return Reply(answer.body, answer.headers.get(COST_HEADER, ""))
-        return Failure(answer.status, answer.body, answer.headers)
+            return Reply(answer.body, answer.headers.get(COST_HEADER, ""), _is_from_cache(answer.headers))
+        several = len(self._replicas.all) > 1
+        return Failure(
+            answer.status, answer.body, answer.headers, place=str(replica.origin) if several else ""
+        )
 
     def _no_answer(
-        self, what: str, final: bool = False, unreached: bool = False, billed: bool = False
+        self,
+        replica: Replica,
+        what: str,
+        final: bool = False,
+        unreached: bool = False,
+        billed: bool = False,
     ) -> ProviderError:
-        if "refused" in what and "proxy" not in what and is_loopback(self._endpoint.host):
+        if "refused" in what and "proxy" not in what and is_loopback(replica.endpoint.host):
             what += f"; no server is listening there. Start it, or name another address with {parameter('base_url')}"
         return ProviderError(
-            f"{self.address} at {self._url.origin()}: {what}",
+            f"{self.address} at {replica.origin}: {what}",
             retryable=not final,
             fatal=final,
             refused=unreached,
             billed=billed,
         )
 
-    def _client(self, loop: asyncio.AbstractEventLoop) -> HttpClient:
-        client = self._clients.get(loop)
-        if client is None:
-            headers = self._endpoint.with_headers(_HEADERS)
-            client = self._clients[loop] = HttpClient(self._url, headers, self._timeout)
-        return client
-
     async def embed(self, texts: Sequence[str]) -> tuple[list[list[float]], Usage]:
         """One vector a text, in order, in one HTTP call to `/embeddings`, and the tokens that it took. Raises ProviderError, as
         `generate` does."""
         body = {"model": self._name, "input": list(texts), **(self._options.extra_body or {})}
-        answer = await self._post(encode_body(body), str(self._endpoint.url("embeddings")))
+        answer = await self._post(encode_body(body), ("embeddings",))
         if isinstance(answer, ProviderError):
             raise answer
         if isinstance(answer, Failure):
@@ -406,11 +432,50 @@ class OpenAIModel(AnswersOnly):
             usage = Usage(sum(self.count_tokens(text) for text in texts), estimated=True)
         return vectors, usage
 
+    async def paint(self, text: str, request: Request) -> Completion | tuple[list[bytes], Usage]:
+        """1 to `request.n` pictures of a text in one HTTP call to `/images/generations`, as files, and what they took; a
+        completion where a filter refused them. Raises ProviderError, as `generate` does."""
+        body: dict[str, object] = {"model": self._name, "prompt": text}
+        body |= {"n": request.n} if request.n > 1 else {}
+        body |= {} if _FORM in self._disabled else {_FORM: "b64_json"}
+        body |= self._options.extra_body or {}
+        answer = await self._post(encode_body(body), ("images", "generations"))
+        if isinstance(answer, ProviderError):
+            raise answer
+        if isinstance(answer, Failure):
+            if answer.status in (400, 422) and _FORM in body and _FORM.encode() in answer.body:
+                self._disabled.add(_FORM)
+                raise _again(self._error(answer), answer)
+            error, words = self._error(answer), filter_words(answer)
+            if error.retryable or error.fatal or words is None:
+                raise error
+            return filter_answer(answer.status, self._endpoint.scrub(words), request, self.count_tokens)
+        files = pictures(answer.body)
+        if files is None:
+            raise ProviderError(
+                f"{self.address}: the answer holds no pictures (`data` with `b64_json`). whet fetches none from an address: name "
+                "an endpoint that sends them.",
+                status=200,
+                fatal=True,
+            )
+        usage = with_cost(reported_usage(loads(answer.body)), answer.cost)
+        return files, usage or Usage(self.count_tokens(text), estimated=True)
+
     async def close(self) -> None:
         """Close the connections of the running event loop. Each loop that used the model closes its own."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.close()
+        await self._replicas.close()
+        if self._batch_jobs is not None:
+            await self._batch_jobs.close()
+
+
+def _is_from_cache(headers: Mapping[str, str]) -> bool:
+    """Whether a gateway's own cache answered: its header says so, or LiteLLM's names an answer of its cache that cost nothing."""
+    if not headers:
+        return False
+    if any("hit" in headers.get(name, "").casefold().split() for name in CACHE_HEADERS):
+        return True
+    named = headers.get(CACHE_KEY_HEADER, "").strip()
+    return bool(named) and re.fullmatch(r"\s*0(?:\.0*)?\s*", headers.get(COST_HEADER, "")) is not None
 
 
 def _again(error: ProviderError, failure: Failure) -> ProviderError:

@@ -15,9 +15,10 @@ Pure functions. What an HTTP 200 may turn out to be, and what becomes of it:
 
 from __future__ import annotations
 
+import base64
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,17 +47,18 @@ _STATUSES = {str(status) for status in range(400, 600)}
 _ROUNDING = 0.01  # by which a log-probability may exceed 0
 
 _AT_LIMIT = {
-    *("length", "max_tokens", "max_output_tokens", "max_completion_tokens", "model_length"),
-    "model_context_window_exceeded",
+    *("length", "maxtokens", "maxoutputtokens", "maxcompletiontokens", "modellength"),
+    "modelcontextwindowexceeded",
 }
+"""Words of providers for an answer that reached a limit on tokens; these and the next ones as `_bare` writes them."""
 _FILTERED = {
-    *("content_filter", "content_filtered", "safety", "recitation", "blocklist"),
-    *("prohibited_content", "spii", "sensitive", "refusal", "guardrail_intervened"),
+    *("contentfilter", "contentfiltered", "safety", "recitation", "blocklist"),
+    *("prohibitedcontent", "spii", "sensitive", "refusal", "guardrailintervened"),
 }
 """Words of providers (OpenAI, Anthropic, Google, Amazon, Zhipu) for an answer that a filter ended."""
 FILTERED = "model: refused (stopped by a content filter)"
 _BROKEN = {
-    *("error", "network_error", "insufficient_system_resource", "server_error", "internal_error", "timeout"),
+    *("error", "networkerror", "insufficientsystemresource", "servererror", "internalerror", "timeout"),
     *("abort", "aborted", "cancelled", "canceled"),
 }
 """Words of providers for an answer that their own fault ended: no answer of the model."""
@@ -130,7 +132,7 @@ def _share_usage(usage: Usage, answers: int) -> list[Usage]:
     if answers == 1:
         return [usage]
     share, rest = divmod(usage.output_tokens, answers)
-    return [replace(usage, output_tokens=share + rest), *[Usage(0, share)] * (answers - 1)]
+    return [replace(usage, output_tokens=share + rest), *[Usage(0, share, free=usage.free)] * (answers - 1)]
 
 
 def find_neglected_options(body: Mapping[str, Any], data: Mapping[str, Any], usage: Usage | None) -> set[str]:
@@ -152,7 +154,7 @@ def find_neglected_options(body: Mapping[str, Any], data: Mapping[str, Any], usa
 
 def _lacks_json(choice: Mapping[str, object], text: str) -> bool:
     """Whether the text of a choice was to be JSON and is none, although it was not cut."""
-    if choice.get("finish_reason") == "length":
+    if finish_of(choice.get("finish_reason")) == "length":
         return False
     try:
         orjson.loads(without_thought(text))
@@ -213,7 +215,7 @@ def _error_of(choice: object) -> dict[str, object] | None:
     if not isinstance(choice, dict):
         return None
     reason = choice.get("finish_reason")
-    broken = isinstance(reason, str) and reason.casefold() in _BROKEN
+    broken = isinstance(reason, str) and _bare(reason) in _BROKEN
     if not broken and (not _says_something(choice.get("error")) or _is_ended(choice)):
         return None
     return {"error": choice.get("error") or f"the choice ended with finish_reason {reason}"}
@@ -267,15 +269,28 @@ def _is_object(text: str) -> bool:
 def finish_of(reason: Any) -> str:
     """Why an answer ended: `length` for a limit on tokens and `content_filter` for a filter, in the words of any provider.
 
-    >>> finish_of("MAX_TOKENS"), finish_of(None), finish_of("SAFETY")
-    ('length', 'stop', 'content_filter')
+    >>> finish_of("MAX_TOKENS"), finish_of("max-tokens"), finish_of("Content-Filter"), finish_of("Stop"), finish_of(None)
+    ('length', 'length', 'content_filter', 'stop', 'stop')
     """
     if isinstance(reason, dict):  # of SGLang: {"type": "length", "length": 16}
         reason = reason.get("type")
     if not isinstance(reason, str) or not reason:
         return "stop"
-    word = reason.casefold()
-    return "length" if word in _AT_LIMIT else "content_filter" if word in _FILTERED else reason
+    word = _bare(reason)
+    if word in _AT_LIMIT:
+        return "length"
+    if word in _FILTERED:
+        return "content_filter"
+    return "stop" if word == "stop" else reason
+
+
+def _bare(reason: str) -> str:
+    """A provider's word without what providers, gateways and their libraries write differently: the case of its letters, its
+    hyphens, underscores and blanks, and the name of an enumeration before it (`FinishReason.MAX_TOKENS`)."""
+    return reason.rpartition(".")[2].casefold().translate(_SEPARATORS)
+
+
+_SEPARATORS = str.maketrans("", "", "-_ ")
 
 
 def _instead(message: Mapping[str, object], finish: str) -> str:
@@ -343,17 +358,29 @@ def cut_at_stop(text: str, stops: tuple[str, ...]) -> str:
     return text[: min(ends)] if ends else text
 
 
+def add_logprobs(values: Collection[float]) -> float:
+    """The logarithm of the sum of probabilities that are given by their logarithms, one at least.
+
+    >>> round(math.exp(add_logprobs([math.log(0.4), math.log(0.1)])), 12)
+    0.5
+    """
+    most = max(values)
+    return most + math.log(math.fsum(math.exp(value - most) for value in values))
+
+
 def _first_token(logprobs: Any) -> dict[str, float] | None:
     content = logprobs.get("content") if isinstance(logprobs, dict) else None
     first = content[0] if isinstance(content, list) and content else None
     top = first.get("top_logprobs") if isinstance(first, dict) else None
     if not isinstance(top, list):
         return None
-    by_token: dict[str, float] = {}
+    values: dict[str, set[float]] = {}
     for entry in top:
         token, value = (entry.get("token"), entry.get("logprob")) if isinstance(entry, dict) else (None, None)
         if isinstance(token, str) and isinstance(value, (int, float)) and math.isfinite(value):
-            by_token[token] = max(float(value), by_token.get(token, -math.inf))
+            values.setdefault(token, set()).add(float(value))
+    # Equal entries are one token listed twice, as vLLM lists the one that it chose; others are tokens that are written alike.
+    by_token = {token: add_logprobs(same) for token, same in values.items()}
     possible = all(value < _ROUNDING for value in by_token.values())
     return by_token if by_token and possible else None
 
@@ -364,7 +391,7 @@ def reported_usage(data: Mapping[str, object]) -> Usage | None:
 
     Providers count thoughts as part of `completion_tokens` or beside them, and input that they had cached as part of
     `prompt_tokens` or beside them: `total_tokens` tells. Without it, more thoughts than output are beside it, and so is what
-    Anthropic calls `cache_read_input_tokens` beside its `input_tokens`.
+    Anthropic calls `cache_read_input_tokens` and `cache_creation_input_tokens` beside its `input_tokens`.
     """
     value = data.get("usage")
     if not isinstance(value, dict):
@@ -374,36 +401,38 @@ def reported_usage(data: Mapping[str, object]) -> Usage | None:
     if not read or written is None:
         return None
     thought = _first_count(value, _REASONING)
-    cached = _first_count(value, _CACHED)
+    cached, (stored, for_hour) = _first_count(value, _CACHED), _count_stored(value)
     total = _tokens(value.get("total_tokens"))
     beside = (total or 0) - read - written
     if beside < 0:  # there is no total that can be one
         beside = thought if thought > written else 0
-    unread = (
-        _input_beside(value, cached, beside, thought) if cached <= read else _cached_and_stored(value, cached)
-    )
+    unread = _input_beside(value, (cached, stored), beside, thought) if cached <= read else cached + stored
     read, beside = read + unread, max(0, beside - unread)
     output = written + beside
     if not output and _writes(data.get("choices")):
         return None
-    return Usage(read, output, cached, min(max(thought, beside), output), _named_cost(value))
+    cost, stored = _named_cost(value), min(stored, max(0, read - cached))
+    return Usage(
+        read,
+        output,
+        cached,
+        min(max(thought, beside), output),
+        cost,
+        cache_write_tokens=stored,
+        cache_write_1h_tokens=min(for_hour, stored),
+    )
 
 
-def _cached_and_stored(usage: Mapping[str, Any], cached: int) -> int:
-    """Tokens of the input that the provider read from its cache or wrote into it."""
-    return cached + (_tokens(usage.get("cache_creation_input_tokens")) or 0)
-
-
-def _input_beside(usage: Mapping[str, Any], cached: int, beside: int, thought: int) -> int:
+def _input_beside(usage: Mapping[str, Any], parts: tuple[int, int], beside: int, thought: int) -> int:
     """Tokens of the input that the count of the input lacks, where these may be part of it: the total is larger by exactly what
-    was cached, or the names are Anthropic's."""
-    both = _cached_and_stored(usage, cached)
+    was cached, or the names are Anthropic's. `parts`: what was read from the provider's cache, and what was written into it."""
+    cached, both = parts[0], sum(parts)
     if beside and beside != thought:
         return next(
             (tokens for tokens in (both, cached) if tokens and beside in (tokens, tokens + thought)), 0
         )
     native = "prompt_tokens" not in usage and "total_tokens" not in usage
-    return both if native and "cache_read_input_tokens" in usage else 0
+    return both if native and not usage.keys().isdisjoint(_OF_ANTHROPIC) else 0
 
 
 _REASONING = (
@@ -421,6 +450,27 @@ _CACHED = (
     ("", "cached_tokens"),
 )
 """Where providers say how much of the input they had in their cache: a key, or a key of a mapping."""
+_STORED = (
+    ("", "cache_creation_input_tokens"),
+    ("prompt_tokens_details", "cache_write_tokens"),
+    ("prompt_tokens_details", "cache_creation_tokens"),
+    ("prompt_tokens_details", "cache_creation_input_tokens"),
+)
+"""Where providers and routers (Anthropic, OpenRouter, LiteLLM, DashScope) say how much of the input they wrote into it."""
+_STORED_BY_TIME = (("", "cache_creation"), ("prompt_tokens_details", "cache_creation_token_details"))
+"""Where Anthropic and LiteLLM say how much of that was written for five minutes and for an hour."""
+_OF_ANTHROPIC = ("cache_read_input_tokens", "cache_creation_input_tokens")
+
+
+def _count_stored(usage: Mapping[str, Any]) -> tuple[int, int]:
+    """Tokens that the provider wrote into its cache, and how many of these for an hour."""
+    whole = _first_count(usage, _STORED)
+    for place, name in _STORED_BY_TIME:
+        times = _detail(usage, place, name)
+        if isinstance(times, dict):
+            short, long = (_tokens(times.get(f"ephemeral_{time}_input_tokens")) or 0 for time in ("5m", "1h"))
+            return max(whole, short + long), long
+    return whole, 0
 
 
 def _detail(usage: Mapping[str, Any], place: str, name: str) -> object:
@@ -494,6 +544,15 @@ def _tokens(value: Any) -> int | None:
         value = int(value)
     whole = type(value) is int or (isinstance(value, float) and value == value // 1)
     return int(value) if whole and 0 <= value <= MOST_TOKENS else None
+
+
+def pictures(raw: bytes) -> list[bytes] | None:
+    """The files in an answer of `/images/generations`; None unless each of them, one at least, stands in it."""
+    try:
+        files = [base64.b64decode(row["b64_json"], validate=True) for row in loads(raw)["data"]]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return files or None
 
 
 def embeddings(raw: bytes, count: int) -> list[list[float]] | None:

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 from yarl import URL
 
+from whet._util.media import content_of
 from whet.errors import ProviderError
 from whet.models.openai_forms import SCHEMA, response_format
 from whet.models.output_bounds import TokenLimits, read_limits
@@ -27,9 +28,14 @@ _SHOWN = 300
 
 _REFUSES = re.compile(
     r"unsupported|not support|n.t support|unknown|unrecogni[sz]ed|unexpected|extra (inputs|fields)"
-    r"|not permitted|not allowed|not available|not implemented|only the default",
+    r"|not permitted|not allowed|not available|not implemented|only the default|deprecated|no longer|cannot both",
     re.IGNORECASE,
 )
+_INSISTS = re.compile(
+    r"\b(?:only|must be|set to) 1(?:\.0{1,9})?(?![\d.]{0,20}\d)",
+    re.IGNORECASE,
+)
+"""How a model says that it takes its own temperature only. One that takes no 0 is another matter: `whet doctor` names 0.01."""
 _ABOUT_SCHEMA = (404, 500, 501)
 _ABOUT_ROLES = (400, 422, 500)
 _RETRYABLE = (408, 409, 424, 425, 429, 499)
@@ -93,7 +99,8 @@ _FEATURES: Mapping[str, tuple[tuple[str, ...], re.Pattern[str], bool]] = {
     "max_tokens": (("max_tokens",), re.compile(r"\bmax_tokens\b"), True),
     "stream_options": (("stream_options",), re.compile(r"\bstream_options\b|include_usage"), False),
 }
-
+_OWN_WORDS = {"max_tokens": _WANTS_COMPLETION_TOKENS, "temperature": _INSISTS}
+"""What refuses a feature without saying that it is unsupported."""
 
 SYSTEM = "system"
 """The feature of messages that speak for the system or the developer."""
@@ -116,12 +123,13 @@ _REFUSES_SYSTEM = re.compile(
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An HTTP answer that is not a 200: status, body, and headers with lower-case names; or, `inside` an HTTP 200, an error with
-    the status that it names, 200 for none."""
+    the status that it names, 200 for none. `place`: which of several base URLs answered."""
 
     status: int
     body: bytes
     headers: Mapping[str, str]
     inside: bool = False
+    place: str = ""
 
 
 def request_body(
@@ -135,6 +143,7 @@ def request_body(
         messages = without_system(messages)
     if ALTERNATE in disabled:
         messages = join_neighbours(messages)
+    messages = [{**m, "content": content_of(str(m["content"]))} for m in messages]
     body: dict[str, object] = {"model": model, "messages": messages}
     if request.max_tokens is not None:
         body["max_completion_tokens" if "max_tokens" in disabled else "max_tokens"] = request.max_tokens
@@ -354,9 +363,7 @@ def refused_features(failure: Failure, body: Mapping[str, object]) -> set[str]:
         if any(key in body for key in keys)
         and (name == "schema" or failure.status not in _ABOUT_SCHEMA)
         and pattern.search(text)
-        and (
-            unsupported or not must_say_so or (name == "max_tokens" and _WANTS_COMPLETION_TOKENS.search(text))
-        )
+        and (unsupported or not must_say_so or (name in _OWN_WORDS and _OWN_WORDS[name].search(text)))
     }
 
 

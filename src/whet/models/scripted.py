@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from whet.errors import UsageError, did_you_mean
 from whet.models.language_model import AnswersOnly
+from whet.models.scripted_painter import PainterHabits, paint
 from whet.models.scripted_replies import ReplyItem, ScriptedProposal, request_text, write
 from whet.prompt import Prompt
 from whet.types import Completion, Example, Request, Scores, Usage
@@ -311,11 +312,46 @@ class Phrases(Scripted):
         return write(request, propose)
 
 
+class Painter(Scripted):
+    """A text-to-image model whose pictures are SVG; the law stands in `whet.models.scripted_painter`.
+
+    It reads all messages. At temperature 0, equal pictures meet equal luck; above, each sample has its own. The picture that it
+    misreads least is that of short statements, each with one shape, its colour and its number in digits, and places after them.
+    """
+
+    OPTIONS: ClassVar[Mapping[str, str]] = {
+        "miscount": "0.6",
+        "bleed": "0.5",
+        "misplace": "0.5",
+        "care": "0.8",
+        "span": "60",
+        "counting": "exactly",
+        "colouring": "own",
+        "placing": "layout",
+        "ornament": "beautiful,detailed,ornate,artistic",
+    }
+
+    def __init__(self, name: str, options: Mapping[str, str]) -> None:
+        super().__init__(name, options)
+        miscount, bleed, misplace, care = map(self.option_float, ("miscount", "bleed", "misplace", "care"))
+        words = [
+            frozenset(self.option_list(key)) if self.options[key] else frozenset[str]()
+            for key in ("counting", "colouring", "placing", "ornament")
+        ]
+        self.habits = PainterHabits(miscount, bleed, misplace, care, self.option_int("span", 1), *words)
+
+    def answer(self, request: Request, sample: int) -> str:
+        """The picture."""
+        draw = str(sample) if request.temperature > 0 else ""
+        return paint(request_text(request), lambda *parts: chance(self.seed, draw, *parts), self.habits)
+
+
 SIMULATORS: Mapping[str, type[Scripted]] = {
     "echo": Echo,
     "constant": Constant,
     "labels": LabelSimulator,
     "phrases": Phrases,
+    "painter": Painter,
 }
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from whet._util.variables import variable
 from whet.errors import ProviderError, UsageError
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.models.openai_answers import completions, filter_answer, reported_usage
-from whet.models.openai_wire import Failure, filter_words, http_error, request_body
+from whet.models.openai_wire import Failure, filter_words, http_error, refused_features, request_body
 from whet.models.request_options import RequestOptions
 from whet.models.secret import Secret
-from whet.types import Completion, Request, content_hash
+from whet.types import Completion, Request, Usage, content_hash
 
 DEFAULT_TIMEOUT = 120.0
+_log = logging.getLogger("whet.models")
 _DROPPED = ("model", "messages")
 
 
@@ -40,10 +43,11 @@ def load(
 
 class LiteLLMModel(AnswersOnly):
     """A model that litellm reaches. Its keys are those that litellm looks for; it drops parameters that a provider does not
-    take, and makes one attempt a call, for the engine owns retries."""
+    take, as does this model after the first refusal, and makes one attempt a call, for the engine owns retries."""
 
     simulated = False
     local = False
+    reads_parts = True
 
     def __init__(
         self,
@@ -68,6 +72,7 @@ class LiteLLMModel(AnswersOnly):
         self.variant = content_hash(options.identity)[:12] if options.identity else ""
         self._package, self._name, self._options, self._timeout = package, name, options, timeout
         self._key = Secret(key)
+        self._disabled: set[str] = set()
 
     def __repr__(self) -> str:
         return f"LiteLLMModel({self._name!r})"
@@ -75,7 +80,7 @@ class LiteLLMModel(AnswersOnly):
     async def generate(self, request: Request) -> list[Completion]:
         """One call; 1 to `request.n` completions. Raises ProviderError with the status that litellm reports."""
         request = self._options.settle(request)
-        body = self._options.extend(request_body(self._name, request, set()))
+        body = self._options.extend(request_body(self._name, request, self._disabled))
         values: dict[str, object] = {key: value for key, value in body.items() if key not in _DROPPED}
         if self.base_url:
             values["api_base"] = self.base_url
@@ -94,10 +99,13 @@ class LiteLLMModel(AnswersOnly):
             failure = self._failure(error)
             words = None if failure is None else filter_words(failure)
             if failure is None or words is None:
-                raise self._error(error, failure) from None
+                raise self._refusal(error, failure, body) from None
             return [filter_answer(failure.status, words, request, self.count_tokens)]
         data = answer.model_dump()
-        made = completions(data, request, self.count_tokens, reported_usage(data))
+        usage = reported_usage(data)
+        if (getattr(answer, "_hidden_params", None) or {}).get("cache_hit"):  # litellm's own cache answered
+            usage = replace(usage or Usage(), free=True)
+        made = completions(data, request, self.count_tokens, usage)
         if isinstance(made, Failure):
             raise http_error(made, self.address, self._key.scrub)
         return made
@@ -111,6 +119,17 @@ class LiteLLMModel(AnswersOnly):
         headers = {str(k).lower(): str(v) for k, v in dict(getattr(response, "headers", None) or {}).items()}
         raw = json.dumps({"error": {"message": self._key.scrub(str(error))}}).encode()
         return Failure(status, raw, headers)
+
+    def _refusal(
+        self, error: Exception, failure: Failure | None, body: Mapping[str, object]
+    ) -> ProviderError:
+        """The error of a call, after noting what the provider refuses in it: retryable when the next attempt leaves that out."""
+        refused = set() if failure is None else refused_features(failure, body) - {"schema"}
+        for feature in sorted(refused - self._disabled):
+            _log.warning("%s refuses %s; requests go without it from now on.", self.address, feature)
+        self._disabled |= refused
+        as_said = self._error(error, failure)
+        return ProviderError(str(as_said), retryable=True, status=as_said.status) if refused else as_said
 
     def _error(self, error: Exception, failure: Failure | None) -> ProviderError:
         """The error that an exception of litellm stands for; one without a status is no answer."""

@@ -6,8 +6,10 @@ from whet.prompt.instructions import Instruction, reason_to_refuse
 from whet.prompt.ledger import Change
 from whet_client.prompt.document import MASK, Prompt
 from whet_client.prompt.fence import Region
+from whet_client.prompt.formats import FORMATS, write_prompt_as
 
 __all__ = [
+    "FORMATS",
     "MASK",
     "Change",
     "Effect",
@@ -17,4 +19,5 @@ __all__ = [
     "reason_to_refuse",
     "text_diff",
     "unified_diff",
+    "write_prompt_as",
 ]

@@ -92,6 +92,15 @@ class Expire(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Restore(Event):
+    """An instruction that expired stands again, with the text that it had, behind the others."""
+
+    kind: ClassVar[str] = "restore"
+    id: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Resolve(Event):
     """A conflict is decided: `keep` stays, `drop` expires."""
 
@@ -130,7 +139,7 @@ class Rollback(Event):
 
 
 EVENTS: Mapping[str, type[Event]] = {
-    cls.kind: cls for cls in (Read, Add, Rewrite, Merge, Expire, Resolve, Decide, Measure, Rollback)
+    cls.kind: cls for cls in (Read, Add, Rewrite, Merge, Expire, Restore, Resolve, Decide, Measure, Rollback)
 }
 
 

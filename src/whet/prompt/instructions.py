@@ -27,6 +27,7 @@ from whet.prompt.events import (
     Merge,
     Read,
     Resolve,
+    Restore,
     Rewrite,
     Rollback,
 )
@@ -34,6 +35,8 @@ from whet_client.prompt.fence import LOOKS_LIKE_MARKER
 from whet_client.prompt.slots import SLOT
 
 LONGEST = 4000
+MERGED_INTO = "merged into "
+"""How the reason of an instruction begins that became part of another one, whose id follows."""
 
 _LIST_MARKS = re.compile(r"(?:[-*•][ \t]+)+(?=\S)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
@@ -84,6 +87,14 @@ class Ledger:
         if key not in self.instructions:
             raise UsageError(f'There is no instruction "{key}".{did_you_mean(key, self.instructions)}')
         return self.instructions[key]
+
+    def successor(self, key: str) -> str:
+        """The instruction of which that id became part, over any number of merges; the id itself where it did not."""
+        one = self.instructions.get(key)
+        while one is not None and one.status == EXPIRED and one.reason.startswith(MERGED_INTO):
+            key = one.reason.removeprefix(MERGED_INTO)
+            one = self.instructions.get(key)
+        return key
 
     @property
     def active(self) -> tuple[Instruction, ...]:
@@ -234,7 +245,7 @@ def _merge(ledger: Ledger, event: Merge) -> Ledger:
     if event.id in event.others:
         raise UsageError(f"{event.id} cannot be merged into itself.")
     for other in others:
-        ledger = _remove(ledger, other.id, EXPIRED, event, f"merged into {event.id}")
+        ledger = _remove(ledger, other.id, EXPIRED, event, f"{MERGED_INTO}{event.id}")
     evidence = reduce(union, [i.evidence for i in others], kept.evidence)
     merged = replace(
         kept,
@@ -251,6 +262,13 @@ def _merge(ledger: Ledger, event: Merge) -> Ledger:
 
 def _expire(ledger: Ledger, event: Expire) -> Ledger:
     return _remove(ledger, event.id, EXPIRED, event, event.reason)
+
+
+def _restore(ledger: Ledger, event: Restore) -> Ledger:
+    old = ledger[event.id]
+    if old.status != EXPIRED:
+        raise UsageError(f"{event.id} is {old.status}; only an expired instruction can come back.")
+    return _place(_with(ledger, replace(old, status=ACTIVE, changed=event.at, reason=event.reason)), event.id)
 
 
 def _resolve(ledger: Ledger, event: Resolve) -> Ledger:
@@ -309,6 +327,7 @@ _STEPS: Mapping[str, Callable[[Ledger, Any], Ledger]] = {
     "rewrite": _rewrite,
     "merge": _merge,
     "expire": _expire,
+    "restore": _restore,
     "resolve": _resolve,
     "decide": _decide,
     "measure": _measure,

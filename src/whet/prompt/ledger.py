@@ -83,24 +83,45 @@ def surroundings(prompt: Prompt, region: str | None = None, *, unmanaged: bool =
     return re.sub(r"\n(?:[ \t]*\n)+", "\n\n", bare).strip()
 
 
-def unmanaged_lines(ledger: Ledger) -> list[str]:
-    """The different lines of the fence that are no instruction and say something, in their order."""
-    texts = [entry.text for entry in ledger.layout if not entry.id]
+def unmanaged_lines(ledger: Ledger, blocks: Sequence[str] = ()) -> list[str]:
+    """The different lines of the fence that are no instruction and say something, in their order, and behind them those `blocks`
+    of several lines that stand there as they are."""
+    texts = ["\n".join(entry.text.splitlines()) for entry in ledger.layout if not entry.id]
+    whole = [block for block in blocks if any(block in text for text in texts)]
+    for block in whole:
+        texts = [text.replace(block, "") for text in texts]
     lines = dict.fromkeys(line.strip() for text in texts for line in text.splitlines())
-    return [line for line in lines if any(c.isalnum() for c in line)]
+    return [*(line for line in lines if any(c.isalnum() for c in line)), *whole]
 
 
 def without_line(ledger: Ledger, line: str, at: str = "") -> Read:
-    """The event that takes an unmanaged line out of the fence."""
+    """The event that takes an unmanaged line, or a block of them, out of the fence."""
     notes = []
     for entry in ledger.layout:
-        lines = [] if entry.id else entry.text.split(ledger.newline)
-        left = [one for one in lines if one.strip() != line]
+        left = [] if entry.id else _without(entry.text.split(ledger.newline), line.split("\n"))
         if entry.id:
             notes.append((True, ledger[entry.id].text))
         elif left:
             notes.append((False, ledger.newline.join(left)))
     return Read(author="optimizer", at=at, notes=tuple(notes), newline=ledger.newline)
+
+
+def _without(lines: Sequence[str], gone: Sequence[str]) -> list[str]:
+    """Lines without those of `gone`, wherever they stand one after the other, and without an empty line that would follow another
+    empty line, or be the first or the last one, because of that."""
+    left, at = list[str](), 0
+    while at < len(lines):
+        here = [one.strip() for one in lines[at : at + len(gone)]]
+        if here != [one.strip() for one in gone]:
+            left.append(lines[at])
+            at += 1
+            continue
+        at += len(gone)
+        while at < len(lines) and not lines[at].strip() and not (left and left[-1].strip()):
+            at += 1
+        while at == len(lines) and left and not left[-1].strip():
+            left.pop()
+    return left
 
 
 @dataclass(frozen=True, slots=True)

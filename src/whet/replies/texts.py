@@ -50,8 +50,10 @@ def read_tagged_text(completion: Completion, tag: str, *, lenient: bool = False)
     - a fence that encloses the whole reply, from the line that opens first to the one that closes last.
 
     `lenient` is for a reply to a question that was asked again. Then also count: of several pairs or fences the last one; tags in
-    any spelling around whole lines; a fence between other lines that is named a text, or is longer than these; and the reply
-    itself, when it is one paragraph whose first line ends neither in ":" nor in "?". No words of a preface are known here.
+    any spelling around whole lines; a fence between other lines that is named a text, or is longer than these; a JSON value on
+    lines of its own, in a fence or not, that is longer than all other lines (a shorter one may be an example in the text);
+    and the reply itself, when it is one paragraph whose first line ends neither in ":" nor in "?". No words of a preface are
+    known here.
     """
     reply = without_thought(completion.text).strip()
     whole = completion.error is None and completion.finish != "length"
@@ -86,9 +88,8 @@ def texts_in(completion: Completion, tag: str, *, many: bool = False, bare: bool
     texts = _find_tagged(reply, tag, whole)
     if not texts and tag.lower() in _INSTRUCTION_TAGS:
         texts = next(filter(None, (_find_tagged(reply, other, whole) for other in _INSTRUCTION_TAGS)), [])
-    texts = (
-        texts or _texts_in_json(reply, tag, whole) or _clean(blocks_in(reply)) or _clean(list_items(reply))
-    )
+    blocks = [block for block in blocks_in(reply) if not _is_json(block, whole)]
+    texts = texts or _texts_in_json(reply, tag, whole) or _clean(blocks) or _clean(list_items(reply))
     return texts or (_clean(_bare(reply, tag)) if bare and whole else [])
 
 
@@ -175,8 +176,9 @@ def _find_enclosed(reply: str, tag: str, whole: bool, lenient: bool) -> Iterator
         for info, text in blocks or ():
             if not _is_json(text, whole) and (info.lower() in _PROSE_INFO or len(text) > outside):
                 yield [text]
-            else:
+            elif len(text) > outside:
                 yield _json_texts(text, tag, whole)
+        yield _json_on_lines(reply, tag, whole)
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +311,17 @@ def _json_texts(reply: str, tag: str, whole: bool) -> list[str]:
     return [text for value in values for text in _texts_by_name(value, tag)]
 
 
+def _json_on_lines(reply: str, tag: str, whole: bool) -> list[str]:
+    """The texts of a JSON value in prose that has its lines to itself and is longer than all the rest of the reply."""
+    for one in find_values(reply, whole):
+        before = reply[reply.rfind("\n", 0, one.start) + 1 : one.start]
+        after = reply[one.stop :].partition("\n")[0]
+        longer = 2 * (one.stop - one.start) > len(reply)
+        if one.place == PROSE and longer and not one.cut and not (before + after).strip():
+            return _texts_by_name(one.value, tag)
+    return []
+
+
 def _texts_by_name(value: object, tag: str) -> list[str]:
     if isinstance(value, list):
         return [t for item in value for t in ([item] if isinstance(item, str) else _texts_by_name(item, tag))]
@@ -363,12 +376,19 @@ def _find_tagged(reply: str, tag: str, whole: bool) -> list[str]:
 
 
 def _texts_in_json(reply: str, tag: str, whole: bool) -> list[str]:
-    """Texts of JSON values: the whole reply, else fenced blocks, else objects with the key `tag` in prose."""
+    """Texts of JSON values: the whole reply, else fenced blocks, else objects with the key `tag` in prose.
+
+    Where all values together are shorter than what stands around them, an object may be an example inside a text: then it counts
+    only by the key `tag`, and where instructions are wanted not even so.
+    """
     values = find_values(reply, whole)
+    longer = 2 * sum(one.stop - one.start for one in values) > len(reply)
     for place in (WHOLE, FENCED, PROSE):
         texts: list[str] = []
         for one in values:
-            if one.place == place and (_names_tag(one.value, tag) or not (one.cut or place == PROSE)):
+            sure = place == WHOLE or (place == FENCED and (longer or isinstance(one.value, list)))
+            named = _names_tag(one.value, tag) and (sure or longer or tag.lower() not in _INSTRUCTION_TAGS)
+            if one.place == place and (named or (sure and not one.cut)):
                 texts += _strings(one.value, tag)
         if texts := _clean(texts):
             return texts

@@ -122,10 +122,11 @@ def records(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An object or a list, where it starts, where it stands, and whether its end was cut off."""
+    """An object or a list, where it starts and stops, where it stands, and whether its end was cut off."""
 
     value: Any
     start: int
+    stop: int
     place: int
     cut: bool = False
 
@@ -141,7 +142,9 @@ def find_values(reply: str, whole: bool) -> list[Value]:
         value = json.loads(reply, strict=False)
     except (ValueError, RecursionError):
         return list(_scan(reply, whole))
-    return [Value(value, 0, WHOLE)] if isinstance(value, dict | list) and not _is_deep(value) else []
+    return (
+        [Value(value, 0, len(reply), WHOLE)] if isinstance(value, dict | list) and not _is_deep(value) else []
+    )
 
 
 @dataclass
@@ -178,7 +181,7 @@ def _scan(reply: str, whole: bool) -> Iterator[Value]:
         else:
             place = PROSE
         if value or not cut:
-            yield Value(value, start, place, cut)
+            yield Value(value, start, end, place, cut)
         at = end
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from whet.reporting import number_format, svg
     from whet.reporting.comparison_page import best_first, write_comparison
     from whet.reporting.comparison_sentences import FAMILIES, all_pairs, start_sentences, warnings_of
-    from whet.reporting.cost import parts_beside
+    from whet.reporting.cost import describe_price, dollars_missing, parts_beside
     from whet.reporting.diff import diff_html
     from whet.reporting.layout import Section, details, facts, note, prose, region, table
     from whet.reporting.markup import Child, Html, clip, el, join, prompt_text
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from whet.reporting.verdict import simulated_banner
 
 _HOMES = {
-    "whet.reporting.cost": "parts_beside",
+    "whet.reporting.cost": "describe_price dollars_missing parts_beside",
     "whet.reporting.diff": "diff_html",
     "whet.reporting.layout": "Section details facts note prose region table",
     "whet.reporting.markup": "Child Html clip el join prompt_text",
@@ -57,10 +57,12 @@ __all__ = [
     "check_score",
     "clip",
     "comparison_html",
+    "describe_price",
     "details",
     "diff_html",
     "display_progress",
     "document",
+    "dollars_missing",
     "el",
     "evaluation_html",
     "facts",

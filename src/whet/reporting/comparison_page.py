@@ -13,8 +13,10 @@ import whet.reporting.number_format as number_format
 from whet._util.storable import write_whole
 from whet.engine.comparison_json import ComparisonJSON, MethodSummaryJSON
 from whet.engine.result_json import PairJSON, RunJSON
+from whet.engine.usage_sums import has_no_price
 from whet.errors import StorageError, UsageError
 from whet.reporting.comparison_sentences import FAMILIES, Methods, all_pairs, sentences, warnings_of
+from whet.reporting.cost import describe_price, dollars_missing
 from whet.reporting.layout import Section, details, facts, note, table
 from whet.reporting.markup import Child, Html, clip, el, join
 from whet.reporting.page import document
@@ -35,6 +37,7 @@ from whet.reporting.svg import (
     svg,
 )
 from whet.reporting.verdict import simulated_banner
+from whet.stats.intervals import show_p
 
 NAME = "comparison"
 SIZES = (("wide", 880, 380), ("narrow", 360, 300))
@@ -141,7 +144,12 @@ def _verdict(result: ComparisonJSON, methods: Methods) -> Html:
             "Model calls",
             join(f"{calls:,}", el("small", f" {beside:,} of them to the other model") if moved else None),
         ),
-        ("Cost", number_format.price(spent, unpriced)),
+        (
+            "Cost",
+            number_format.NOT_PRICED
+            if all(map(has_no_price, usage))
+            else number_format.price(spent, unpriced),
+        ),
         ("Time", number_format.duration(seconds)),
     ]
     caption = "Mean reward on the sealed test, 95% interval"
@@ -229,7 +237,6 @@ def method_cells(row: MethodSummaryJSON) -> list[str]:
     """A method in the columns of `HEAD`."""
     low, high = (number_format.reward(end, 3) for end in (row["test_low"], row["test_high"]))
     perplexity = side(row, "readability").get("perplexity")
-    cost = "unknown" if row["price_unknown"] else "–" if row["cost_usd"] is None else f"{row['cost_usd']:.4f}"
     return [
         str(row["method"]),
         str(row["runs"]),
@@ -240,9 +247,16 @@ def method_cells(row: MethodSummaryJSON) -> list[str]:
         number_format.reward(row["baseline_test"], 3),
         f"{row['promoted']} of {row['runs']}",
         number_format.count(row["calls"]),
-        cost,
+        _cost_cell(row),
         number_format.count(perplexity),
     ]
+
+
+def _cost_cell(row: MethodSummaryJSON) -> str:
+    """The dollars of a run of a method on average, or why there is no number."""
+    if missing := dollars_missing(row):
+        return missing
+    return "–" if row["cost_usd"] is None else f"{row['cost_usd']:.4f}"
 
 
 def _methods_section(result: ComparisonJSON, methods: Methods) -> Section:
@@ -283,7 +297,7 @@ def _pair_cells(pair: PairJSON) -> list[str]:
         f"{pair['a']} − {pair['b']}",
         number_format.difference(pair["difference"], 3),
         *(number_format.reward(pair[end], 3) for end in ("low", "high")),
-        *(f"{pair[key]:.3g}" for key in ("p", "p_adjusted")),
+        *(show_p(pair[key]) for key in ("p", "p_adjusted")),
         number_format.count(pair["n"]),
     ]
 
@@ -436,7 +450,7 @@ def _runs_section(runs: Sequence[RunJSON], folder: Path) -> Section:
                 " to ".join(ends) if known else "–",
                 "yes" if gain.get("promoted") else "no",
                 number_format.count(sum(side(usage, "calls").values())),
-                number_format.price(usage.get("cost_usd"), bool(usage.get("price_unknown"))),
+                describe_price(usage),
                 number_format.duration(usage.get("seconds")),
                 clip(str(run.get("ended_by", "–")), 200),
             ]
@@ -490,8 +504,10 @@ def _csv(result: ComparisonJSON) -> str:
                 run["method"], run["seed"], run["status"], *means, *(test.get(key) for key in ("low", "high", "n")),
                 *(gain.get(key) if key in known else None for key in ("difference", "low", "high")), gain.get("promoted"),
                 *(calls.get(role, 0) for role in ("task", "optimizer", "judge")),
-                *(usage.get(key) for key in ("input_tokens", "output_tokens", "cost_usd")),
-                not usage.get("price_unknown"), usage.get("seconds"), side(run, "readability").get("perplexity"), run["run"],
+                *(usage.get(key) for key in ("input_tokens", "output_tokens")),
+                None if has_no_price(usage) else usage.get("cost_usd"),
+                not usage.get("price_unknown") and not has_no_price(usage), usage.get("seconds"),
+                side(run, "readability").get("perplexity"), run["run"],
             ]
         )  # fmt: skip
     return out.getvalue()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import whet.reporting.number_format as number_format
 from whet.engine.comparison_json import ComparisonJSON, MethodSummaryJSON
 from whet.engine.result_json import PairJSON, RunJSON
+from whet.stats.intervals import show_p
 
 Methods = Sequence[MethodSummaryJSON]
 
@@ -30,7 +31,7 @@ def start_sentences(result: ComparisonJSON) -> list[str]:
         missing
         + kept
         + [
-            f"{one['a']} is {word} than the start prompt by {number_format.difference(abs(difference), 3)} "
+            f"{one['a']} is {word} than the start prompt by {number_format.reward(abs(difference), 3)} "
             f"({_p_value(one, pairs, 'method')})."
             for word, some in (("better", better), ("worse", worse))
             for one, difference in some
@@ -51,7 +52,7 @@ def _pair_sentences(result: ComparisonJSON) -> list[str]:
     results = []
     for pair, difference in decided:
         better, worse = (pair["a"], pair["b"]) if difference > 0 else (pair["b"], pair["a"])
-        size = number_format.difference(abs(difference), 3)
+        size = number_format.reward(abs(difference), 3)
         results.append(f"{better} is better than {worse} by {size} ({_p_value(pair, pairs, 'pair')}).")
     return results
 
@@ -63,12 +64,15 @@ def _beyond_chance(pairs: Sequence[PairJSON]) -> list[tuple[PairJSON, float]]:
 
 
 def _p_value(pair: PairJSON, pairs: Sequence[PairJSON], noun: str) -> str:
-    return f"p = {pair['p_adjusted']:.2g}, adjusted for {number_format.plural(len(pairs), noun)}"
+    p = show_p(pair["p_adjusted"], 2)
+    return f"p {p if p.startswith('<') else f'= {p}'}, adjusted for {number_format.plural(len(pairs), noun)}"
 
 
 FAMILIES = (
-    "The pairs with the start prompt are one family and the pairs of methods another: within each, the intervals hold together, "
-    "and p is adjusted for the number of pairs (Holm)."
+    "p is the chance of a difference at least as large as this one if both were equally good; a test of the paired rewards "
+    "gives it. The pairs with the start prompt form one group, the pairs of methods another. Many pairs "
+    'make chance findings more likely, so the intervals of a group hold for all its pairs at once, and "p adjusted" corrects '
+    "for their number (Holm)."
 )
 
 

@@ -12,7 +12,7 @@ import orjson
 
 import whet.reporting.number_format as number_format
 from whet.engine.result_json import UsageJSON
-from whet.engine.usage_sums import PARTS, parts_of, usage_of_run
+from whet.engine.usage_sums import PARTS, has_no_price, parts_of, usage_of_run
 from whet.reporting.layout import Section, facts, note, region, table
 from whet.reporting.markup import Child, el, join
 from whet.reporting.record import Record, Spending, side, usage_in
@@ -24,7 +24,7 @@ _DIGEST = re.compile(r" \([0-9a-f]{16}\)$")  # of the checkpoint that a policy w
 
 def cost_section(record: Record) -> Section:
     """Calls, tokens and dollars by role."""
-    rows = [_row(row, row.role in record.unpriced) for row in record.spending]
+    rows = [_row(row, row.role in record.unpriced, row.role in record.priceless) for row in record.spending]
     sums = {f.name: sum(getattr(row, f.name) for row in record.spending) for f in fields(Spending)[1:]}
     beside = " and ".join(name for name, used in _beside(record).items() if used)
     title = f"Model calls by role, without {beside}" if beside else "Model calls by role"
@@ -47,7 +47,7 @@ def cost_section(record: Record) -> Section:
         "What an endpoint turned away (429, for example) is no call. Answers from the cache cost nothing. "
         f"{_others(record)}The run itself took {number_format.duration(seconds)}."
     )
-    roles = table(title, head, rows, foot=_row(total, bool(record.unpriced)))
+    roles = table(title, head, rows, foot=_row(total, bool(record.unpriced), bool(record.priceless)))
     return Section("cost", "Cost", join(roles, caption, *_stages(record)))
 
 
@@ -57,7 +57,7 @@ def _others(record: Record) -> str:
     for name, usage in _beside(record).items():
         if usage:
             calls = sum(n for n in side(usage, "calls").values() if isinstance(n, int))
-            price = number_format.price(float(usage.get("cost_usd") or 0.0), bool(usage.get("price_unknown")))
+            price = describe_price(usage)
             time = number_format.duration(usage.get("seconds"))
             sentences.append(
                 f"{name[0].upper()}{name[1:]} took {number_format.plural(calls, 'call')} more ({price}, {time}), which are not "
@@ -69,6 +69,19 @@ def _others(record: Record) -> str:
 def _beside(record: Record) -> dict[str, Mapping[str, Any]]:
     """The usage of the control and of added rows, by what they are called; empty where there are none."""
     return {PARTS[name]: side(side(record.result, name), "usage") for name in PARTS}
+
+
+def dollars_missing(usage: Mapping[str, Any]) -> str:
+    """What stands in a table in the place of dollars, where nobody has said a price or no model has one; else empty."""
+    if usage.get("price_unknown"):
+        return "unknown"
+    return number_format.NOT_PRICED if has_no_price(usage) else ""
+
+
+def describe_price(usage: Mapping[str, Any]) -> str:
+    """The dollars of a usage, or why there is no number."""
+    cost = float(usage.get("cost_usd") or 0.0)
+    return number_format.price(cost, bool(usage.get("price_unknown")), has_no_price(usage))
 
 
 def parts_beside(usage: UsageJSON) -> list[str]:
@@ -94,9 +107,9 @@ def _stages(record: Record) -> list[Child]:
     return [table("Calls of the optimizer model by stage", head, rows)] if rows else []
 
 
-def _row(row: Spending, unpriced: bool) -> list[Child]:
+def _row(row: Spending, unpriced: bool, priceless: bool) -> list[Child]:
     numbers = (row.calls, row.failed, row.lost, row.refused, row.cached, row.input_tokens, row.output_tokens)
-    return [row.role, *(f"{n:,}" for n in numbers), number_format.price(row.cost, unpriced)]
+    return [row.role, *(f"{n:,}" for n in numbers), number_format.price(row.cost, unpriced, priceless)]
 
 
 def reproduction(record: Record) -> Section:

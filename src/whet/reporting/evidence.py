@@ -12,6 +12,7 @@ from whet.reporting.layout import Section, details, note, region, table
 from whet.reporting.markup import Child, Html, clip, el, join, prompt_text
 from whet.reporting.programs import diff_of_each
 from whet.reporting.record import Record, finite_number, in_groups, side, usage_in
+from whet.stats.intervals import show_p
 
 MOST_FAILURES = 100
 
@@ -174,7 +175,7 @@ def _control_pair(record: Record) -> Html | None:
         [
             f"{pair.get('a')} minus {pair.get('b')}",
             _interval({**pair, "mean": pair.get("difference")}, record.digits, number_format.difference),
-            *(f"{pair.get(key, 1.0):.3g}" for key in ("p", "p_adjusted")),
+            *(show_p(pair.get(key, 1.0)) for key in ("p", "p_adjusted")),
         ]
         for pair in pairs
     ]

@@ -28,7 +28,7 @@ Child: TypeAlias = "str | bool | Iterable[Child] | None"
 
 _SUSPECT = re.compile(r"[^\n\t\x20-\x7e]")
 _MARKS = re.compile(f"(?:{MARKER.pattern})|(?:{SLOT.pattern})")
-_VOID = frozenset({"meta", "br", "hr", "col", "input", "link"})
+_VOID = frozenset({"meta", "br", "hr", "col", "input", "link", "img"})
 _TEXT_ONLY = frozenset({"title", "desc", "text", "tspan", "option"})
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2065\u2800\u3164\uffa0\u180b\u180c\u180d\u180f")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})

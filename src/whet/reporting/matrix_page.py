@@ -10,11 +10,13 @@ import whet.reporting.number_format as number_format
 from whet._util.storable import write_whole
 from whet.engine.comparison_json import EffectJSON, MatrixCellJSON, MatrixJSON
 from whet.errors import StorageError
+from whet.reporting.cost import describe_price
 from whet.reporting.layout import Section, facts, note, table
 from whet.reporting.markup import Html, clip, el, join
 from whet.reporting.page import document
 from whet.reporting.svg import IntervalRow, interval_plot
 from whet.reporting.verdict import simulated_banner
+from whet.stats.intervals import show_p
 
 NAME = "matrix"
 KINDS = {
@@ -83,7 +85,7 @@ def _verdict(result: MatrixJSON) -> Html:
         facts(
             [
                 ("Model calls", number_format.count(sum(usage["calls"].values()))),
-                ("Cost", number_format.price(usage["cost_usd"] or 0.0, bool(usage.get("price_unknown")))),
+                ("Cost", describe_price(usage)),
             ],
             "figures",
         ),
@@ -138,7 +140,7 @@ def _gain(cell: MatrixCellJSON) -> str:
 
 def _effects_section(result: MatrixJSON) -> Section:
     rows = [
-        [KINDS[kind], name, show_effect(effect), f"{effect['p_adjusted']:.3g}"]
+        [KINDS[kind], name, show_effect(effect), show_p(effect["p_adjusted"])]
         for kind, effects in result["effects"].items()
         for name, effect in effects.items()
     ]

@@ -67,12 +67,19 @@ def dollars(value: object) -> str:
     return f"${amount:,.4f}" if 0 < amount < 10 else f"${amount:,.2f}"
 
 
-def price(value: object, unknown: bool) -> str:
-    """An amount in USD; where prices are unknown, that, and what is known beside it.
+NOT_PRICED = "not priced"
+"""What stands for the dollars of models that have no price: they run in this process, or are scripted."""
 
-    >>> price(0.0, False), price(0.0, True), price(0.25, True)
-    ('$0.00', 'price unknown', '$0.2500 and more: price unknown')
+
+def price(value: object, unknown: bool, free: bool = False) -> str:
+    """An amount in USD; where prices are unknown, that, and what is known beside it; where nothing was spent and the models are
+    `free`, because they have no price, that.
+
+    >>> price(0.0, False), price(0.0, True), price(0.25, True), price(0.0, False, True)
+    ('$0.00', 'price unknown', '$0.2500 and more: price unknown', 'not priced')
     """
+    if free and not unknown and not finite_number(value):
+        return NOT_PRICED
     if not unknown:
         return dollars(value)
     return f"{dollars(value)} and more: price unknown" if finite_number(value) else "price unknown"

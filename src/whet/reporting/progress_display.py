@@ -27,7 +27,7 @@ PLAIN_SECONDS = (3.0, 10.0, 20.0, 30.0)
 LIVE_SECONDS, TICK_SECONDS = 0.25, 1.0
 COMPUTING = 3.0
 """Seconds from which on code of the user that is under way is named."""
-MOST_LINES = 6
+MOST_LINES = 9
 BLOCKS, CURVE, NARROW, BAR = "▁▂▃▄▅▆▇█", 16, 8, 16
 _STYLE = "white-space: pre-wrap; color: inherit; background: transparent"
 
@@ -79,6 +79,10 @@ class Display:
             self.pace,
             f"reading {self.subject}" if reading else _phase(progress),
         )
+
+    def lines(self) -> list[str]:
+        """How it goes on, and below it how each of its parts does that go on at once."""
+        return [self.line(), *(f"  {name}: {text}" for name, text in list(self.progress.parts.items()))]
 
     def sample(self) -> None:
         """Note what is spent by now, for the pace."""
@@ -160,10 +164,17 @@ class ProgressScreen:
             _write(text)
 
     def lines(self) -> list[str]:
-        """One line for each piece of work, a few at most."""
-        shown = list(self._shown)
-        lines = [one.line() for one in shown[:MOST_LINES]]
-        return [*lines, *([f"and {len(shown) - MOST_LINES} more"] if len(shown) > MOST_LINES else [])]
+        """One line for each piece of work and each of its parts, a few at most."""
+        return [text for _, text in self._rows()]
+
+    def _rows(self) -> list[tuple[float | None, str]]:
+        """These lines, each with the share of the calls that are made where the line is that of a piece of work."""
+        rows: list[tuple[float | None, str]] = []
+        for one in list(self._shown):
+            first, *parts = one.lines()
+            rows += [(one.share(), first), *((None, text) for text in parts)]
+        more = [(None, f"and {len(rows) - MOST_LINES} more")] if len(rows) > MOST_LINES else []
+        return [*rows[:MOST_LINES], *more]
 
     def _open(self) -> None:
         self._stop, self._said, self._due = threading.Event(), [], PLAIN_SECONDS[0]
@@ -213,8 +224,7 @@ class ProgressScreen:
         from rich.text import Text
 
         grid = Table.grid(padding=(0, 1))
-        for display, text in zip(list(self._shown), self.lines(), strict=False):
-            share = display.share()
+        for share, text in self._rows():
             bar = "" if share is None else ProgressBar(total=1.0, completed=share, width=BAR)
             grid.add_row(bar, Text(visible(text)))
         return grid
@@ -268,6 +278,8 @@ def line(progress: Progress, seconds: float, pace: Speed | None = None, phase: s
             parts.append(progress.newest())
     if core is not None:
         parts += _spending(progress, pace or Speed())
+    elif progress.parts:
+        parts += _spending_of_parts(progress)
     parts += [f"{show_duration(seconds)}", progress.note]
     return " · ".join(part for part in parts if part)
 
@@ -297,6 +309,13 @@ def _calls(progress: Progress) -> tuple[int, int | None]:
         return progress.earlier, progress.planned_calls
     budget = progress.core.budget
     return progress.earlier + budget.spent.total_calls, progress.planned_calls or budget.limits.calls
+
+
+def _spending_of_parts(progress: Progress) -> list[str]:
+    """Calls and dollars of runs that go on in processes of their own."""
+    made, most = _calls(progress)
+    cost = progress.earlier_cost
+    return [quantity(made, "call") + (f" of {most:,}" if most else ""), f"${cost:.4f}" if cost else ""]
 
 
 def _spending(progress: Progress, pace: Speed) -> list[str]:

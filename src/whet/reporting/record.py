@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import orjson
 
+from whet._util.media import look_for_images_in
 from whet.engine.journal import read_events, read_rows
 from whet.engine.result_json import UsageJSON
 from whet.engine.run_folder import read_header
@@ -207,6 +208,18 @@ class Record:
         return tuple(role for role, address in roles if address and not address.startswith(FREE))
 
     @property
+    def priceless(self) -> tuple[str, ...]:
+        """The roles with calls whose models run in this process or are scripted, and have no price."""
+        if usage := side(self.result, "usage"):
+            return tuple(usage.get("not_priced") or ())
+        models = side(self.header, "models")
+        return tuple(
+            row.role
+            for row in self.spending
+            if row.calls and not row.cost and str(models.get(row.role, "")).startswith(FREE)
+        )
+
+    @property
     def simulated(self) -> bool:
         """Whether a scripted model answered in place of a language model."""
         models = side(self.header, "models").values()
@@ -255,6 +268,8 @@ def read_record(folder: Path, result: Mapping[str, Any] | None) -> Record:
     """Gather a run folder's journal and its result. Raises UsageError when there is no journal."""
     path = folder / JOURNAL
     place, here = folder.resolve(), Path.cwd()
+    for parent in (place, place.parent):
+        look_for_images_in(parent / "images")
     named = str(place.relative_to(here)) if place.is_relative_to(here) else str(place)
     record = Record(place.name, {}, result or {}, place=named)
     for event in read_events(path):

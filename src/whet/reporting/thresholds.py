@@ -19,11 +19,12 @@ _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 @dataclass(frozen=True)
 class ThresholdCheck:
-    """The check of one task: its outcome, and the sentence that says why."""
+    """The check of one task: its outcome, the sentence that says why, and what the evaluation warned of."""
 
     task: str
     outcome: Outcome
     sentence: str
+    warnings: tuple[str, ...] = ()
 
 
 def check_score(
@@ -40,10 +41,10 @@ def check_score(
         return _check_partly_answered(task, score, threshold)
     ends = f"[{_show_beside(low, threshold)}, {show_reward(high)}], n={score['n']}"
     measured = low if sure else mean
-    outcome: Outcome = "passed" if measured >= threshold else "failed"
+    outcome: Outcome = "passed" if _reaches(measured, threshold) else "failed"
     shown = _show_beside(mean, threshold)
     what = f"the lower end of {shown} {ends}" if sure else f"the mean {shown} {ends}"
-    within = not sure and low < threshold <= high
+    within = not sure and not _reaches(low, threshold) and _reaches(high, threshold)
     doubt = "; other rows might decide otherwise" if within else ""
     broken = f"; {quantity(failed, 'rollout')} failed, which counts as the lowest reward" if failed else ""
     return ThresholdCheck(
@@ -51,12 +52,19 @@ def check_score(
     )
 
 
+def _reaches(value: float, threshold: float) -> bool:
+    """Whether a value is the threshold or more. The sum of eight times 0.1 reaches 0.8, although it is less as a float."""
+    return value >= threshold - 1e-9
+
+
 def _check_partly_answered(task: str, score: MeanJSON, threshold: float) -> ThresholdCheck:
     low, high = score["low"], score["high"]
     count = f"{score.get('answered', 0)} of {score.get('of', score['n'])} rows were answered"
     if low is None or high is None:
         return ThresholdCheck(task, "undecided", count)
-    outcome: Outcome = "passed" if low >= threshold else "failed" if high < threshold else "undecided"
+    outcome: Outcome = "undecided" if _reaches(high, threshold) else "failed"
+    if _reaches(low, threshold):
+        outcome = "passed"
     ends = f"[{show_reward(low)}, {show_reward(high)}]"
     if outcome == "undecided":
         return ThresholdCheck(
@@ -93,11 +101,13 @@ def junit(checks: Sequence[ThresholdCheck]) -> bytes:
     suite = ElementTree.Element("testsuite", facts)
     for one in checks:
         case = ElementTree.SubElement(suite, "testcase", {"classname": "whet.check", "name": _xml(one.task)})
-        if one.outcome == "passed":
-            ElementTree.SubElement(case, "system-out").text = _xml(one.sentence)
-        else:
+        lines = [one.sentence] if one.outcome == "passed" else []
+        if one.outcome != "passed":
             kind = "failure" if one.outcome == "failed" else "error"
             ElementTree.SubElement(case, kind, {"message": _xml(one.sentence)})
+        lines += [f"warning: {warning}" for warning in one.warnings]
+        if lines:
+            ElementTree.SubElement(case, "system-out").text = _xml("\n".join(lines))
     return bytes(ElementTree.tostring(suite, encoding="utf-8", xml_declaration=True))
 
 

@@ -124,7 +124,9 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
     pairs.append(("Model calls", join(f"{calls:,}", parts, more)))
     remedy = _small("set prices in task.yaml") if record.unpriced else None
     remedy = _small("estimated") if usage.get("estimated") and not record.unpriced else remedy
-    pairs.append(("Cost", join(number_format.price(cost, bool(record.unpriced)), remedy)))
+    pairs.append(
+        ("Cost", join(number_format.price(cost, bool(record.unpriced), bool(record.priceless)), remedy))
+    )
     with_them = _small(f"with {' and '.join(beside)}") if beside else None
     pairs.append(("Time", join(number_format.duration(usage.get("seconds", record.seconds)), with_them)))
     if (trained := finite_number(usage.get("training_seconds"))) is not None:

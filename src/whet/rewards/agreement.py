@@ -18,6 +18,7 @@ from whet.errors import UsageError, quantity, show_reward
 from whet.rewards.composite import Weighted
 from whet.rewards.program import RewardFailed
 from whet.rewards.reward import RewardFunction
+from whet.rewards.score_reading import split_score
 from whet.run import Run
 from whet.types import Completion, Example
 from whet_client.storable import show_value
@@ -192,10 +193,13 @@ def _parts_of_score(value: object, verdicts: Verdicts) -> tuple[float | None, fl
     if not isinstance(value, str):
         return None, None
     number, slash, of = value.partition("/")
+    score: float | None
     try:
         score, denominator = float(number), float(of) if slash else None
     except ValueError:
-        return None, None
+        score, denominator = split_score(value)
+        if score is None:
+            return None, None
     known = math.isfinite(score) and (denominator is None or 0.0 < denominator < math.inf)
     return (score, denominator) if known else (None, None)
 

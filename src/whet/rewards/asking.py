@@ -7,7 +7,6 @@ it. The markers look random but are a hash of the text, so that the same questio
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -104,27 +103,6 @@ def objects(reply: str, whole: bool = True) -> list[dict[str, object]]:
         elif value and all(isinstance(v, dict) for v in value):
             values.append({"items": value})
     return values
-
-
-_MINUS = str.maketrans(dict.fromkeys("\u2212\u2013\ufe63\uff0d", "-"))
-"""Other signs that stand for minus before a number."""
-
-
-def parse_number(value: object, out_of: float | None = None) -> float | None:
-    """A finite number, also one written as text or as `4/5`; None for anything else. `out_of`: what may stand behind the stroke.
-
-    >>> parse_number("4/5", 5), parse_number("5/10", 5), parse_number("\u22121"), parse_number("4 points.")
-    (4.0, None, -1.0, 4.0)
-    """
-    if isinstance(value, bool):
-        return None
-    match = re.fullmatch(
-        r"(-?\d+(?:\.\d+)?)\s*+(?:/\s*+(\d+(?:\.\d+)?)|points?)?\s*+\.?", str(value).strip().translate(_MINUS)
-    )
-    if match is None or (match.group(2) and out_of is not None and float(match.group(2)) != out_of):
-        return None
-    parsed = float(match.group(1))
-    return parsed if math.isfinite(parsed) else None
 
 
 _VERDICT = re.compile(

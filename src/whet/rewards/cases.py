@@ -43,5 +43,5 @@ class CaseRewards:
 
 
 def place_in_range(value: float, reward: RewardFunction) -> float:
-    """Where a value lies between the ends of a reward, in [0, 1]."""
-    return min(1.0, max(0.0, (value - reward.low) / (reward.high - reward.low)))
+    """Where a value lies between the ends of a reward, in [0, 1]; 0 where the reward has one value only."""
+    return min(1.0, max(0.0, (value - reward.low) / ((reward.high - reward.low) or 1.0)))

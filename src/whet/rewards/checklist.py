@@ -28,13 +28,13 @@ from whet.rewards.asking import (
     first_of,
     lower_keys,
     objects,
-    parse_number,
     without_verdict,
     yes_or_no,
 )
 from whet.rewards.checks import CHECKS, Check
 from whet.rewards.patterns import REWARD_TIMEOUT, match_within
 from whet.rewards.reward import JUDGE
+from whet.rewards.score_reading import parse_number
 from whet.run import Run
 from whet.types import JSON, Completion, Example, Reward
 
@@ -127,7 +127,9 @@ class Checklist:
     async def _fault(self, check: Check, example: Example, answer: str) -> str:
         if not check.is_pattern:
             return check.fault(answer)
-        return await match_within(lambda: check.fault(answer), self.timeout, check.argument, example)
+        return await match_within(
+            lambda most: check.fault(answer, most), self.timeout, check.argument, example
+        )
 
     async def _extract(self, run: Run) -> tuple[ChecklistItem, ...]:
         rules = f"{_EXTRACT}\n\n{RULES.replace('judge', 'read')}\n\n{_EXTRACT_FORM}"
@@ -189,6 +191,9 @@ def read_findings(reply: str, count: int, whole: bool = True) -> list[Finding] |
     ]
 
 
+_BY_DIGIT = {"1": True, "0": False}
+
+
 def _by_number(value: object) -> dict[int, Finding]:
     rows = dict(enumerate(value, 1)) if isinstance(value, list) else value if isinstance(value, dict) else {}
     findings: dict[int, Finding] = {}
@@ -196,7 +201,8 @@ def _by_number(value: object) -> dict[int, Finding]:
         keys = lower_keys(row) if isinstance(row, dict) else {"met": row}
         place = parse_number(first_of(keys, "number", "item", "id", "n", "index"))
         place = parse_number(key) if place is None else place
-        met = yes_or_no(first_of(keys, "met", "answer", "verdict", "result", "passed", "pass", "satisfied"))
+        verdict = first_of(keys, "met", "answer", "verdict", "result", "passed", "pass", "satisfied")
+        met = _BY_DIGIT.get(str(verdict).strip(), yes_or_no(verdict))
         reason = first_of(keys, *REASONS)
         if place is not None and met is not None:
             findings[int(place)] = Finding(met, " ".join(reason.split()) if isinstance(reason, str) else "")

@@ -30,8 +30,11 @@ class Check:
         """Whether the argument is a regular expression, which may take for ever."""
         return CHECKS[self.kind][0] is _pattern
 
-    def fault(self, answer: str) -> str:
-        """What is wrong with an answer as a sentence, or ''."""
+    def fault(self, answer: str, most: float | None = None) -> str:
+        """What is wrong with an answer as a sentence, or ''. Raises TimeoutError for a pattern that took `most` processor seconds
+        (None: as long as it takes)."""
+        if self.is_pattern:
+            return CHECKS[self.kind][1](answer, self.argument, most)
         return CHECKS[self.kind][1](answer, self.argument)
 
 
@@ -75,12 +78,13 @@ def _lacks(answer: str, banned: str) -> str:
     return f'The answer must not contain "{banned}".' if banned.casefold() in answer.casefold() else ""
 
 
-def _regex(answer: str, pattern: str) -> str:
-    return "" if compile_pattern(pattern).search(answer) else f"The answer must have the form `{pattern}`."
+def _regex(answer: str, pattern: str, most: float | None) -> str:
+    match = compile_pattern(pattern).search(answer, timeout=most)
+    return "" if match else f"The answer must have the form `{pattern}`."
 
 
-def _no_regex(answer: str, pattern: str) -> str:
-    match = compile_pattern(pattern).search(answer)
+def _no_regex(answer: str, pattern: str, most: float | None) -> str:
+    match = compile_pattern(pattern).search(answer, timeout=most)
     return f"The answer must not have the form `{pattern}`; found {match.group()[:80]!r}." if match else ""
 
 
@@ -128,7 +132,7 @@ def _json(answer: str, keys: list[str] | bool) -> str:
     return f"The JSON object must have the key {', '.join(f'`{k}`' for k in missing)}." if missing else ""
 
 
-CHECKS: Mapping[str, tuple[Callable[[object], bool], Callable[[str, Any], str]]] = {
+CHECKS: Mapping[str, tuple[Callable[[object], bool], Callable[..., str]]] = {
     "contains": (_text, _contains),
     "lacks": (_text, _lacks),
     "regex": (_pattern, _regex),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from whet.rewards.item_list import SEPARATORS, split_items
 from whet.rewards.numbers import number_of, parse_number
 from whet.rewards.targets import show_target
 from whet.rewards.text import normalise
+from whet.rewards.verifiers.math_places import is_formula, shows_formula
 
 MOST_LABELS, ROWS_PER_LABEL, LONGEST_LABEL = 20, 3, 40
 MOST_NUMBERS = 5
@@ -64,11 +66,10 @@ def choose_reward(targets: Sequence[object], labels: Sequence[str] | None = None
     answers = [
         one for target in targets for one in (target if isinstance(target, list) and target else [target])
     ]
-    choice = (
-        _date_choice(answers)
-        or _number_choice(answers)
-        or _text_choice([show_target(answer) for answer in answers])
-    )
+    choice = _date_choice(answers) or _number_choice(answers)
+    if choice is None:
+        texts = [show_target(answer) for answer in answers]
+        choice = _formula_choice(texts, _text_choice(texts))
     if not any(isinstance(target, list) and len(target) > 1 for target in targets):
         return choice
     one = f"{choice.reason}; a list holds accepted answers, of which one is enough (reward: list wants all of them)"
@@ -247,6 +248,20 @@ def _of_items(
     if not separator:
         return RewardChoice("list", reason=f"{why}; lists of accepted answers need exact_match")
     return RewardChoice("list", {"separator": separator}, why)
+
+
+def _formula_choice(texts: Sequence[str], otherwise: RewardChoice) -> RewardChoice:
+    """math_equal where every target is read as a formula, and at least half of those that are no numbers show it; else
+    `otherwise`."""
+    others = [text for text in texts if not _is_number(text)]
+    shown = [text for text in others if shows_formula(text)]
+    if not shown or 2 * len(shown) < len(others) or not all(map(is_formula, texts)):
+        return otherwise
+    why = f"every target is a formula, such as {shown[0]}, and not all are numbers"
+    if importlib.util.find_spec("sympy") is None:
+        remedy = f"{otherwise.reason}. Better, for {why}: math_equal, with pip install 'whet[verifiers]'"
+        return replace(otherwise, reason=remedy)
+    return RewardChoice("math_equal", reason=f"math_equal (equal as mathematics), for {why}")
 
 
 def _text_choice(texts: Sequence[str]) -> RewardChoice:

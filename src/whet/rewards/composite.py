@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whet.rewards.reward import LabelReward, RewardFunction
+from whet.rewards.reward import LabelReward, RewardFunction, part_names_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -32,6 +32,17 @@ class Weighted:
     @property
     def needs(self) -> frozenset[str]:
         return frozenset().union(*(r.needs for _, r in self.parts))
+
+    @property
+    def part_names(self) -> frozenset[str] | None:
+        """The names of its rewards and of their parts; None where one of them does not know its own."""
+        known = frozenset(reward.name for _, reward in self.parts)
+        for _, reward in self.parts:
+            names = part_names_of(reward)
+            if names is None:
+                return None
+            known |= names
+        return known
 
     @property
     def judge_calls(self) -> int:

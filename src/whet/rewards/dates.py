@@ -9,15 +9,16 @@ from typing import Any
 
 import regex
 
-from whet._util.words import fold
+from whet._util.words import fold, unwrap
 from whet.errors import UsageError
 from whet.replies.marked import marked_results
+from whet.rewards.month_names import month_names
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import accepted_answers, quote_target, show_target
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
-_LONGEST, _MOST_WORDS = 60, 60
+_LONGEST, _LONGEST_WRAPPED, _MOST_WORDS = 60, 400, 60
 _GAP = r"(?:\s?[-/.,\u2010-\u2014\p{Han}\p{Hangul}]\s?|\s)"
 _NUMERIC = regex.compile(
     rf"(?<![0-9])([0-9]{{1,4}})({_GAP})([0-9]{{1,2}})({_GAP})([0-9]{{1,4}})(?![0-9])\s?[\p{{Han}}\p{{Hangul}}]?"
@@ -40,16 +41,18 @@ _TWO_DIGITS = 69
 """The years 69 to 99 of two digits are those of the 20th century (POSIX)."""
 
 
-def readings(text: str, first: str = "") -> list[datetime.date]:
+def readings(text: str, first: str = "", language: str = "") -> list[datetime.date]:
     """The dates that a text may mean as a whole: none, one, or two where day and month could be either.
 
     `first` says which stands first in such a text, `day` or `month`. Where points divide the parts, the day does. Names of
-    months are read in English, numbers in every script.
+    months are read in English and in each `language`, numbers in every script.
 
     >>> [str(day) for day in readings("2024年3月5日")], len(readings("03/04/2024")), len(readings("13/04/2024"))
     (['2024-03-05'], 2, 1)
     """
-    folded = fold(text).strip().rstrip(".")
+    if len(text) > _LONGEST_WRAPPED:
+        return []
+    folded = unwrap(fold(text))
     if not 0 < len(folded) <= _LONGEST:
         return []
     iso = _ISO.fullmatch(folded) or _COMPACT.fullmatch(folded)
@@ -58,7 +61,12 @@ def readings(text: str, first: str = "") -> list[datetime.date]:
     match = _NUMERIC.fullmatch(_CLOCK.sub("", folded))
     if match is not None:
         return _numeric(match, first)
-    return _parse_named_month(folded, first) if any(c.isalpha() for c in folded) else []
+    if not any(c.isalpha() for c in folded):
+        return []
+    names = month_names(language)
+    return (names.read(_TIME.sub(" ", folded)) if names is not None else []) or _parse_named_month(
+        folded, first
+    )
 
 
 def _days(*parts: tuple[str, str, str]) -> list[datetime.date]:
@@ -108,25 +116,26 @@ def _parse_named_month(text: str, first: str) -> list[datetime.date]:
     return list(days) if len(days) == 1 else []
 
 
-def _last(text: str, first: str) -> list[datetime.date]:
+def _last(text: str, first: str, language: str) -> list[datetime.date]:
     """The readings of the date that a text marks as its result, else of the last date in it."""
-    marked = [days for piece in marked_results(text) if (days := readings(piece, first))]
+    marked = [days for piece in marked_results(text) if (days := readings(piece, first, language))]
     if len(marked) == 1:
         return marked[0]
     folded = fold(text)
     numeric = [m for m in _NUMERIC.finditer(folded) if readings(m.group(), first)]
-    for words in _windows(folded[numeric[-1].end() :] if numeric else folded):
-        days = readings(words, first)
+    for words in _windows(folded[numeric[-1].end() :] if numeric else folded, language):
+        days = readings(words, first, language)
         if days:
             return days
     return readings(numeric[-1].group(), first) if numeric else []
 
 
-def _windows(text: str) -> Iterator[str]:
-    """Pieces of two to four words that hold letters and digits, from the end of a text."""
+def _windows(text: str, language: str) -> Iterator[str]:
+    """Pieces of two to four words that hold letters and digits, from the end of a text; of up to six where months have names in
+    some `language`, which may need more words."""
     words = [word.strip("()[]*_`\"'") for word in text.split()][-_MOST_WORDS:]
     for end in range(len(words), 1, -1):
-        for size in (4, 3, 2):
+        for size in (6, 5, 4, 3, 2) if language else (4, 3, 2):
             piece = " ".join(words[max(0, end - size) : end]).rstrip(".,;:!?")
             if any(c.isalpha() for c in piece) and any(c.isdecimal() for c in piece):
                 yield piece
@@ -144,11 +153,13 @@ class Date:
     """1 when the answer is the date of the target, however both are written; times of the day are left aside.
 
     The answer is wholly a date; with `last`, the last date in it counts. `first` (`day` or `month`) says how to read dates such
-    as 03/04/2024; without it, such a target is refused, and such an answer is wrong.
+    as 03/04/2024; without it, such a target is refused, and such an answer is wrong. `language` names the languages, beside
+    English, in which a month may be named: `de`, or several as `de, fr` (needs whet[dates]).
     """
 
     first: str = ""
     last: bool = False
+    language: str = ""
     name: str = "date"
     low: float = 0.0
     high: float = 1.0
@@ -157,15 +168,20 @@ class Date:
     def __post_init__(self) -> None:
         if self.first not in ("", _DAY_FIRST, _MONTH_FIRST):
             raise UsageError(f"the option first of date is day or month; this is {self.first!r}.")
+        month_names(self.language)
 
     def check(self, example: Example) -> None:
         """Raise UsageError for a target that is no date, or one of two."""
         for target in accepted_answers(example):
             days = self._readings(target)
             if not days:
+                named = any(c.isalpha() for c in show_target(target)) and not self.language
+                month = (
+                    "name the language of its month with reward: {date: {language: de}}, " if named else ""
+                )
                 raise UsageError(
-                    f"the target {quote_target(show_target(target))} of {example.place} is no date. Write it as YYYY-MM-DD, or "
-                    "compare texts with reward: exact_match."
+                    f"the target {quote_target(show_target(target))} of {example.place} is no date. Write it as YYYY-MM-DD, "
+                    f"{month}or compare texts with reward: exact_match."
                 )
             if len(days) > 1:
                 raise UsageError(
@@ -175,13 +191,13 @@ class Date:
 
     def _readings(self, target: object) -> list[datetime.date]:
         day = date_of(target)
-        return [day] if day is not None else readings(str(target), self.first)
+        return [day] if day is not None else readings(str(target), self.first, self.language)
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         targets = accepted_answers(example)
-        days = readings(completion.text, self.first)
+        days = readings(completion.text, self.first, self.language)
         if not days and self.last:
-            days = _last(completion.text, self.first)
+            days = _last(completion.text, self.first, self.language)
         wanted = {day for target in targets for day in self._readings(target)}
         if len(days) == 1 and days[0] in wanted:
             return Reward(1.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -31,18 +31,28 @@ def _refuse_constant(name: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def json_in(text: str) -> list[object]:
+def json_in(text: str, wanted: Callable[[object], bool] = lambda _: True) -> list[object]:
     """The JSON objects and lists in an answer that a strict parser accepts, the most trustworthy first: the whole answer, the
-    last of its fenced blocks, the last of those in its prose.
+    last of its fenced blocks, the last of those in its prose. `wanted` ones come before others: `[1]` after an object is
+    likely a reference.
 
     >>> json_in('Here: {"a": 1}, as you wished.')
     [{'a': 1}]
+    >>> json_in('{"a": 1}, see [1]', holds_object)
+    [{'a': 1}, [1]]
     """
     answer = without_thought(text)
     wholes = [
         value for piece in (answer, *reversed(blocks_in(answer))) if (value := _load_json(piece)) is not None
     ]
-    return wholes or list(_in_prose(answer))[::-1]
+    return sorted(wholes or list(_in_prose(answer))[::-1], key=lambda value: not wanted(value))
+
+
+def holds_object(value: object) -> bool:
+    """Whether a value is an object, or a list with one in it."""
+    return isinstance(value, dict) or (
+        isinstance(value, list) and any(isinstance(one, dict) for one in value)
+    )
 
 
 def _load_json(text: str) -> object:
@@ -185,14 +195,16 @@ class JsonFields:
         return [] if target is None else [target]
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        values = [_load_json(completion.text)] if self.bare else json_in(completion.text)[:1]
+        accepted = self._targets(example)
+        objects = all(map(holds_object, accepted))
+        likely = json_in(completion.text, holds_object if objects else lambda _: True)
+        values = [_load_json(completion.text)] if self.bare else likely[:1]
         if not isinstance(example.target, dict | list | str):
             values = _load_scalar(completion.text)
         if not values or values[0] is None:
             return Reward(
                 0.0, critique=f"The answer {quote_target(completion.text)} holds no JSON that can be parsed."
             )
-        accepted = self._targets(example)
         if isinstance(values[0], list) and isinstance(example.target, list) and accepted != [example.target]:
             accepted = [*accepted, accepted]
         results = [self._compare(values[0], target) for target in accepted]

@@ -20,9 +20,9 @@ from whet.rewards.asking import (
     first_of,
     lower_keys,
     objects,
-    parse_number,
 )
 from whet.rewards.reward import JUDGE
+from whet.rewards.score_reading import find_lone_score, find_marked_score, parse_number
 from whet.rewards.text import targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Message, Reward
@@ -120,19 +120,24 @@ class Judge:
 
     def read(self, reply: str, place: int | None = None, *, whole: bool = True) -> Verdict | None:
         """The verdict that a reply holds on the answer at `place` (None: there is one answer); None when it holds none, a score
-        outside the scale, or one out of another number than the best one (5/10 where the best is 5). Of a reply that is not
-        `whole`, the last line without JSON is not read: its number may be half of one.
+        outside the scale, or one out of another number than the best one (5/10 where the best is 5). True and false are the
+        ends of a scale from 0 to 1. Of a reply that is not `whole`, the last line without JSON is not read: its number may be
+        half of one.
         """
-        for answer in objects(reply, whole):
-            value: object = answer
-            if place is not None:
-                which = place + 1
-                value = first_of(answer, f"answer_{which}", f"answer {which}", f"answer{which}", f"{which}")
-            verdict = self._verdict(value)
+        values = objects(reply, whole)
+        for answer in values:
+            verdict = self._verdict(answer if place is None else _entry(answer, place + 1))
             if verdict is not None:
                 return verdict
+        if place is not None:
+            return None
         text = without_thought(reply)
-        return self._plain(text if whole else text.rpartition("\n")[0]) if place is None else None
+        text = text if whole else text.rpartition("\n")[0]
+        score = find_marked_score(text, self.scale)
+        if score is None and len(values) == 1 and _WHOLLY.fullmatch(text.strip()):
+            return self._read_unnamed(values[0])
+        score = score or find_lone_score(text, self.scale)
+        return None if score is None else self._on_scale(score.value, re.sub(_LABEL, "", score.rest.strip()))
 
     def _verdict(self, value: object) -> Verdict | None:
         if not isinstance(value, Mapping):
@@ -140,23 +145,40 @@ class Judge:
         keys = lower_keys(value)
         score = first_of(keys, "score", "rating", "grade", "value")
         explanation = first_of(keys, *REASONS)
+        if isinstance(score, Mapping):
+            return self._verdict({**keys, **score, "score": first_of(lower_keys(score), "score", "value")})
+        if score is None:
+            inner = [self._verdict(one) for one in keys.values()]
+            verdicts = [one for one in inner if one is not None]
+            return verdicts[0] if len(verdicts) == 1 else None
         return self._on_scale(score, explanation if isinstance(explanation, str) else "")
 
-    def _plain(self, reply: str) -> Verdict | None:
-        """A reply without JSON: its last line of the form `score: 4`, a tag, or nothing but a number."""
-        matches = [m for m in _SCORE.finditer(reply)]
-        if matches:
-            last = matches[-1]
-            rest = (reply[: last.start()] + reply[last.end() :]).strip()
-            return self._on_scale(last.group(1) or last.group(2), re.sub(_LABEL, "", rest).strip())
-        return self._on_scale(reply, "")
+    def _read_unnamed(self, value: Mapping[str, object]) -> Verdict | None:
+        """The verdict of an object with other names, such as those of another language: one number beside texts."""
+        scores = {key: n for key, one in value.items() if (n := parse_number(one, self.scale)) is not None}
+        texts = [one for key, one in value.items() if key not in scores]
+        if len(scores) != 1 or not all(isinstance(text, str) for text in texts):
+            return None
+        return self._on_scale(next(iter(scores.values())), " ".join(map(str, texts)))
 
     def _on_scale(self, value: object, explanation: str) -> Verdict | None:
         low, high = self.scale
-        score = parse_number(value, high)
+        score = parse_number(value, self.scale)
         if score is None or not low <= score <= high:
             return None
         return Verdict(score, " ".join(explanation.split()))
+
+
+def _entry(answer: Mapping[str, object], which: int) -> object:
+    """What an object says of answer number `which`: under its name, or the entry of a list that has its number."""
+    named = first_of(answer, f"answer_{which}", f"answer {which}", f"answer{which}", f"{which}")
+    rows = [
+        row for one in answer.values() if isinstance(one, list) for row in one if isinstance(row, Mapping)
+    ]
+    numbered = [
+        row for row in rows if parse_number(first_of(lower_keys(row), "answer", "number", "id")) == which
+    ]
+    return numbered[0] if named is None and len(numbered) == 1 else named
 
 
 def build_judge(options: RewardOptions) -> Judge:
@@ -186,12 +208,8 @@ def read_scale(options: RewardOptions) -> tuple[float, float]:
 
 
 _VERDICT = closed_object(explanation={"type": "string"}, score={"type": "number"})
-_SCORE = re.compile(
-    r"^[^\w\n]{0,20}(?:final |overall )?(?:score|rating|grade)[^\w\n]{0,20}?[:=][^\w\n\u2212\u2013\ufe63\uff0d-]{0,20}"
-    r"([\u2212\u2013\ufe63\uff0d-]?\d+(?:\.\d+)?[ \t]*+(?:/[ \t]*+\d+(?:\.\d+)?)?)[^\w\n]*+$"
-    r"|<score>\s*([\u2212\u2013\ufe63\uff0d-]?\d+(?:\.\d+)?\s*(?:/\s*\d+(?:\.\d+)?)?)\s*</score>",
-    re.IGNORECASE | re.MULTILINE,
-)
+_WHOLLY = re.compile(r"[\[{`].*[\]}`]", re.DOTALL)
+"""A reply that is JSON, bare or in a fence, and not prose that quotes some."""
 _LABEL = re.compile(
     r"^\W{0,20}(?:explanation|reason(?:ing)?|critique)\W{0,20}?:\s*|</?explanation>", re.IGNORECASE
 )

@@ -33,9 +33,9 @@ from whet.rewards.asking import (
     first_of,
     lower_keys,
     objects,
-    parse_number,
 )
 from whet.rewards.reward import JUDGE, TARGET
+from whet.rewards.score_reading import parse_number
 from whet.rewards.text import targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
@@ -181,7 +181,7 @@ def _read_row(row: object) -> tuple[int | None, float | None, str]:
         return None, None, ""
     keys = lower_keys(row)
     number = parse_number(first_of(keys, "answer", "number", "name", "id"))
-    score = parse_number(first_of(keys, "score", "rating", "grade", "value"), SCALE[1])
+    score = parse_number(first_of(keys, "score", "rating", "grade", "value"), SCALE)
     reason = first_of(keys, *REASONS)
     if score is not None and not SCALE[0] <= score <= SCALE[1]:
         score = None

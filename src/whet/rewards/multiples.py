@@ -76,7 +76,7 @@ def _exponent(factor: float) -> int | None:
 
 def multiply_signs(text: str, multiples: Mapping[str, float] | None, unit: str) -> str:
     """A text with powers of ten in the place of what multiplies the number before it: SIGNS directly behind it, or the words of
-    `multiples`, in any case and also behind a blank. What is the `unit` multiplies nothing.
+    `multiples`, in any case and also behind a blank or a hyphen. What is the `unit` multiplies nothing.
 
     >>> multiply_signs("$1.5M", None, ""), multiply_signs("2 Millionen", {"millionen": 1e6}, "")
     ('$1.5×10^6', '2×10^6')
@@ -90,7 +90,7 @@ def multiply_signs(text: str, multiples: Mapping[str, float] | None, unit: str) 
     if not factors:
         return text
     names = "|".join(regex.escape(word) for word in sorted(factors, key=len, reverse=True))
-    blank = "" if multiples is None else r"\s?"
+    blank = "" if multiples is None else r"[\s\u2010-\u2015-]?"
     pattern = regex.compile(rf"(?<!\p{{L}}[0-9.,]*)(?<=[0-9]){blank}((?i:{names}))(?![\w^])")
 
     def power(match: regex.Match[str]) -> str:

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import regex
 
-from whet._util.words import fold
+from whet._util.words import fold, unwrap
 from whet.errors import UsageError
 from whet.replies.marked import marked_results
 from whet.rewards.multiples import check_multiples, multiply_han, multiply_signs
@@ -36,6 +36,10 @@ _WHOLE = regex.compile(
     rf"(?P<sign>{_SIGN})?\s*\p{{Sc}}?\s*(?P<inner>{_SIGN})?(?P<digits>[0-9.,'\u2019\s]+(?:e[-+\u2212]?[0-9]{{1,4}})?)"
     rf"(?:/\s?(?P<under>[0-9]+)|[\u00d7\u22c5\u00b7x*]\s?10\^(?P<ten>[-+]?[0-9]+)|\^(?P<power>[-+]?[0-9]+))?\s*\p{{Sc}}?\s*(?P<percent>[%\u066a])?"
 )
+_BEFORE_WORD = regex.compile(rf"(?<![\w.,])({_DIGITS})\s{{0,2}}(\p{{L}}[\p{{L}}\p{{M}}]*)")
+_LONGEST_TEXT, _MOST_ZEROS = 20_000, 15
+MULTIPLIED = "multiplied_by_a_word"
+"""The part of a rollout that is 1 where a number of the answer is the target but for a power of ten, and a word follows it."""
 _BLANKS = re.compile(r"[\s'\u2019]")
 _NARROW = re.compile(r"(?<=[0-9])[\u00a0\u202f\u2009](?=[0-9]{3})")
 _WHOLE_PART = re.compile(r"(?<![0-9.,/^])([0-9]{1,9})[ ]\Z")
@@ -48,6 +52,9 @@ _VULGAR = regex.compile(r"(?<=([0-9])?)[ ]?([\p{DT=Fraction}])")
 _NEAR = 60
 _BOUND = regex.compile(r"(?:[<>\u2264\u2265\u2a7d\u2a7e]=?|\\[lg](?:eqslant|eq?|t))[ ]?\p{Sc}?[ ]?\Z")
 _NO_BOUND = regex.compile(r"(?m)(?:<[^<>\n]+>|[-=~<>]>|^[ \t]*>)[ ]?\p{Sc}?[ ]?\Z")
+_EQUALS = re.compile(r"\A\s*=\s*")
+_NO_CENTS = regex.compile(r"(?<=[0-9])[.,]\s?[-\u2013\u2014]+(?=\s?\p{Sc}?\s*\Z)")
+"""The dash in the place of the cents, as in 42,- €."""
 _SEPARATORS = str.maketrans({"\u066b": ".", "\u066c": ",", "\u2044": "/", "\u2215": "/"})
 _BLANK_GROUPS = re.compile(r"(?<![0-9.,] )(?<![0-9.,'])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?\Z")
 
@@ -213,6 +220,18 @@ def numbers_in(text: str, decimal: str = "") -> Iterator[Decimal]:
             yield number
 
 
+def words_behind(text: str, decimal: str = "") -> Iterator[tuple[Decimal, str]]:
+    """The numbers in a text that a word follows, each with its word.
+
+    >>> [(str(number), word) for number, word in words_behind("1.5 Millionen, 3 of 7.")]
+    [('1.5', 'millionen'), ('3', 'of')]
+    """
+    for match in _BEFORE_WORD.finditer(_fold_number(text[-_LONGEST_TEXT:])):
+        number = parse_number(match[1], decimal)
+        if number is not None:
+            yield number, match[2]
+
+
 def number_of(target: object) -> Decimal | None:
     """The number that a target is by its type; None for a text, a truth value and what is no finite number.
 
@@ -224,6 +243,19 @@ def number_of(target: object) -> Decimal | None:
     return Decimal(repr(target)) if not isinstance(target, float) or math.isfinite(target) else None
 
 
+def parse_answer(text: str, decimal: str = "", unit: str = "") -> Decimal | None:
+    """The number that an answer is as a whole, as `parse_number` reads it, also where Markdown's marks, quotes, brackets or
+    LaTeX's signs of a formula stand around it, an equals sign before it, or a stop of any script behind it.
+
+    >>> [str(parse_answer(text)) for text in ("**42**。", "= (42)", "\\\\(42\\\\)", "42,- €", "-(42)", "42!")]
+    ['42', '42', '42', '42', 'None', '42']
+    """
+    number = parse_number(text, decimal, unit)
+    if number is not None or len(text) > _LONGEST:
+        return number
+    return parse_number(unwrap(_NO_CENTS.sub("", _EQUALS.sub("", unwrap(text)))), decimal, unit)
+
+
 def is_same_number(answer: str, target: object) -> bool | None:
     """Whether an answer is the number that the target is by its type; None where the target is no number, or the answer not
     wholly one.
@@ -232,7 +264,7 @@ def is_same_number(answer: str, target: object) -> bool | None:
     (True, False, None)
     """
     wanted = number_of(target)
-    number = None if wanted is None else parse_number(without_list_marks(answer))
+    number = None if wanted is None else parse_answer(without_list_marks(answer))
     return None if wanted is None or number is None else are_close(number, wanted)
 
 
@@ -259,7 +291,8 @@ def are_close(one: Decimal, other: Decimal, absolute: float = 0.0, relative: flo
 class Number:
     """1 when the answer is the target as a number, else 0.
 
-    The answer is wholly a number, with a currency sign, a percent sign or the `unit` at most; with `last`, the number in its last
+    The answer is wholly a number, with a currency sign, a percent sign or the `unit` at most, and what `parse_answer` leaves
+    aside around it; with `last`, the number in its last
     `\\boxed{}` or its only one in tags counts, else the last number in it that is no bound (<42). A dash before a blank at the
     start of a line marks an item of a list and is no sign, unless a target is written so. Two numbers are equal when they differ
     by at most `absolute`, or by the share `relative` of the target; unless a share is given, a whole target is exact, and another
@@ -295,9 +328,11 @@ class Number:
         """Raise UsageError for a target that is no number."""
         for target in accepted_answers(example):
             if self._wanted_number(target) is None:
+                word = next((word for _, word in words_behind(str(target))), "")
+                name = f"If {word} multiplies the number, write multiples: {{{word}: 1000000}} (its own power of ten). "
                 raise UsageError(
-                    f"the target {show_target(target)} of {example.place} is no number. Correct the row, or compare texts with "
-                    "reward: exact_match."
+                    f"the target {show_target(target)} of {example.place} is no number. {name if word else ''}Correct the row, "
+                    "or compare texts with reward: exact_match."
                 )
 
     def _multiply_signs(self, text: str) -> str:
@@ -305,7 +340,7 @@ class Number:
         return multiply_signs(text, self.multiples, self.unit.strip())
 
     def _read(self, text: str) -> Decimal | None:
-        number = parse_number(self._multiply_signs(text), self.decimal, self.unit)
+        number = parse_answer(self._multiply_signs(text), self.decimal, self.unit)
         if number is not None and self.percent and "%" in fold(text):
             return number / 100
         return number
@@ -345,8 +380,20 @@ class Number:
         wanted = [number for target in targets if (number := self._wanted_number(target)) is not None]
         if any(are_close(one, n, self.absolute, self.relative) for one in numbers for n in wanted):
             return Reward(1.0)
+        words = [
+            word for n, word in words_behind(completion.text, self.decimal) if self._is_multiple(n, wanted)
+        ]
+        parts = {MULTIPLIED: 1.0} if words else {}
         shown = f"The answer {quote_target(completion.text)}{self._explain_reading(completion.text, numbers)}"
         if not numbers:
             shown += " holds no number that is no bound" if self.last else " is no number"
-            return Reward(0.0, critique=f"{shown}; it should be {show_target(targets[0])}.")
-        return Reward(0.0, critique=f"{shown} should be {show_target(targets[0])}.")
+            return Reward(0.0, parts, f"{shown}; it should be {show_target(targets[0])}.")
+        return Reward(0.0, parts, f"{shown} should be {show_target(targets[0])}.")
+
+    def _is_multiple(self, number: Decimal, wanted: list[Decimal]) -> bool:
+        """Whether a power of ten from a hundred on makes a number the one that is wanted, as a word behind it may."""
+        return any(
+            are_close(number.scaleb(exponent), n, self.absolute, self.relative)
+            for n in wanted
+            if n and number and 2 <= (exponent := n.adjusted() - number.adjusted()) <= _MOST_ZEROS
+        )

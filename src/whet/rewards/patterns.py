@@ -53,12 +53,19 @@ def _same_in_both(part: re.Match[str]) -> str:
     return part[0]
 
 
-async def match_within(match: Callable[[], T], seconds: float, pattern: str, example: Example) -> T:
-    """What `match` finds with a pattern in an answer to the example. Raises UsageError where that takes longer."""
+_GIVEN_UP = 20.0
+"""A search ends after so many times its limit, in seconds of all processors that this process uses."""
+
+
+async def match_within(match: Callable[[float], T], seconds: float, pattern: str, example: Example) -> T:
+    """What `match` finds with a pattern in an answer to the example. Raises UsageError where that takes longer.
+
+    `match` gets the processor seconds of this process after which a search that nobody waits for any more ends.
+    """
     name = f"the pattern {pattern!r} for {example.place}"
     try:
-        result: T = await call_within(match, seconds, name)
-    except OutOfTime:
+        result: T = await call_within(lambda: match(_GIVEN_UP * seconds), seconds, name)
+    except (OutOfTime, TimeoutError):
         raise UsageError(
             f"{name}: no match was found or ruled out within {seconds:g} s. A repetition inside of a repetition, such as (a+)+, "
             "can take years; write it so that a text can match in one way only. To allow more: `reward_timeout: SECONDS` in "

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import copy
 import hashlib
-import importlib
 import inspect
 import json
 import math
@@ -20,7 +19,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypedDict
 
-from whet._util.sources import name_of, place_of_definition, program_of, source_hash, used_outside
+from whet._util.sources import (
+    import_function,
+    importable_name,
+    name_of,
+    place_of_definition,
+    program_of,
+    source_hash,
+    used_outside,
+)
 from whet._util.storable import describe_exception, read_file
 from whet._util.user_code import (
     OutOfTime,
@@ -251,18 +258,25 @@ class ProgramReward:
         late = partial(self._late, example.place)
         return Job(here, make_work, self.timeout, name, late, self.loaded, lambda: sum(seconds))
 
+    def make_work_to_load(self) -> Work:
+        """Work that loads the function in another process; what it would compute is nobody's. Raises UsageError for a function
+        that cannot be sent."""
+        nothing: dict[str, JSON] = {"row": {}, "place": "", "output": "", "steps": None}
+        return Work(f"{__name__}:load_grading", {"reward": self._describe(), **nothing})
+
     def _describe(self) -> dict[str, JSON]:
         """What another process loads the reward from: a file, a function that can be imported, or the text of a program. Raises
         UsageError for a function that is none of these."""
         facts: dict[str, JSON] = {"low": self.low, "high": self.high, "stated": self.stated}
         if self.loaded:
             return {**facts, "file": str(self.path), "digest": self.digest}
-        if (named := _importable_name(self.function)) is not None:
+        if (named := importable_name(self.function)) is not None:
             return {**facts, "function": named, "digest": self.digest}
         if self.text is None:
             raise UsageError(
                 f"The reward {self.name} cannot be sent to a worker process: it can be neither imported nor written down as a "
-                f"program of its own. Put it into a module or reward.py, or leave out {parameter('workers')}."
+                f"program of its own. Put it into a module or reward.py, or leave out {parameter('workers')} and "
+                f"{parameter('engine')}."
             )
         code = inspect.unwrap(self.function).__code__
         place = {"path": str(self.path), "line": code.co_firstlineno, "name": self.name}
@@ -373,14 +387,6 @@ def _name_row(outcome: dict[str, Any], place: str) -> dict[str, Any]:
     return {**outcome, "error": f"{outcome['error']} ({place})"} if "error" in outcome else outcome
 
 
-def _importable_name(function: Callable[..., object]) -> str | None:
-    """`module:name` of a function that another process can import; None for one of a script, a notebook or another function."""
-    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    if not module or module == "__main__" or module not in sys.modules:
-        return None
-    return f"{module}:{name}" if getattr(sys.modules[module], name, None) is function else None
-
-
 def load_grading(
     reward: dict[str, Any], row: dict[str, Any], place: str, output: str, steps: list[JSON] | None
 ) -> Callable[[], object]:
@@ -401,24 +407,30 @@ def _load_described(text: str) -> ProgramReward:
         what, loaded = str(path), program_of_file(path.parent, path.name, "reward", *ends)
     else:
         what = described["function"]
-        module, _, name = what.partition(":")
-        loaded = program_of_function(getattr(importlib.import_module(module), name), "reward", *ends)
+        loaded = program_of_function(import_function(what), "reward", *ends)
     if loaded.digest != described["digest"]:
         raise UsageError(
-            f"{what} was edited since the run began. Run the same command again: it reads the file anew."
+            f"{what} was edited since the run began, or is another one on this machine. Run the same command again: it reads "
+            "the file anew."
         )
     return loaded
 
 
+def function_of_text(text: str, name: str, path: str, line: int) -> Any:
+    """The function that a program (`program_of`) defines under a name, at its own place: errors name the line where it was
+    written."""
+    module = types.ModuleType("whet_function")
+    exec(compile(text, f"<{name}>", "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    function = module.__dict__[name]
+    function.__code__ = function.__code__.replace(co_filename=path, co_firstlineno=line)
+    return function
+
+
 def _reward_of_text(described: Mapping[str, Any], low: float, high: float, stated: bool) -> ProgramReward:
-    """The function that a program calls `reward`, at its own place: errors name the line where it was written."""
-    module = types.ModuleType("whet_reward")
-    exec(compile(described["text"], f"<{described['name']}>", "exec", dont_inherit=True), module.__dict__)  # noqa: S102
-    function = module.__dict__["reward"]
-    function.__code__ = function.__code__.replace(
-        co_filename=described["path"], co_firstlineno=described["line"]
-    )
-    return ProgramReward(Path(described["path"]), function, low, high, described["name"], stated=stated)
+    """The function that a program calls `reward`."""
+    path = described["path"]
+    function = function_of_text(described["text"], "reward", path, described["line"])
+    return ProgramReward(Path(path), function, low, high, described["name"], stated=stated)
 
 
 def _steps(completion: Completion) -> list[JSON]:

@@ -20,7 +20,8 @@ JUDGE = "judge"
 class RewardFunction(Protocol):
     """A reward with range [low, high]. `needs` names what it cannot do without: labels, target,
     target_score (log-probability of the target under the task model), judge (a judge model). A reward that reads
-    `completion.steps` has `reads_steps = True`: its answers are not graded a second time without them."""
+    `completion.steps` has `reads_steps = True`: its answers are not graded a second time without them. A reward that knows all
+    names of its grades' parts beforehand has them as `part_names`, a frozenset; then a wrong name is refused before any call."""
 
     @property
     def name(self) -> str: ...
@@ -34,6 +35,12 @@ class RewardFunction(Protocol):
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         """Reward of one completion. Paid parts go through `run`."""
         ...
+
+
+def part_names_of(reward: RewardFunction) -> frozenset[str] | None:
+    """The names of all parts that its grades may have; None where only the grades tell."""
+    names: frozenset[str] | None = getattr(reward, "part_names", None)
+    return names
 
 
 @runtime_checkable

@@ -6,6 +6,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import regex
@@ -29,6 +30,8 @@ _THOUSANDS = re.compile(r"(?<![0-9.,'])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:'[0-9]{3})
 _DIGITS = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
 _NOT_LONGER = r"(?![0-9]|[.,](?!0{1,2}(?![0-9]))[0-9])"
 """What does not follow digits that are no part of a longer number; 5.00 is 5."""
+_NO_SIGN = r"(?<!(?<![\w.,)])-\p{Sc}?)"
+"""Before digits without a minus sign: the 5 of -5 and of -$5; a hyphen behind a letter or a digit is no sign."""
 _SPACED_DASH = re.compile(r"(?<=[0-9]) - (?=[0-9])")
 _SPACED_SIGN = re.compile(r"(?<=[0-9])\s(?=[%\u2030\u00b0])")
 """The blank before a percent or degree sign, which some languages write."""
@@ -109,6 +112,7 @@ class ExactMatch:
     name: str = "exact_match"
     low: float = 0.0
     high: float = 1.0
+    part_names: ClassVar[frozenset[str]] = frozenset()
     needs: frozenset[str] = frozenset({TARGET})
 
     def _equal(self, answer: str, target: object) -> bool:
@@ -141,6 +145,7 @@ class F1:
     name: str = "f1"
     low: float = 0.0
     high: float = 1.0
+    part_names: ClassVar[frozenset[str]] = frozenset()
     needs: frozenset[str] = frozenset({TARGET})
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
@@ -160,13 +165,15 @@ def _overlap(answer: str, target: object) -> float:
 class Contains:
     """1 when the answer contains an accepted target (or `text`), ignoring case unless `strict`. A target that is a number by
     its type is contained where a number of the answer equals it: 18 is not in 180. Digits that are a text, as those of a CSV
-    file are, are no part of longer ones either, unless `strict`. An empty target is contained in an empty answer only."""
+    file are, are no part of longer or negative ones either, unless `strict`. An empty target is contained in an empty answer
+    only."""
 
     text: str | None = None
     strict: bool = False
     name: str = "contains"
     low: float = 0.0
     high: float = 1.0
+    part_names: ClassVar[frozenset[str]] = frozenset()
 
     def __post_init__(self) -> None:
         if self.text == "":
@@ -196,7 +203,10 @@ class Contains:
         sought, folded = fold(text), fold(answer)
         if _DIGITS.fullmatch(sought) is None:
             return sought in folded
-        return re.search(rf"(?<![0-9])(?<![0-9][.,]){re.escape(sought)}{_NOT_LONGER}", folded) is not None
+        return (
+            regex.search(rf"{_NO_SIGN}(?<![0-9])(?<![0-9][.,]){re.escape(sought)}{_NOT_LONGER}", folded)
+            is not None
+        )
 
 
 @dataclass(frozen=True)
@@ -208,6 +218,7 @@ class Regex:
     name: str = "regex"
     low: float = 0.0
     high: float = 1.0
+    part_names: ClassVar[frozenset[str]] = frozenset()
     needs: frozenset[str] = frozenset()
     timeout: float = field(default=REWARD_TIMEOUT, init=False, compare=False)
 
@@ -221,7 +232,7 @@ class Regex:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         answer = await match_within(
-            lambda: self._extract(completion.text), self.timeout, self.pattern, example
+            lambda most: self._extract(completion.text, most), self.timeout, self.pattern, example
         )
         if answer is None:
             return Reward(0.0, critique=f"The answer does not have the form {self.pattern!r}.")
@@ -234,9 +245,9 @@ class Regex:
             critique=f"The answer says {quote_target(answer)}; it should be {quote_target(targets_of(example)[0])}.",
         )
 
-    def _extract(self, text: str) -> str | None:
+    def _extract(self, text: str, most: float) -> str | None:
         """The first group that took part, or the whole, of the last match; None without a match."""
-        last = deque(compile_pattern(self.pattern).finditer(text), maxlen=1)
+        last = deque(compile_pattern(self.pattern).finditer(text, timeout=most), maxlen=1)
         if not last:
             return None
         groups = last[0].groups()

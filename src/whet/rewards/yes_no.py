@@ -31,6 +31,7 @@ from whet.types import Completion, Example, Message, Request, Reward
 TOP_LOGPROBS = 20
 MAX_TOKENS = 16
 _LEAST_MASS = 0.1
+_MOST_MASS = 1.05
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,8 @@ class YesNo:
 
 def probability_of_yes(first_token: Mapping[str, float] | None) -> float | None:
     """p(yes) / (p(yes) + p(no)) over all spellings among the candidates for the first token; None when these
-    hold less than a tenth of the probability, which means that the answer does not begin with either word.
+    hold less than a tenth of the probability, which means that the answer does not begin with either word, or more than all of
+    it, which no probabilities do.
 
     >>> round(probability_of_yes({"Yes": -0.1054, " no": -2.3026}), 3)
     0.9
@@ -118,7 +120,7 @@ def probability_of_yes(first_token: Mapping[str, float] | None) -> float | None:
         if word in mass:
             mass[word] += math.exp(min(0.0, logprob))
     total = mass["yes"] + mass["no"]
-    return mass["yes"] / total if total >= _LEAST_MASS else None
+    return mass["yes"] / total if _LEAST_MASS <= total <= _MOST_MASS else None
 
 
 def _vote(reply: str) -> bool | None:

@@ -282,7 +282,9 @@ def setting(description: str, start: Prompt, name: str | None = None) -> str:
     if start.parts:
         own, inner = start.part_of(name)
         others = ", ".join(part for part in start.parts if part != own)
-        part = f'It belongs to the prompt "{own}" of a program. Its other prompts: {others}.'
+        part = f'It belongs to the prompt "{own}" of a program.' + (
+            f" Its other prompts: {others}." if others else ""
+        )
         return f"{setting(description, start.parts[own], inner)}{part}\n\n"
     region = start.region(name)
     contents = [m.content for m in start.messages]

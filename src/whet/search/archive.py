@@ -11,7 +11,7 @@ from whet.environments.environment import Environment
 from whet.errors import SearchStopped, named_fields
 from whet.prompt import Prompt
 from whet.rewards import AlarmedReward, Objectives
-from whet.run import Run
+from whet.run import Run, waiting_allowed
 from whet.types import JSON, Message, Rollout, Score, mean_score
 
 BEYOND = "start_beyond"
@@ -120,12 +120,13 @@ class Archive:
         for candidate in candidates:
             if candidate.id in self.validated:
                 continue
-            if isinstance(env.reward, Objectives):
-                rollouts = await env.evaluate(run, candidate.prompt, env.validation)
-                self.add_rollouts(run, env, candidate, rollouts)
-            else:
-                score = (await env.score(run, [candidate.prompt], env.validation))[0]
-                self._settle(run, env, candidate, score, {})
+            with waiting_allowed():
+                if isinstance(env.reward, Objectives):
+                    rollouts = await env.evaluate(run, candidate.prompt, env.validation)
+                    self.add_rollouts(run, env, candidate, rollouts)
+                else:
+                    score = (await env.score(run, [candidate.prompt], env.validation))[0]
+                    self._settle(run, env, candidate, score, {})
         if self.incumbent is None:
             raise ValueError("validate() needs at least one candidate")
         return self.incumbent

@@ -175,7 +175,7 @@ def with_demonstrations(
     """
     prompt: Prompt | None = instruction or start
     for part in [prompt_of_region(start, start.focus)] if start.focus else start.parts or [""]:
-        block = "\n\n".join(demo.texts[part] for demo in demos if part in demo.texts)
+        block = shown_block(demos, part)
         if block and prompt is not None:
             prompt = _with_demonstrations(start, prompt, part, block)
     return prompt
@@ -199,6 +199,11 @@ def _with_demonstrations(start: Prompt, prompt: Prompt, part: str, block: str) -
         return prompt
     text = text_in(start.focused(name), prompt).rstrip()
     return replace_region(prompt.restored(name, start), f"{text}\n\n{HEAD}\n\n{block}\n".lstrip(), name)
+
+
+def shown_block(demos: Sequence[Demonstration], part: str = "") -> str:
+    """Demonstrations as they stand in a prompt, or in one of a program's."""
+    return "\n\n".join(demo.texts[part] for demo in demos if part in demo.texts)
 
 
 def holds_demonstrations(start: Prompt, region: str) -> bool:

@@ -54,8 +54,8 @@ class Evidence:
         """The newest prompt, unless an older one is better by more than 1.64 standard errors of their difference (one-sided,
         5%), or a stretch of prompts by more than two better than all that came after it: then the last one of the stretch.
 
-        With `validated`, among those that were validated. A prompt without any evidence counts as good as its parent; one on
-        trial does not count.
+        With `validated`, among those that were validated, and of those with the same mean the shortest. A prompt without any
+        evidence counts as good as its parent; one on trial does not count.
         """
         order = [c for c in self.candidates.values() if c.prompt.id not in self.trials]
         order = [c for c in order if not validated or c.prompt.id in archive.validated]
@@ -66,7 +66,9 @@ class Evidence:
             mean, error = self._judge(older, archive, rows)
             if mean - newer[0] > _BETTER * math.hypot(error, newer[1]):
                 best = older
-        return best
+        mean = self._judge(best, archive, rows)[0]
+        equals = [c for c in order if self._judge(c, archive, rows)[0] == mean] if validated else [best]
+        return min(equals, key=lambda c: (len(c.prompt.text), c is not best))
 
     def _peak(self, order: Sequence[Candidate]) -> int:
         """How many of the prompts there are up to the one after which the rewards fell most surely; all where they did not fall.

@@ -17,7 +17,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.demonstrations import Demonstration, instruction_regions, label_rows, with_demonstrations
 from whet.search.edits import replace_region, text_in
 from whet.search.labels import by_label, right_answers
-from whet.search.minibatch import minibatch
+from whet.search.minibatch import answered_rollouts, minibatch
 from whet.search.plan import SearchPlan, validate_leader
 from whet.types import JSON, Completion, Example, Rollout, mean_score
 
@@ -108,13 +108,17 @@ async def from_zero(
     return sorted(tried, key=lambda first: -first.candidate.mean)
 
 
-def earns_nothing(env: Environment, archive: Archive, start: Prompt) -> bool:
-    """Whether a start prompt that is one text has the lowest reward on all rows that it answered so far: those of validation, and
-    the training rows that the search has scored it on."""
-    known = [archive.validated.get(start.id, env.reward.high)]
-    if start in archive:
-        known.append(archive.members[start.id].mean)
-    return not start.parts and max(known) <= env.reward.low
+def earns_nothing(env: Environment, archive: Archive, start: Prompt, rollouts: Sequence[Rollout] = ()) -> int:
+    """How many rows prove that a start prompt that is one text earns nothing: all that it answered so far, where each has the
+    lowest reward. They are those of validation, the training rows that the search has scored it on, and those of further
+    `rollouts`. 0 where it earns something, where it was not validated, and for a program."""
+    scored = archive.members[start.id].score if start in archive else None
+    rewards = [rollout.reward for rollout in answered_rollouts(rollouts)]
+    means = [archive.validated.get(start.id, env.reward.high), *([scored.mean] if scored else []), *rewards]
+    if start.parts or max(means) > env.reward.low:
+        return 0
+    validated = len(archive.rewards.get(start.id) or env.validation)
+    return validated + (scored.n if scored else 0) + len(rewards)
 
 
 def cost(rows: int) -> int:

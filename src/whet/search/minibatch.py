@@ -111,10 +111,18 @@ def head_examples(examples: Sequence[Example]) -> str:
     return ANSWERED if wanted_answers_known(examples) else UNANSWERED
 
 
-def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN, *, whole: bool = False) -> str:
+def show_rollout(
+    example: Example,
+    rollout: Rollout,
+    longest: int = _SHOWN,
+    *,
+    whole: bool = False,
+    low: float | None = None,
+) -> str:
     """An example with what the model answered, how it was graded and why, for a meta-prompt; of a program each step.
 
-    A critique that says no more than the answer and the target beside it is left out, unless the `whole` rollout is wanted.
+    A critique that says no more than the answer and the target beside it is left out, unless the `whole` rollout is wanted. So is
+    the lowest reward, `low`, of an answer beside its target.
     """
     steps = [show_step(step, longest) for step in rollout.steps]
     repeats = (
@@ -123,16 +131,15 @@ def show_rollout(example: Example, rollout: Rollout, longest: int = _SHOWN, *, w
         and rollout.critique == state_correction(rollout.output, targets_of(example)[0])
     )
     shown = replace(rollout, critique=None, addressed={}) if repeats else rollout
-    return "\n".join([show_example(example, longest), *steps, show_answer(shown, longest)])
+    graded = low is None or example.target is None or rollout.reward > low
+    return "\n".join([show_example(example, longest), *steps, show_answer(shown, longest, graded)])
 
 
-def show_answer(rollout: Rollout, longest: int = _SHOWN) -> str:
-    """What the model answered, how it was graded and why, for a meta-prompt."""
+def show_answer(rollout: Rollout, longest: int = _SHOWN, graded: bool = True) -> str:
+    """What the model answered, how it was graded (`graded`) and why, for a meta-prompt."""
     cut = " (cut off at the token limit)" if rollout.cut else ""
-    lines = [
-        f"Answered{cut}: {shorten(rollout.output, longest)}",
-        f"Reward: {show_size(rollout.reward, 3)}",
-    ]
+    lines = [f"Answered{cut}: {shorten(rollout.output, longest)}"]
+    lines += [f"Reward: {show_size(rollout.reward, 3)}"] if graded else []
     if rollout.error:
         lines.append(f"Problem: {shorten(rollout.error, longest)}")
     if rollout.addressed:

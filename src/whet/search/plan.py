@@ -166,7 +166,7 @@ def cut_validation(run: Run, env: Environment, size: int) -> Environment:
 
 def _calls_each(env: Environment) -> tuple[int, int]:
     task = int(getattr(env, "calls", 1))  # an episode of several turns makes several calls
-    return task + (TARGET_SCORE in env.reward.needs), int(getattr(env.reward, "judge_calls", 0))
+    return task + (TARGET_SCORE in env.reward.needs), env.judge_calls
 
 
 def payable_asks(run: Run, env: Environment, rollouts: int | None) -> int | None:

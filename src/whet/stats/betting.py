@@ -163,15 +163,15 @@ def confidence_sequence(
         { m : max(K(m) / 2, K'(m) / 2) < 1 / alpha }
 
     (Waudby-Smith and Ramdas 2024, Theorem 3: hedged capital, theta = 1/2). Both capitals are monotone in
-    m, so the set is an interval; `_lower_end` finds its ends. The sample mean is always inside (Jensen).
+    m, so the set is an interval; `lower_end` finds its ends. The sample mean is always inside (Jensen).
     Raises UsageError for unusable values (see `unit_values`) or alpha outside (0, 1).
     """
     if not 0.0 < alpha < 1.0:
         raise UsageError(f"alpha is {alpha}; it must lie in (0, 1).")
     unit, counts = _group_values(values, low, high)
     threshold = math.log(2.0 / alpha)
-    below = _lower_end(unit, counts, threshold)
-    above = 1.0 - _lower_end(1.0 - unit, counts, threshold)
+    below = lower_end(unit, counts, threshold)
+    above = 1.0 - lower_end(1.0 - unit, counts, threshold)
     width = high - low
     return max(low, low + width * below), min(high, low + width * above)
 
@@ -216,7 +216,7 @@ class ClusterBets:
         return refuted
 
 
-def _lower_end(unit: Array, counts: Array, threshold: float) -> float:
+def lower_end(unit: Array, counts: Array, threshold: float) -> float:
     """The mean m below the sample mean at which log K(m) = threshold; 0 if there is none above 1e-12.
 
     Newton's method in s = log m. Each log K_b is a sum of log(1 - b + b x e^-s), convex and falling in s, and

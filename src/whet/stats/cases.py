@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from whet.stats.gate import Improvement, decide
-from whet.stats.intervals import show_number
+from whet.stats.intervals import say_p, show_number
 from whet.stats.paired import Array, cluster_sums, fewest_clusters, is_left_skewed, p_value_curve, paired_test
 
 TOLERANCE = 0.05
@@ -194,8 +194,8 @@ def _reason(
             f"{len(set(rows[short[0]].clusters)):,}."
         )
     figures = (
-        f"the worst case was worth {before} and is worth {after} ({weakest} was the worst one on validation rows; p = "
-        f"{show_number(verdict.p_value)}, needs {show_number(alpha / 2)} or less)"
+        f"the worst case was worth {before} and is worth {after} ({weakest} was the worst one on validation rows; "
+        f"{say_p(verdict.p_value)}, and a promotion takes {show_number(alpha / 2)} or less)"
     )
     return f"{'Promoted' if verdict.promoted else 'Not promoted'}: {figures}."
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from whet.errors import UsageError, quantity
 from whet.stats.betting import MOST_EXAMPLES, Array, ClusterBets, unit_values
-from whet.stats.intervals import SEQUENCE, percent, show_number
+from whet.stats.intervals import SEQUENCE, percent, say_p, show_number
 from whet.stats.paired import GUARDED, cluster_sums, fewest_clusters, paired_test
 
 _TIE = 1e-12
@@ -259,7 +259,8 @@ def _reason(verdict: Improvement, minimum_effect: float, fewest: int, more: floa
     data = (
         f"{_examples(verdict)} ({verdict.wins} better, {verdict.losses} worse, {verdict.ties} equal; "
         f"{percent(1 - verdict.alpha)}% interval {show_number(verdict.low)} to {show_number(verdict.high)}; "
-        f"{verdict.method}, p = {show_number(verdict.p_value)}, needs {show_number(verdict.alpha / 2)} or less)"
+        f"{say_p(verdict.p_value)} by the {verdict.method}, and a promotion takes {show_number(verdict.alpha / 2)} or "
+        "less)"
     )
     better = f"better by {show_number(verdict.difference)} on average"
     required = f"the required {show_number(minimum_effect)}"

@@ -121,6 +121,28 @@ def show_number(value: float) -> str:
     return f"{float(show_size(value, 3)) + 0.0:.9g}"
 
 
+SMALLEST_P = 1e-300
+"""Smaller p-values are named by this bound: below 5e-324 a float is 0, which no p-value is."""
+
+
+def show_p(value: float, digits: int = 3) -> str:
+    """A p-value for a table.
+
+    >>> show_p(0.01234), show_p(1.88e-9), show_p(0.0)
+    ('0.0123', '1.88e-09', '< 1e-300')
+    """
+    return f"{value:.{digits}g}" if value >= SMALLEST_P else f"< {SMALLEST_P:g}"
+
+
+def say_p(value: float) -> str:
+    """A p-value in a sentence.
+
+    >>> say_p(0.01234), say_p(0.0)
+    ('p = 0.0123', 'p < 1e-300')
+    """
+    return f"p = {show_number(value)}" if value >= SMALLEST_P else f"p {show_p(value)}"
+
+
 def percent(level: float) -> str:
     """A level of confidence below 1 in percent, with digits enough that it is not called certain.
 

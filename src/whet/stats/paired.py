@@ -29,7 +29,7 @@ says so (`with_bound`). What a sample does not show, no trigger sees: docs/gate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from statistics import NormalDist
@@ -125,8 +125,8 @@ def paired_test(
     below, above = (partial(sample.p_value, sign=sign) for sign in (1.0, -1.0))
     return PairedTest(
         difference=math.fsum(sample.sums) / math.fsum(sample.sizes),
-        low=_end(below, minimum_effect, alpha / 2),
-        high=-_end(above, -minimum_effect, alpha / 2),
+        low=_end(partial(below, least=alpha / 2), minimum_effect, alpha / 2),
+        high=-_end(partial(above, least=alpha / 2), -minimum_effect, alpha / 2),
         p_value=below(minimum_effect),
         clusters=len(sample.sums),
         method=sample.method,
@@ -176,12 +176,15 @@ class _Sample:
         self.mirror = -1.0 if np.sort(self.sums).tolist() > np.sort(-self.sums).tolist() else 1.0
         self.flips = None if exact else _Flips(self.mirror * self.sums, self.sizes, draws)
 
-    def p_value(self, theta: float, sign: float) -> float:
-        """One-sided p-value against "the mean of sign times the differences is at most theta"; rises with theta."""
+    def p_value(self, theta: float, sign: float, least: float = 0.0) -> float:
+        """One-sided p-value against "the mean of sign times the differences is at most theta"; rises with theta. Below `least`
+        its size does not matter."""
         p = 0.0 if self.flips is None else self.flips.p_value(theta, sign * self.mirror)
         if not self.guarded[sign]:
             return p
-        return max(p, gaffke(sign * self.sums - theta * self.sizes, -(1.0 + theta) * self.sizes.max()))
+        return max(
+            p, gaffke(sign * self.sums - theta * self.sizes, -(1.0 + theta) * self.sizes.max(), max(p, least))
+        )
 
     def clusters_needed(self, minimum_effect: float, alpha: float) -> int | None:
         """Clusters that show what stands out of the sample as it is."""
@@ -324,11 +327,13 @@ def is_left_skewed(sums: Array, sizes: Array) -> bool:
     return float(np.mean((deviations / spread) ** 3)) < -SKEWED * error
 
 
-def gaffke(values: Array, worst: float) -> float:
+def gaffke(values: Array, worst: float, least: float = 0.0) -> float:
     """p-value of "the mean of values that are never below `worst` is at most 0": P(sum E_i v_i + E_0 worst <= 0), E ~ Exp(1).
 
     The sum of weighted exponential variables by Imhof's inversion (1961, Biometrika 48:419-426) of its characteristic function
-    prod 1 / (1 - i u v): 1/2 - 1/pi * integral of sin(sum atan(u v)) / prod sqrt(1 + u^2 v^2) over log u.
+    prod 1 / (1 - i u v): 1/2 - 1/pi * integral of sin(sum atan(u v)) / prod sqrt(1 + u^2 v^2) over log u, which is right to
+    1e-8; p-values below `TAIL` are computed anew by `_tail`,
+    if the caller needs more than that they are below `least`.
     """
     kinds, counts = np.unique(np.append(values, worst), return_counts=True)
     scale = math.sqrt(float(counts @ kinds**2))
@@ -337,15 +342,69 @@ def gaffke(values: Array, worst: float) -> float:
     kinds = kinds / scale
     total = float(counts @ kinds)
     if abs(total) > 40.0:  # standard deviations: beyond exp(-20) by Bernstein's inequality
-        return 0.0 if total > 0 else 1.0
-    step = 0.1 / max(1.0, abs(total) / 6.0)
-    grid = np.exp(np.arange(-25.0, 12.0, step))
+        return 1.0 if total < 0 else 0.0 if least > _RIGHT else _tail(kinds, counts)
+    step = min(0.1 / max(1.0, abs(total) / 6.0), _find_step(kinds, counts, 1.0, _SMALL, 1.0))
     integral = 0.0
+    for _, angle, size in _factors(kinds, counts, np.exp(np.arange(-25.0, 12.0, step))):
+        integral += float(np.sin(angle) @ np.exp(-0.5 * size))
+    p = min(1.0, max(0.0, 0.5 - integral * step / math.pi))
+    return _tail(kinds, counts) if least - _RIGHT < p < TAIL and total > 0 else p
+
+
+TAIL = 1e-3
+"""p-values below it are computed with a relative error of 1e-9."""
+_RIGHT = 1e-7
+"""More than the error of the simpler inversion."""
+
+
+def _factors(kinds: Array, counts: NDArray[np.int64], grid: Array) -> Iterator[tuple[Array, Array, Array]]:
+    """For parts of the grid: u, the angle of prod (1 + i u v), and the logarithm of its squared size."""
     for u in np.array_split(grid, 1 + grid.size * kinds.size // 1_000_000):
         part = np.multiply.outer(u, kinds)
-        angle, size = np.arctan(part) @ counts, np.log1p(part * part) @ counts
-        integral += float(np.sin(angle) @ np.exp(-0.5 * size))
-    return min(1.0, max(0.0, 0.5 - integral * step / math.pi))
+        yield u, np.arctan(part) @ counts, np.log1p(part * part) @ counts
+
+
+def _find_step(kinds: Array, counts: NDArray[np.int64], scale: float, gone: float, radians: float) -> float:
+    """The step in log u, 0.1 at most, in which the integrand turns by no more than `radians`, up to where its squared size is
+    exp(-`gone`)."""
+    coarse = np.exp(np.arange(-25.0, 12.0, 0.1)) / scale
+    turns = 0.0
+    for u, _, size in _factors(kinds, counts, coarse):
+        part = u[:, None] * kinds
+        speed = np.abs((part / (1.0 + part * part)) @ counts)
+        turns = max(turns, float(np.max(speed, initial=0.0, where=size < gone)))
+    return min(0.1, radians / max(turns, 1e-9))
+
+
+def _tail(kinds: Array, counts: NDArray[np.int64]) -> float:
+    """The same probability where it is small: the inversion on the line through the saddle point c < 0 of prod 1 / (1 - c v).
+
+    There the integrand is as small as the result, so that nothing cancels (Daniels 1954, Ann. Math. Stat. 25:631-650, whose line
+    it is): prod 1 / (1 - c v) / pi * integral of Re(exp(i sum atan(u w)) / (-c - i u)) / prod sqrt(1 + u^2 w^2),
+    w = v / (1 - c v).
+    """
+    if kinds[0] >= 0.0:
+        return 0.0
+    low, c = 1.0 / float(kinds[0]), 0.0
+    for _ in range(100):
+        middle = (low + c) / 2
+        low, c = (low, middle) if float(counts @ (kinds / (1.0 - middle * kinds))) > 0 else (middle, c)
+    exponent = -float(counts @ np.log1p(-c * kinds))
+    if exponent < _UNDERFLOW:
+        return 0.0
+    kinds = kinds / (1.0 - c * kinds)
+    scale = math.sqrt(float(counts @ kinds**2))
+    step = _find_step(kinds, counts, scale, _GONE, 0.2)
+    integral = 0.0
+    for u, angle, size in _factors(kinds, counts, np.exp(np.arange(-25.0, 12.0, step)) / scale):
+        wave = (-c * np.cos(angle) - u * np.sin(angle)) / (c * c + u * u)
+        integral += float((wave * np.exp(-0.5 * size)) @ u)
+    return min(1.0, max(0.0, math.exp(exponent) * integral * step / math.pi))
+
+
+_UNDERFLOW, _GONE, _SMALL = -740.0, 80.0, 36.0
+"""Logarithms: below the first a float is 0; a factor with a squared size beyond the second changes no digit of the integral, and
+beyond the third none of its first eight."""
 
 
 def _end(p_value: Callable[[float], float], start: float, level: float) -> float:

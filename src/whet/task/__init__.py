@@ -1,6 +1,7 @@
 """Tasks: task.yaml or Python values, prompt, data and reward, read and checked before anything is paid."""
 
 from whet.rewards.choose import find_labels
+from whet.task.columns import columns_of, describe_columns, guess
 from whet.task.imported_data import ImportedData
 from whet.task.keywords import AlphaKeywords, GateKeywords, TaskKeywords
 from whet.task.marked_splits import NO_SPLIT, divide, find_split
@@ -13,9 +14,6 @@ from whet.task.starting import (
     NO_LABELS,
     NewTaskChoices,
     StartedTask,
-    columns_of,
-    describe_columns,
-    guess,
     start_task,
     starting_prompt,
 )

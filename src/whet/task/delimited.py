@@ -165,14 +165,18 @@ def split_records(
 
 
 def find_delimiter(text: str) -> str:
-    """The delimiter that gives most records the columns of the header, at least two; a comma where none does.
+    """The delimiter that gives most records the columns of the header, at least two; a comma where none does. One by which the
+    text is right comes before one by which it is broken.
 
     >>> find_delimiter('Name, first;Text\\nAnn;a, b, c\\n'), find_delimiter("one\\ntwo\\n")
     (';', ',')
+    >>> find_delimiter('"Name, first";"Text"\\n"Ann, B";"a"\\n')
+    ';'
     """
     sample = text[: _sample_end(text)]
-    best, delimiter = (0.0, 1), ","
+    best, delimiter = (False, 0.0, 1), ","
     for mark in DELIMITERS:
+        right = True
         try:
             records = [
                 cells
@@ -180,13 +184,14 @@ def find_delimiter(text: str) -> str:
                 if any(map(str.strip, cells))
             ]
         except UsageError:
+            right = False
             records = [
                 line.split(mark) for line in sample.splitlines()[:1]
             ]  # a broken cell further down is named there
         columns = len(records[0]) if records else 1
         share = sum(len(cells) == columns for cells in records) / max(1, len(records))
-        if columns > 1 and (round(share, 2), columns) > best:
-            best, delimiter = (round(share, 2), columns), mark
+        if columns > 1 and (right, round(share, 2), columns) > best:
+            best, delimiter = (right, round(share, 2), columns), mark
     return delimiter
 
 

@@ -6,23 +6,31 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from whet._util import media
 from whet.errors import UsageError, did_you_mean, near_word, task_setting
 from whet.rewards.reward import RewardFunction
 from whet.rewards.targets import show_target
 from whet.rewards.text import equals_no_text
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES, SourceRow
-from whet.types import Example, content_hash
+from whet.types import Example, Message, content_hash
+from whet_client.prompt.chat import read_messages
 from whet_client.prompt.document import MASK
 from whet_client.prompt.slots import canonical_name, name_values, repeated_name
 from whet_client.storable import show_value
 
 _CHAT_TEXT = re.compile(r'\s*\[\s*\{\s*"(?:role|content)"\s*:')
 _DATA_URL = re.compile(r"data:(image|audio|video)/[\w.+-]{1,40};base64,", re.IGNORECASE)
+_SENT_URL = re.compile(r"data:(image|audio)/[\w.+-]{1,40};base64,[A-Za-z0-9+/=\s]+\Z", re.IGNORECASE)
 _MEDIA = {"image": "an image", "audio": "a sound", "video": "a film"}
-_PARTS = frozenset(("image_url", "input_image", "input_audio", "inline_data", "image_bytes", "input_file"))
+_PARTS = frozenset(("image_url", "input_image", "input_audio", "file"))
+_UNSENT = _PARTS | {"inline_data", "image_bytes", "input_file"}
+_TEXT_PARTS = ("text", "input_text")
+MESSAGES = "messages"
+"""The key of a row, or of its input, that may hold a conversation."""
 LEAK = 0.9
 """Share of rows from which on an input that is equal to the target gives it away."""
 MOST_ALIKE = 10
@@ -33,7 +41,7 @@ MOST_ALIKE = 10
 class Rules:
     """What every row must satisfy. `slots`: name to file:line in the prompt; `reward`: its name for
     messages; `group`: the key whose value rows have in common that are not independent; `rewards`: those that compare with the
-    target.
+    target; `folder`: where files of images lie whose names are relative.
     """
 
     slots: Mapping[str, str]
@@ -42,6 +50,7 @@ class Rules:
     reward: str
     group: str | None = None
     rewards: tuple[RewardFunction, ...] = ()
+    folder: Path = Path()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +99,19 @@ def make_examples(
         split, "row has", "rows have", "another target than an earlier row with the same input"
     )
     warnings += _count_places(empty, "row has", "rows have", "an empty input")
+    gaps = [row.where for row in rows if _fills_with_null(row.value.get("input"), rules.slots)]
+    warnings += _count_places(gaps, "row has", "rows have", "null for a slot, which is filled with nothing")
     chats = [p.where for p in examples if any(map(_CHAT_TEXT.match, p.example.values.values()))]
     warnings += _count_places(
         chats, "row holds", "rows hold", "messages as JSON text, which the model gets as one text"
     )
     return examples, [*warnings, *(_target_warnings(examples, rules.rewards) if rules.needs_target else ())]
+
+
+def _fills_with_null(value: object, slots: Mapping[str, str]) -> bool:
+    """Whether an input has null for a slot of the prompt."""
+    cells = value.items() if isinstance(value, Mapping) else ()
+    return any(cell is None and canonical_name(key) in slots for key, cell in cells)
 
 
 def _target_warnings(examples: Sequence[PlacedExample], rewards: Sequence[RewardFunction]) -> list[str]:
@@ -148,11 +165,112 @@ def _count_places(places: list[str], one: str, many: str, what: str) -> list[str
 
 
 def _example(row: SourceRow, rules: Rules) -> Example:
+    row = _mark_media(row, rules.folder)
+    name = _id(row)
+    row, messages = _take_conversation(row)
     values, text = _input(row, rules)
     target = _target(row, rules)
-    name = _id(row)
     whole = {**row.value, "id": name} if row.value.get("id") is None else row.value
-    return Example(name, values, target, whole, text, _group(row, rules.group), row.where)
+    group = _group(row, rules.group)
+    return Example(name, values, target, whole, text, group, row.where, messages=messages)
+
+
+def _take_conversation(row: SourceRow) -> tuple[SourceRow, tuple[Message, ...]]:
+    """The row with its conversation as one text, and the messages of the conversation; none for any other row.
+
+    The conversation is the input, or stands under `messages` in it or in the place of it. One that ends with the assistant
+    brings the target, if the row has no other.
+    """
+    value = dict(row.value)
+    if "input" not in value and looks_like_messages(value.get(MESSAGES)):
+        value["input"] = value.pop(MESSAGES)
+    whole: Any = value.get("input")
+    inside = isinstance(whole, dict) and looks_like_messages(whole.get(MESSAGES))
+    if not inside and not looks_like_messages(whole):
+        return row, ()
+    messages = read_messages(whole[MESSAGES] if inside else whole, row.where)
+    if messages[-1].role == "assistant" and value.get("target") is None:
+        value["target"] = messages[-1].content
+        messages = messages[:-1]
+    if not messages or messages[-1].role != "user":
+        raise UsageError(
+            f"{row.where}: a conversation must end with the user, whom the model answers; this one ends with "
+            f"{messages[-1].role if messages else 'nothing'}. Remove what follows the last message of the user."
+        )
+    text = "\n".join(f"{message.role}: {message.content}" for message in messages)
+    value["input"] = {**{k: v for k, v in whole.items() if k != MESSAGES}, MESSAGES: text} if inside else text
+    return replace(row, value=value), messages
+
+
+def looks_like_messages(value: object) -> bool:
+    """Whether a value is a list of messages, each with `role` and `content`."""
+    return (
+        isinstance(value, list)
+        and bool(value)
+        and all(isinstance(one, Mapping) and {"role", "content"} <= one.keys() for one in value)
+    )
+
+
+def _mark_media(row: SourceRow, folder: Path) -> SourceRow:
+    """The row with a mark in the place of each image, sound and file of its input (`whet._util.media`)."""
+    value = {**row.value}
+    for key in ("input", MESSAGES):
+        inner = value.get(key)
+        if (
+            isinstance(inner, Mapping) and inner.get("type") not in _PARTS
+        ):  # its keys are slots, whatever they are called
+            value[key] = {name: _mark_values(one, folder, row.where) for name, one in inner.items()}
+        elif key in value:
+            value[key] = _mark_values(inner, folder, row.where)
+    return replace(row, value=value) if value != row.value else row
+
+
+def _file_of(folder: Path, name: str, where: str) -> Path:
+    """The file of the task folder that a row names. Raises UsageError for one outside of it, but in rows of Python."""
+    path = folder / name
+    if not where.startswith("data[") and not path.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(f"{where}: {name} lies outside of the task's folder. Copy it into the folder.")
+    return path
+
+
+def _mark_values(value: Any, folder: Path, where: str) -> Any:
+    """A value of an input in which marks stand for parts of media; a list of texts and such parts is one text."""
+    if isinstance(value, str):
+        return media.keep_data_url(value, where) if _SENT_URL.match(value) else value
+    if isinstance(value, list):
+        inner = [_mark_values(one, folder, where) for one in value]
+        if (
+            any(isinstance(one, Mapping) and one.get("type") in _TEXT_PARTS for one in value)
+            and inner != value
+        ):
+            texts = [one["text"] if isinstance(one, Mapping) else str(one) for one in inner]
+            return "\n".join(texts)
+        return inner
+    if not isinstance(value, Mapping):
+        return value
+    if {"bytes", "path"} == value.keys():
+        if isinstance(value["bytes"], bytes):
+            return media.keep_bytes(value["bytes"], str(value["path"] or "file"), where)
+        return media.keep_file(_file_of(folder, str(value["path"]), where), where)
+    kind = next(iter(value), "")
+    if len(value) == 1 and kind in media.KINDS and media.is_named(kind, value[kind]):
+        text = value[kind]
+        if kind != "image" and text.startswith(("https://", "http://")):
+            raise UsageError(
+                f'{where}: the address "{text}" cannot be sent as {_MEDIA.get(kind, "a file")}: models read addresses of images '
+                "only. Download it, and name the file."
+            )
+        if text.startswith(("https://", "http://", "data:")):
+            return media.keep_part({"type": "image_url", "image_url": {"url": text}}, where)
+        return media.keep_file(_file_of(folder, text, where), where)
+    alone = (
+        len(value) == 1
+        and bool(_PARTS & value.keys())
+        and (kind != "file" or isinstance(value[kind], Mapping))
+    )
+    if value.get("type") in _PARTS or alone:
+        return media.keep_part(value, where)
+    return {key: _mark_values(one, folder, where) for key, one in value.items()}
 
 
 def _group(row: SourceRow, key: str | None) -> str | None:
@@ -164,6 +282,8 @@ def _group(row: SourceRow, key: str | None) -> str | None:
     if value is None:
         keys = [name for name in (*row.value, *inside) if name not in ("id", "input", "target")]
         hint = near_word(key, keys) or f' Add "{key}" to the row, or take `group` out of the task.'
+        if key in keys:
+            hint = " It is null there. Write a text or a whole number."
         raise UsageError(f'{row.where}: the row has no "{key}", by which the task groups its rows.{hint}')
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise UsageError(
@@ -190,10 +310,10 @@ def _input(row: SourceRow, rules: Rules) -> tuple[dict[str, str], str | None]:
     if "input" not in row.value:
         raise UsageError(f'{row.where}: the row has no "input".{_instead(row.value, "input", rules)}')
     value = row.value["input"]
-    if (media := _find_media(value)) is not None:
+    if (unsent := _find_media(value)) is not None:
         raise UsageError(
-            f"{row.where}: the input holds {media}, and whet sends text: it would arrive as JSON in one message. Write "
-            "what the model should read as texts, one for each slot."
+            f"{row.where}: the input holds {unsent}, which would arrive as JSON in one message. Write what the model should "
+            'read as texts and images, one for each slot: {"image": "photo.png"}.'
         )
     if isinstance(value, str):
         return {"input": value}, value
@@ -215,8 +335,14 @@ def _input(row: SourceRow, rules: Rules) -> tuple[dict[str, str], str | None]:
             f"{row.where}: the inputs {show_value(twice[0])} and {show_value(twice[1])} have the same name "
             "but for its writing. Rename one."
         )
-    texts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in value.items()}
-    return name_values(texts), None
+    return name_values({key: _as_text(cell) for key, cell in value.items()}), None
+
+
+def _as_text(value: object) -> str:
+    """A value of an input as what fills its slot: a text as it is, null as nothing, anything else as JSON."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _find_media(value: object) -> str | None:
@@ -226,13 +352,15 @@ def _find_media(value: object) -> str | None:
         return None if kind is None else f"{_MEDIA[kind[1].lower()]} (base64)"
     if isinstance(value, Mapping):
         kind_of_part = str(value.get("type", ""))
-        if kind_of_part in _PARTS or _PARTS & value.keys():
-            return f"a part of the type {kind_of_part or next(iter(_PARTS & value.keys()))}"
+        keys = (_UNSENT - {"file"}) & value.keys()
+        if kind_of_part in _UNSENT or keys:
+            return f"a part of the type {kind_of_part or next(iter(keys))}"
         if {"bytes", "path"} == value.keys():
             return "a file (bytes and path)"
-        if "role" in value and "content" in value:
+        inside = next(filter(None, map(_find_media, value.values())), None)
+        if inside is None and "role" in value and "content" in value:
             return "messages (role and content)"
-        return next(filter(None, map(_find_media, value.values())), None)
+        return inside
     if isinstance(value, list):
         return next(filter(None, map(_find_media, value)), None)
     return None
@@ -244,6 +372,9 @@ def _instead(row: Mapping[str, Any], name: str, rules: Rules) -> str:
     if name == "target" and isinstance(row.get("input"), Mapping) and not keys:
         return _mapping_of_columns(list(row["input"]), rules)
     slots = [key for key in keys if key in rules.slots]
+    missing = sorted(rules.slots.keys() - {canonical_name(key) for key in keys} - {MASK})
+    if name == "input" and slots and missing:
+        return f" Its keys fill no slot {{{{{missing[0]}}}}}.{_slot_remedy(missing[0], keys)}"
     if name == "input" and slots:
         inner = ", ".join(f'"{key}": ...' for key in slots)
         return f' Did you mean "input": {{{inner}}}? Keys for slots stand inside "input".'
@@ -336,7 +467,8 @@ def check_slots(examples: Sequence[PlacedExample], rules: Rules) -> list[str]:
                     f'{placed.where}: the input has no "{name}", which fills {{{{{name}}}}} ({at}).'
                     f"{_slot_remedy(name, placed.example.values)}"
                 )
-    unused = sorted(known - needed.keys())
+    sent = {MESSAGES} if any(placed.example.messages for placed in examples) else set()
+    unused = sorted(known - needed.keys() - sent)
     if needed and unused:
         return [f"No slot of the prompt uses the input's {', '.join(unused)}: the model does not see it."]
     return []
@@ -346,6 +478,9 @@ def _slot_remedy(name: str, known: Iterable[str]) -> str:
     keys = sorted(known)
     if hint := near_word(name, keys):
         return hint
+    literal = (
+        f'. Where the model should read it as it stands, fill it with itself: "{name}": "{{{{{name}}}}}".'
+    )
     if keys == ["input"]:
-        return f' A text fills {{{{input}}}}; write "input": {{"{name}": ...}} in the rows to fill this one.'
-    return f' The inputs have {", ".join(keys)}. Add "{name}" to every row\'s input, or change the prompt.'
+        return f' A text fills {{{{input}}}}; write "input": {{"{name}": ...}} in the rows to fill this one{literal}'
+    return f' The inputs have {", ".join(keys)}. Add "{name}" to every row\'s input, or change the prompt{literal}'

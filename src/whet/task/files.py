@@ -97,4 +97,4 @@ def _nearest(path: Path) -> str:
     close = difflib.get_close_matches(path.name, names, n=1)
     if close:
         return f' Did you mean "{close[0]}"?'
-    return f" Files there: {', '.join(names[:12])}." if names else " There is no other file."
+    return f" Files there: {', '.join(names[:12])}." if names else " That folder holds no files."

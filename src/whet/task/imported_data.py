@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.task.delimited import DELIMITERS, read_delimited
 from whet.task.rows import SourceRow, check_columns
 from whet_client.storable import show_value
+
+_LANGFUSE_STATUS = ("ACTIVE", "ARCHIVED")
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,25 @@ class ImportedData:
     def all_rows(self) -> list[dict[str, object]]:
         """The rows of every split."""
         return [row for rows in self.rows.values() for row in rows]
+
+
+def leave_out_archived(material: ImportedData, chosen: list[str]) -> ImportedData:
+    """The rows without items that are archived in Langfuse, which runs none of these either."""
+    every = material.all_rows()
+    if not all(
+        {"expectedOutput", "status"} <= row.keys() and row["status"] in _LANGFUSE_STATUS for row in every
+    ):
+        return material
+    kept = {split: [row["status"] != "ARCHIVED" for row in rows] for split, rows in material.rows.items()}
+    lost = sum(part.count(False) for part in kept.values())
+    if lost == 0 or lost == len(every):
+        return material
+    chosen.append(
+        f"{quantity(lost, 'row')} with the status ARCHIVED left out, as Langfuse leaves them out of its runs"
+    )
+    rows = {split: [*compress(part, kept[split])] for split, part in material.rows.items()}
+    places = {split: [*compress(lines, kept[split])] for split, lines in material.places.items()}
+    return replace(material, rows=rows, places=places)
 
 
 def read_table(path: Path) -> tuple[list[SourceRow], list[str]]:

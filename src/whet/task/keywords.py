@@ -45,9 +45,12 @@ class AlphaKeywords(TypedDict, total=False):
     """The error rate, with any task; the value replaces that of the task.
 
     alpha: the chance of a false promotion, over all openings of the test rows together.
+    alpha_policy: "strict" (the default), or "fdr": alpha then bounds the share of false promotions among all promotions on these
+      rows, for teams that open them often (docs/openings.md).
     """
 
     alpha: float | None
+    alpha_policy: str | None
 
 
 class GateKeywords(TypedDict, total=False):

@@ -14,6 +14,8 @@ from whet._util.arguments import check_path
 from whet._util.plugins import source_files
 from whet._util.user_modules import digest_of_file
 from whet._util.variables import restrict
+from whet.environments.environment import is_strict
+from whet.environments.labels import count_everyday_labels
 from whet.environments.program import Program
 from whet.errors import UsageError, quantity
 from whet.prompt import Prompt
@@ -32,7 +34,15 @@ from whet.rewards import (
 from whet.rewards.program import REWARD_TIMEOUT
 from whet.task.dataset import DataReader
 from whet.task.decode import decode_field, field_names
-from whet.task.environment import TaskEnvironment, load_prompts, read_environment, read_program, read_region
+from whet.task.environment import (
+    TaskEnvironment,
+    check_slots,
+    load_prompts,
+    prompt_with_tools,
+    read_environment,
+    read_program,
+    read_region,
+)
 from whet.task.examples import Rules, make_examples
 from whet.task.objectives import read_objectives
 from whet.task.prompts import check_braced_names, foreign_slots, front_matter_note, load_prompt, slot_line
@@ -57,6 +67,8 @@ from whet.types import Example, content_hash
 from whet_client.storable import show_value
 
 KEYS = field_names(TaskFile)
+_EVERYDAY_ROWS, _EVERYDAY_SHARE, _MOST_LOOKED_AT = 5, 0.2, 2000
+"""From how many rows on, and which share of them, a label in inputs of other labels is an everyday word; rows looked at."""
 T = TypeVar("T", bound=TaskContent)
 REQUIRED = {
     "name": "name: my-task",
@@ -64,6 +76,8 @@ REQUIRED = {
     "data": "data: data.jsonl",
     "reward": "reward: exact_match",
 }
+LONGEST_NAME = 180
+"""Bytes of a task's name: the names of its folders, which are longer, have at most 255 on most file systems."""
 TASKS = "tasks: [billing, shipping]"
 SHARED = (
     *(
@@ -77,6 +91,7 @@ SHARED = (
         "method",
         "settings",
         "alpha",
+        "alpha_policy",
     ),
     *("minimum_effect", "region", "longest", "env"),
 )
@@ -155,6 +170,7 @@ def make_several(
     pinned |= {key: _plain(key, keys[key]) for key in ("region",) if key in keys}
     shared = {"prompt": [[m.role, m.content] for m in prompt.messages]}
     words = _words(keys)
+    prompt, region = read_region(keys.get("region"), prompt)
     return kind(
         folder=folder,
         prompt=prompt,
@@ -163,7 +179,7 @@ def make_several(
         fingerprint=content_hash({**shared, **pinned}),
         parts={name: content_hash(value)[:16] for name, value in {**shared, **pinned}.items()},
         document={key: _plain(key, node) for key, node in keys.items() if key not in ("prompt", "tasks")},
-        region=read_region(keys.get("region"), prompt),
+        region=region,
         longest=read_key(keys, "longest"),
         cases=cases,
         aggregate=aggregate,
@@ -186,19 +202,24 @@ def make_task(
     splits that must be there. Raises UsageError for the first thing that cannot be used."""
     get = keys.get
     labels = read_labels(get("labels"), get("verbalizer"))
+    prompt, region = read_region(get("region"), prompt_with_tools(prompt, environment))
     words, models, budget = _words(keys), read_models(get("models")), read_budget(get("budget"))
     reward = _with_limit(_rewards(keys, folder, labels, environment), get("reward_timeout"))
     second = _second(get("second_opinion"), folder, environment, get("reward_timeout"))
     needy = tuple(r for r in (reward, second) if r is not None and TARGET in r.needs)
     program = read_program(keys, folder, prompt)
     group = read_key(keys, "group")
-    rules = Rules(slots, labels, bool(needy), (*needy, reward)[0].name, group, needy)
+    rules = Rules(slots, labels, bool(needy), (*needy, reward)[0].name, group, needy, folder)
     data = DataReader(folder, rules, read_splits(get("splits")), needs)
     splits, warnings = _splits(data, get("data"), environment)
+    if program is not None:
+        check_slots(keys["program"], program, [example for rows in splits.values() for example in rows])
     for one in (reward, second) if environment is None or environment.world.graded else ():
         if one is not None:
             check_targets(one, [example for part in splits.values() for example in part])
     warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
+    if labels and not is_strict(reward):
+        warnings += _everyday_labels(labels, [*splits["train"], *splits["validation"]][:_MOST_LOOKED_AT])
     place = folder / (keys["prompt"].raw if "prompt" in keys else "")
     fields = frozenset[str]().union(*(e.values.keys() for e in splits["train"]))
     check_braced_names(prompt, fields, str(place) if place.is_file() else "prompt")
@@ -223,11 +244,12 @@ def make_task(
         fingerprint=content_hash(content),
         parts=_parts(content),
         world=None if environment is None else environment.world,
+        shaping=None if environment is None else environment.shaping,
         second_opinion=second,
         document={key: _plain(key, node) for key, node in keys.items() if key not in ("prompt", "prompts")},
         group=group,
         program=program,
-        region=read_region(get("region"), prompt),
+        region=region,
         longest=read_key(keys, "longest"),
         **words,
         **_gate(keys, reward),
@@ -278,14 +300,34 @@ def _without_rows(labels: Mapping[str, str], train: Sequence[Example]) -> list[s
     return [f"No training row has the label {named}{more}."] if missing else []
 
 
+def _everyday_labels(labels: Mapping[str, str], rows: Sequence[Example]) -> list[str]:
+    """A warning about labels that inputs of other labels say in passing: an answer may do so too."""
+    pairs = [("\n".join(map(str, e.values.values())), str(e.target)) for e in rows]
+    others = {label: sum(target != label for _, target in pairs) for label in labels}
+    counts = {
+        label: n
+        for label, n in count_everyday_labels(labels, pairs).items()
+        if n >= _EVERYDAY_ROWS and n >= _EVERYDAY_SHARE * others[label]
+    }
+    return [
+        f'The label "{label}" is a word that {n} of {others[label]} inputs of other labels contain, so an answer that mentions '
+        "it in a sentence may not mean it. Ask for the label alone, and let nothing else count: reward: "
+        "{exact_match: {strict: true}}."
+        for label, n in [*counts.items()][:3]
+    ]
+
+
 def _gate(keys: Mapping[str, Node], reward: RewardFunction) -> dict[str, Any]:
-    """`alpha` and `minimum_effect`, as far as they are named. Raises UsageError at the one that cannot be used."""
-    gate: dict[str, float] = {}
+    """`alpha`, `alpha_policy` and `minimum_effect`, as far as they are named. Raises UsageError at the one that cannot be
+    used."""
+    gate: dict[str, float | str] = {}
+    if "alpha_policy" in keys:
+        gate["alpha_policy"] = read_key(keys, "alpha_policy")
     for name in ("alpha", "minimum_effect"):
         if name in keys:
-            gate[name] = read_key(keys, name)
+            value = gate[name] = read_key(keys, name)
             try:
-                check_gate(**{"alpha": ALPHA, "minimum_effect": 0.0, name: gate[name]}, reward=reward)
+                check_gate(**{"alpha": ALPHA, "minimum_effect": 0.0, name: value}, reward=reward)
             except UsageError as error:
                 keys[name].refuse(str(error))
     return gate
@@ -378,11 +420,11 @@ def _name(node: Node) -> str:
     """The task's name: it also names the run's folder."""
     name: str = decode_field(node, TaskFile, "name").strip()
     bad = re.search(r"[/\\\x00-\x1f\x7f]", name)
-    if bad or name.startswith(".") or len(name) > 100:
+    if bad or name.startswith(".") or len(name) > 100 or len(name.encode()) > LONGEST_NAME:
         why = (
             f"it contains {show_value(bad.group())}"
             if bad
-            else "it begins with a dot or is longer than 100 characters"
+            else f"it begins with a dot or is longer than 100 characters or {LONGEST_NAME} bytes of UTF-8"
         )
         node.refuse(f"`name` also names the run folder, and {why}. Use letters, digits, spaces, '-' and '_'.")
     return name

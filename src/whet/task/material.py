@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from whet.rewards.program import load_module
 from whet.task.files import kind_of, read_bytes
 from whet.task.imported_data import ImportedData, read_table
 from whet.task.promptfoo import read_promptfoo, read_promptfoo_table
-from whet.task.rows import LINES, TABLES, TARGET_NAMES, SourceRow, read_rows, row_of
+from whet.task.rows import INPUT_NAMES, LINES, TABLES, TARGET_NAMES, SourceRow, read_rows, row_of
 from whet.task.sources import load_split
 from whet.task.table import clean_row, tidy_columns
 from whet_client.storable import show_value
@@ -80,11 +81,23 @@ def _table(path: Path) -> ImportedData:
 
 
 def _objects(path: Path) -> ImportedData:
-    rows = read_rows(path, str(path))
+    rows, notes = _unwrap(read_rows(path, str(path)))
     key = next((k for k in _TURNS if all(_are_turns(row.value.get(k)) for row in rows)), None)
     if key is not None:
-        return _conversations(rows, key)
-    return ImportedData({"": [row.value for row in rows]}, places=_places(rows))
+        made = _conversations(rows, key)
+        return replace(made, notes=[*notes, *made.notes])
+    return ImportedData({"": [row.value for row in rows]}, notes=notes, places=_places(rows))
+
+
+def _unwrap(rows: list[SourceRow]) -> tuple[list[SourceRow], list[str]]:
+    """The objects inside of rows that hold nothing but one object under the same key, as OpenAI's evals have them (`item`)."""
+    keys = {key for row in rows for key in row.value}
+    (only,) = keys if len(keys) == 1 else (None,)
+    if only in (None, "input", *INPUT_NAMES) or not all(
+        isinstance(row.value.get(only), dict) and row.value[only] for row in rows
+    ):
+        return rows, []
+    return [replace(row, value=row.value[only]) for row in rows], [f"each row is what stands in its {only}"]
 
 
 def _places(rows: Sequence[SourceRow]) -> dict[str, list[str]]:
@@ -104,7 +117,8 @@ def _are_turns(value: object) -> bool:
 
 
 def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
-    """Rows as models are fine-tuned on: what the user says is the input, the answer the target, the system message the prompt.
+    """Rows as models are fine-tuned on: what the user says is the input, the answer the target, the system message the prompt, or
+    a slot of it where the conversations have different ones.
 
     Where every conversation ends with the user, the target stands beside it, in the column of that name.
     """
@@ -120,26 +134,52 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
         system = {"system": texts.pop(0)} if roles[:1] == ["system"] else {}
         if beside is not None:
             roles, texts = [*roles, "assistant"], [*texts, rest.pop(beside)]
+        roles = roles[len(system) :]
+        if not system and isinstance(rest.get("system"), str) and rest["system"].strip():
+            system = {"system": rest.pop("system")}
         whole = all(isinstance(one, str) for one in (*texts[:-1], *system.values()))
         if (
             roles[-2:] != ["user", "assistant"]
-            or len(texts) != 2
+            or {*roles} - {"user", "assistant"}
             or not whole
-            or (beside is None and type(texts[1]) is not str)
+            or (beside is None and type(texts[-1]) is not str)
         ):
             raise UsageError(
-                f"{row.where}: a conversation must be one text of the user and one answer, perhaps after a system message; "
-                f"this has the roles {show_value([one.get('role', one.get('from')) for one in row.value[key]])}. Write input "
-                "and target instead."
+                f"{row.where}: a conversation must be texts of the user and the assistant, perhaps after a system message, and "
+                f"end with an answer; this has the roles "
+                f"{show_value([one.get('role', one.get('from')) for one in row.value[key]])}. Write input and target instead."
             )
         systems.add(system.get("system"))
-        made.append({**rest, "input": texts[0], "target": texts[1], **system})
-    notes = ["input: the user's message", f"target: {beside or _ANSWER}"]
-    (prompt,) = systems if len(systems) == 1 else (None,)
+        talk = [{"role": role, "content": text} for role, text in zip(roles[:-1], texts[:-1], strict=True)]
+        made.append({**rest, "input": talk, "target": texts[-1], **system})
+    several = any(len(one["input"]) > 1 for one in made)
+    notes = [
+        "input: the conversation before the last answer" if several else "input: the user's message",
+        f"target: {beside or _ANSWER}",
+    ]
+    talks = [one["input"] if several else one["input"][0]["content"] for one in made]
+    made = [{**one, "input": talk} for one, talk in zip(made, talks, strict=True)]
+    prompt = next(iter(systems)) if len(systems) == 1 else None
     if prompt:
         notes.append("prompt: the system message")
-        made = [{key: value for key, value in one.items() if key != "system"} for one in made]
+    elif len(systems) > 1:
+        prompt = _PROMPT_OF_SYSTEMS if several else f"{_PROMPT_OF_SYSTEMS}\n[user]\n{{{{input}}}}"
+        notes.append(
+            f"prompt: a first one with the slot {{{{system}}}}, for there are {len(systems)} system messages"
+        )
+        key = "messages" if several else "input"
+        made = [{**one, "input": {"system": one.get("system") or "", key: one["input"]}} for one in made]
+    made = [{name: value for name, value in one.items() if name != "system"} for one in made]
     return ImportedData({"": made}, prompt or None, notes=notes, columns=False, places=_places(rows))
+
+
+_PROMPT_OF_SYSTEMS = """[system]
+<!-- whet:begin -->
+Give the right answer.
+<!-- whet:end -->
+
+{{system}}
+"""
 
 
 def _column_beside(rows: Sequence[SourceRow], key: str) -> str | None:

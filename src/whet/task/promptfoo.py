@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -52,6 +52,11 @@ MOST_NODES, MOST_ROWS, DEEPEST = 1_000_000, 100_000, 8
 """YAML values in a file, rows that the lists of one test's variables make, files of tests that name each other."""
 _NO_METRIC = (*VALUES, *CRITIQUES)
 _BLOCK = re.compile(r"\{%[^%]*%\}|\{\{[^{}|.(\[]*[|.(\[][^}]{0,500}\}\}")
+_COMMENT = re.compile(r"\{#[^\n]{0,40}")
+_TEMPLATE = re.compile(r"\{%|\{\{([^{}]{0,500})\}\}")
+"""A block of a template, or what stands in the braces of a variable."""
+ROUNDS, LONGEST = 5, 1_000_000
+"""How often promptfoo fills variables that name variables; characters that a variable may grow to."""
 _OPENAI = re.compile(r"openai:(?:chat:|responses:)?([A-Za-z0-9][\w.-]*)")
 _TAKEN: Mapping[str, tuple[str, ...]] = {
     "the file": ("prompts", "providers", "targets", "tests", "defaultTest"),
@@ -71,6 +76,8 @@ class _Left:
 
     checks: Counter[str] = field(default_factory=Counter)
     keys: Counter[str] = field(default_factory=Counter)
+    rows: list[str] = field(default_factory=list)
+    """The variable of each row that is left out, since it computes something."""
 
     def note(self, nodes: Mapping[str, Node], place: str) -> None:
         """Count the keys of a mapping that are not read."""
@@ -84,6 +91,12 @@ class _Left:
         ):
             if counts:
                 yield f"{what}: " + ", ".join(f"{count} {name}" for name, count in counts.most_common())
+        if self.rows:
+            are = "is" if len(self.rows) == 1 else "are"
+            yield (
+                f"{quantity(len(self.rows), 'test')} {are} left out: a variable computes something, the first "
+                f"{show_value(self.rows[0], 60)}"
+            )
 
 
 def read_promptfoo(path: Path) -> ImportedData:
@@ -109,6 +122,10 @@ def read_promptfoo(path: Path) -> ImportedData:
     base = _base(config.get("defaultTest"), path)
     left.note(base, "a test")
     rows = [row for test in _tests(config["tests"], path) for row in _rows(test, base, path, left)]
+    if left.rows and not rows:
+        config["tests"].refuse(
+            f"every test has a variable that computes something, the first {show_value(left.rows[0], 60)}. Write the results."
+        )
     rubrics = _common_rubrics(rows, left.checks)
     kept = [row for row in rows if row["assert"] or rubrics]
     notes += left.lines()
@@ -259,7 +276,7 @@ def _prompt(node: Node, path: Path) -> str:
     if file is not None and file.suffix in YAML:
         return load_prompt(file, node.where).source
     text = text if file is None else read_text(file, node.where)
-    block = _BLOCK.search(text)
+    block = _BLOCK.search(text) or (_COMMENT.search(text) if _has_comment(text) else None)
     if block is not None:
         where = node.where if file is None else f"{file}:{text.count(chr(10), 0, block.start()) + 1}"
         raise UsageError(
@@ -351,7 +368,7 @@ def _rows(test: Node, base: Mapping[str, Node], path: Path, left: _Left) -> Iter
     checks = [
         check
         for one in (*_list(base.get("assert")), *_list(own.get("assert")))
-        if (check := _check(one, left)) is not None
+        if (check := _check(one, left, values)) is not None
     ]
     choices = [[(name, _value(one, path)) for one in _list(node)] for name, node in values.items()]
     if (count := math.prod(map(len, choices))) > MOST_ROWS:
@@ -359,8 +376,27 @@ def _rows(test: Node, base: Mapping[str, Node], path: Path, left: _Left) -> Iter
             f"the lists under `vars` make {count:,} rows of this test, more than {MOST_ROWS:,}. Shorten them."
         )
     for chosen in itertools.product(*choices):
-        known = {name: fill(text, dict(chosen)) for name, text in chosen}
+        known = _resolve_variables(dict(chosen), test)
+        computing = [text for text in known.values() if _computes(text, ())]
+        if computing:
+            left.rows.append(computing[0])
+            continue
         yield {"input": known, "assert": [{**one, **_fill_variables(one, known)} for one in checks]}
+
+
+def _resolve_variables(values: Mapping[str, str], test: Node) -> dict[str, str]:
+    """The variables of a test, with the variables that they name in them, as deep as promptfoo goes."""
+    known = dict(values)
+    for _ in range(ROUNDS):
+        filled = {name: fill(text, known) for name, text in known.items()}
+        if any(len(text) > LONGEST for text in filled.values()):
+            test.refuse(
+                f"the variables of this test name each other and grow beyond {LONGEST:,} characters. Write them out."
+            )
+        if filled == known:
+            break
+        known = filled
+    return known
 
 
 def _vars(test: Mapping[str, Node]) -> dict[str, Node]:
@@ -368,8 +404,8 @@ def _vars(test: Mapping[str, Node]) -> dict[str, Node]:
     return {} if node is None or node.value is None else node.mapping("`vars`")
 
 
-def _check(node: Node, left: _Left) -> dict[str, object] | None:
-    """An assertion that whet can check; None for one that is counted as left out."""
+def _check(node: Node, left: _Left, variables: Collection[str]) -> dict[str, object] | None:
+    """An assertion that whet can check in a test with these variables; None for one that is counted as left out."""
     parts = node.mapping("an assertion")
     if "type" not in parts:
         left.checks[next(iter(parts), "empty assertion")] += 1
@@ -385,6 +421,9 @@ def _check(node: Node, left: _Left) -> dict[str, object] | None:
     if not known or (isinstance(expected, dict) and not structured) or "file://" in str(expected):
         left.checks[kind] += 1
         return None
+    if _computes(expected, variables):
+        left.checks[f"{kind} whose value computes something"] += 1
+        return None
     if value is None or expected is None:
         if not plain.endswith("-json"):
             node.refuse(f"the assertion {kind} has no value. Write value: ...")
@@ -397,6 +436,21 @@ def _check(node: Node, left: _Left) -> dict[str, object] | None:
     weight = {"weight": parts["weight"].number("a weight", 0.0)} if "weight" in parts else {}
     metric = {"metric": name} if (name := _metric(parts.get("metric"))) else {}
     return {"type": kind, **({} if expected is None else {"value": expected}), **weight, **metric}
+
+
+def _computes(value: object, variables: Collection[str]) -> bool:
+    """Whether a template in the value of an assertion is more than a variable of its test: `fill` would leave it as it stands."""
+    if isinstance(value, dict | list):
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        return any(_computes(part, variables) for part in parts)
+    if not isinstance(value, str):
+        return False
+    return _has_comment(value) or any(name.strip() not in variables for name in _TEMPLATE.findall(value))
+
+
+def _has_comment(text: str) -> bool:
+    """Whether a text has a comment of a template, which promptfoo takes out."""
+    return text.find("#}", text.find("{#")) > 0 if "{#" in text else False
 
 
 def _metric(node: Node | None) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from whet.errors import UsageError, quantity
 from whet.prompt import Prompt
 from whet.task.files import read_text
+from whet.task.spec import ROUND_ROBIN
 from whet.task.tree import Node, parse_yaml, write_yaml
 from whet_client.prompt import chat
 from whet_client.prompt.fence import front_matter_of, regions_of
+from whet_client.prompt.headings import fence_section, fence_sections, has_heading, headings_of
 from whet_client.prompt.slots import SLOT, canonical_name, name_slot
 
 YAML = (".yaml", ".yml")
@@ -181,3 +184,54 @@ def _node_at(node: Node, way: Sequence[str | int]) -> Node:
         else:
             break
     return node
+
+
+def fence_headings(prompt: Prompt, heading: str | None) -> tuple[Prompt, str]:
+    """The prompt with a fence around the text below a heading (`## Title`), or around every section (None), and the region that
+    is edited then. A prompt that has these fences already, such as one that a search wrote, stays as it is. Raises UsageError."""
+    if prompt.parts:
+        return _fence_parts(prompt, heading)
+    texts = [message.content for message in prompt.messages]
+    if prompt.fenced:
+        wanted = [] if heading is None else [h.name for h in headings_of(heading)]
+        if heading is None or (wanted and wanted[0] in [region.name for region in prompt.regions]):
+            return prompt, wanted[0] if wanted else ROUND_ROBIN
+        raise UsageError(
+            "the prompt has fences, so headings name no regions. Write the name of a fence, or remove the fences."
+        )
+    with_headings = [number for number, text in enumerate(texts) if headings_of(text)]
+    if heading is None:
+        for number in with_headings:
+            texts[number] = fence_sections(texts[number])
+        if not with_headings:
+            fence_sections(texts[0])
+        region = ROUND_ROBIN
+    else:
+        number = next((n for n in with_headings if has_heading(texts[n], heading)), 0)
+        texts[number], region = fence_section(texts[number], heading)
+    messages = (replace(m, content=text) for m, text in zip(prompt.messages, texts, strict=True))
+    return Prompt.from_messages(tuple(messages)), region
+
+
+def _fence_parts(prompt: Prompt, heading: str | None) -> tuple[Prompt, str]:
+    """`fence_headings` for the prompts of a program: in the one prompt that has the heading, or in all that have headings."""
+    named = {
+        name: part
+        for name, part in prompt.parts.items()
+        if any(
+            headings_of(m.content) if heading is None else has_heading(m.content, heading)
+            for m in part.messages
+        )
+    }
+    if not named or (heading is not None and len(named) > 1):
+        where = f"in several prompts ({', '.join(named)})" if named else "in no prompt of the program"
+        raise UsageError(
+            f"{'headings are' if heading is None else f'the heading {heading!r} is'} {where}. Draw fences."
+        )
+    fenced = {name: fence_headings(part, heading)[0] for name, part in named.items()}
+    whole = Prompt.of_parts({**prompt.parts, **fenced})
+    if heading is None:
+        return whole, ROUND_ROBIN
+    [(name, part)] = fenced.items()
+    region = fence_headings(part, heading)[1]
+    return whole, name if len(part.regions) == 1 else f"{name}.{region}"

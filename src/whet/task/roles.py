@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -11,6 +11,7 @@ import orjson
 
 from whet.models.addresses import at_endpoint, check_base_url, split_address
 from whet.models.callable import ModelChoice, as_model
+from whet.models.endpoint import join_urls
 from whet.models.language_model import LanguageModel
 from whet.task.spec import ModelSpec, read_changes
 
@@ -52,17 +53,19 @@ def _for_another(spec: ModelSpec, address: str | None) -> ModelSpec:
     return spec if spec.price is None else replace(spec, priced_as=spec.address)
 
 
-def with_base_url(spec: ModelSpec, base_url: str | None, task: ModelSpec | None) -> ModelSpec:
-    """The spec of a role with the base URL that a person gave for the run; `task` is that of the task model, None for itself.
+def with_base_url(spec: ModelSpec, base_url: str | Sequence[str] | None, task: ModelSpec | None) -> ModelSpec:
+    """The spec of a role with the base URL, or the list of them, that a person gave for the run; `task` is that of the task
+    model, None for itself.
 
     It moves the task model, and each other role of the same provider, unless that role has a base URL of its own. Where the
     task model is at no endpoint, it moves the others.
     """
-    if base_url is None or "base_url" in spec.overrides:
+    text = join_urls(base_url)
+    if text is None or "base_url" in spec.overrides:
         return spec
     if task is not None and spec.address is not None and _is_elsewhere(spec, task):
         return spec
-    return replace(spec, base_url=base_url, overrides=spec.overrides | {"base_url"})
+    return replace(spec, base_url=text, overrides=spec.overrides | {"base_url"})
 
 
 def _is_elsewhere(spec: ModelSpec, task: ModelSpec) -> bool:

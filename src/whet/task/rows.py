@@ -52,7 +52,7 @@ TARGET_NAMES = (
         "ideal",
     ),
     *("gold", "reference", "answer", "answers", "label", "output"),
-    *("solution", "completion", "response", "y"),
+    *("solution", "completion", "response", "expectations", "y"),
 )
 """What tools call the right answer, the sure names first: beside a `ground_truth` or a `reference`, as Ragas has them, an
 `answer` is what a model said."""

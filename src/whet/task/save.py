@@ -135,6 +135,8 @@ def _files(task: TaskContent) -> Iterator[tuple[str, bytes]]:
         yield from _reward_files(task, reward)
     if isinstance(task.world, ToolWorld) and task.world.path is not None:
         yield _inside(task, task.world.path), task.world.path.read_bytes()
+    if task.shaping is not None and task.shaping.path is not None:
+        yield _inside(task, task.shaping.path), task.shaping.path.read_bytes()
     yield (
         "task.yaml",
         write_yaml({**document, **{k: v for k, v in task.document.items() if k not in document}}).encode(),

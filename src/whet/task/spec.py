@@ -13,18 +13,21 @@ from whet._util.storable import is_number
 from whet._util.words import fold
 from whet.environments import World
 from whet.environments.program import Program
-from whet.errors import UsageError, did_you_mean, named_fields
+from whet.environments.shaping import Shaping
+from whet.errors import UsageError, did_you_mean, named_fields, parameter
 from whet.models.addresses import split_address
-from whet.models.endpoint import check_headers, holds_secret, variables_in
+from whet.models.endpoint import check_headers, holds_secret, join_urls, variables_in
 from whet.models.prices import Price
 from whet.models.request_options import RequestOptions, output_bound
 from whet.prompt import Prompt
 from whet.rewards import Objectives, RewardFunction
 from whet.run import Budget
+from whet.stats import POLICIES, STRICT
 from whet.task.decode import decode, field_names, set_fields
 from whet.task.task_file import BudgetEntry, ModelEntry, ModelsEntry, PolicyEntry, SplitsEntry
 from whet.task.tree import Node
 from whet.types import ROLES, Example
+from whet_client.storable import show_value
 
 SPLITS = ("train", "validation", "test")
 ALPHA, MOST_ALPHA = 0.05, 0.5
@@ -40,6 +43,8 @@ SECOND = "second"
 ROUND_ROBIN, BLAME, ALL = "round_robin", "blame", "all"
 REGION_POLICIES = (ROUND_ROBIN, BLAME, ALL)
 """Which regions a search edits, where no region is named."""
+HEADINGS = "headings"
+"""Every section below a heading is a region; they have their turns as ROUND_ROBIN says."""
 
 
 @named_fields
@@ -51,8 +56,9 @@ class ModelSpec:
     bound the traffic. `price_per_hour`: US dollars that an hour of training costs; for the policy model only.
     `thoughts`: what the task model thinks is a part of its answers. `model`: a model or a function in the place of an
     address, in Python. `key_variable` names the environment variable with the key; in a value of `headers` `$NAME` stands for
-    one. `overrides`: the fields that the person who starts the run set, in the place of what the task says. `priced_as`: the
-    address whose price it is, where the model is another one.
+    one. `base_url`: several servers of the model stand in it with commas between them. `overrides`: the fields that the person
+    who starts the run set, in the place of what the task says. `priced_as`: the address whose price it is, where the model is
+    another one.
     """
 
     address: str | None = None
@@ -112,7 +118,8 @@ class TaskContent:
     `world` is what the task is played in; None
     for one question and one answer. `second_opinion` grades the answers to the sealed test again before anything is promoted.
     `document` is what task.yaml says, or would say; of `data` the names of the splits. `alpha` is the chance of a false
-    promotion that all openings of the test rows may have together, `minimum_effect` the difference that a promotion must
+    promotion that all openings of the test rows may have together (with the `alpha_policy` fdr the share of false promotions
+    among all), `minimum_effect` the difference that a promotion must
     exceed, `group` the key whose value rows have in common that are not independent. `program` answers with several prompts;
     `region` says which region is edited (`whet.search.regions`), `longest` how many tokens the prompt may have at most
     (None: three times those of the start, at least 2,000). `cases`: the tasks that a task made of several consists of, each asked
@@ -138,9 +145,11 @@ class TaskContent:
     fingerprint: str = ""
     parts: Mapping[str, str] = field(default_factory=dict)
     world: World | None = None
+    shaping: Shaping | None = None
     second_opinion: RewardFunction | None = None
     document: Mapping[str, Any] = field(default_factory=dict)
     alpha: float = ALPHA
+    alpha_policy: str = STRICT
     minimum_effect: float = 0.0
     group: str | None = None
     program: Program | None = None
@@ -178,15 +187,18 @@ def role_of_model(place: int) -> str:
 T = TypeVar("T", bound=TaskContent)
 
 
-def with_gate(task: T, alpha: float | None, minimum_effect: float | None) -> T:
+def with_gate(
+    task: T, alpha: float | None, minimum_effect: float | None, alpha_policy: str | None = None
+) -> T:
     """The task with these settings of the gate in the place of its own; None keeps its own. Raises UsageError."""
     alpha = task.alpha if alpha is None else alpha
     effect = task.minimum_effect if minimum_effect is None else minimum_effect
     check_gate(alpha, effect, task.reward)
-    if (alpha, effect) == (task.alpha, task.minimum_effect):
-        return task
-    gate = {k: v for k, v in (("alpha", alpha), ("minimum_effect", effect)) if v != getattr(task, k)}
-    return replace(task, alpha=alpha, minimum_effect=effect, document={**task.document, **gate})
+    policy = task.alpha_policy if alpha_policy is None else alpha_policy
+    check_alpha_policy(policy)
+    named = {"alpha": alpha, "minimum_effect": effect, "alpha_policy": policy}
+    gate: dict[str, Any] = {k: v for k, v in named.items() if v != getattr(task, k)}
+    return replace(task, **gate, document={**task.document, **gate}) if gate else task
 
 
 def with_longest(task: T, longest: int | None) -> T:
@@ -202,6 +214,14 @@ def check_longest(longest: object) -> None:
     if not isinstance(longest, int) or isinstance(longest, bool) or longest < 1:
         raise UsageError(
             f"longest is the number of tokens that the prompt may have at most, a whole number from 1 on; this is {longest!r}."
+        )
+
+
+def check_alpha_policy(policy: object) -> None:
+    """Raise UsageError for what is no policy."""
+    if policy not in POLICIES:
+        raise UsageError(
+            f"{parameter('alpha_policy')} is one of {', '.join(POLICIES)} (docs/openings.md); this is {show_value(policy)}."
         )
 
 
@@ -289,11 +309,19 @@ def _address(node: Node, what: str) -> str:
 
 
 def _url(node: Node, what: str) -> str:
-    if not re.match(r"https?://[^\s/]", node.raw.strip()):
+    """The URL, or several with commas between them."""
+    items = node.value if isinstance(node.value, list) else [node]
+    if not items:
         node.refuse(
-            f'{what}: "{node.raw.strip()}" is not a URL. Write a URL such as http://localhost:8000/v1.'
+            f"{what} is an empty list. Write a URL such as http://localhost:8000/v1, or leave it out."
         )
-    return node.raw.strip()
+    for item in items:
+        text = item.raw.strip() if isinstance(item.value, str) else ""
+        if not re.match(r"https?://[^\s/]", text):
+            item.refuse(
+                f'{what}: "{text or item.kind()}" is not a URL. Write a URL such as http://localhost:8000/v1, or a list of them.'
+            )
+    return join_urls([item.raw.strip() for item in items]) or ""
 
 
 def _stop(node: Node, what: str) -> tuple[str, ...]:

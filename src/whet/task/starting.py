@@ -7,39 +7,45 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from whet._util.words import fold
 from whet.errors import UsageError, did_you_mean, quantity
 from whet.prompt import Prompt
-from whet.rewards import OWN_COLUMNS, WITHOUT_LABELS, choose_reward
-from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, are_few, why_no_labels
+from whet.rewards import WITHOUT_LABELS, choose_reward
+from whet.rewards.choose import MOST_LABELS, ROWS_PER_LABEL, why_no_labels
 from whet.stats import fewest_clusters, opening_alpha
-from whet.task.examples import LEAK
+from whet.task.columns import (
+    columns_of,
+    columns_of_reward,
+    count_values,
+    describe_columns,
+    find_leak,
+    fold_cell,
+    guess_candidates,
+    why_target,
+)
 from whet.task.files import read_text
-from whet.task.imported_data import ImportedData
+from whet.task.imported_data import ImportedData, leave_out_archived
 from whet.task.memory import LONGEST_PATH, names_prompt_file
+from whet.task.multiple_choice import write_options
 from whet.task.prompts import load_prompt, prompt_file
 from whet.task.requirements import prompt_with_requirements, reward_with_requirements
-from whet.task.rows import BESIDE_NAMES, INPUT_NAMES, TARGET_NAMES
 from whet.task.save import check_folder, write_folder
 from whet.task.spec import ALPHA
+from whet.task.target_objects import lists_nothing, lists_spans, read_targets
 from whet.task.task import Task, load_task
 from whet.task.tree import write_yaml
 from whet.task.worked_answers import BOX, split_worked_answers
 from whet_client.prompt.document import MASK
 from whet_client.prompt.slots import canonical_name, name_slot
+from whet_client.storable import show_value
 
 NO_LABELS = "none"
 _FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
-_KEY = re.compile(r"[A-Za-z0-9._:#-]{1,64}")
-_ID_NAME = re.compile(r"(?:\A|[\W_]|(?<=[a-z])(?=I))(?:id|ID|Id|uuid|UUID|guid|GUID)\Z")
-MOST_COLUMNS = 30
-"""Columns that are listed by their names."""
 
 
 @dataclass(frozen=True)
@@ -66,174 +72,6 @@ class StartedTask:
     folder: Path
     chosen: Sequence[str]
     warnings: Sequence[str] = ()
-
-
-def columns_of(material: ImportedData) -> list[str]:
-    """Names that stand in the rows, in order."""
-    return list(dict.fromkeys(name for row in material.all_rows() for name in row))
-
-
-def _columns_of_reward(material: ImportedData, reward: str | None) -> list[str]:
-    """The columns that the reward reads beside input and target."""
-    names = columns_of(material)
-    return [name for name in OWN_COLUMNS.get(reward or "", ()) if name in names]
-
-
-def _counts(material: ImportedData, name: str) -> Counter[str]:
-    return Counter(_text_of(row.get(name)) for row in material.all_rows() if row.get(name) not in (None, ""))
-
-
-def describe_columns(material: ImportedData) -> str:
-    """The columns, each with how many different values it has, and the values where they are few and short."""
-    rows = material.all_rows()
-    parts = []
-    for name in columns_of(material):
-        counts = _counts(material, name)
-        values = f": {', '.join(sorted(counts))}" if are_few(counts, len(rows)) and len(counts) <= 5 else ""
-        parts.append(f"{name} ({len(counts)} different{values})")
-    return ", ".join(parts[:MOST_COLUMNS]) + (
-        f", and {len(parts) - MOST_COLUMNS} more" if len(parts) > MOST_COLUMNS else ""
-    )
-
-
-def guess(
-    material: ImportedData,
-    slots: Collection[str] = (),
-    target: str | None = None,
-    reward: str | None = None,
-) -> tuple[list[str], str | None]:
-    """The columns that are probably the input, and the one that is probably the target, which is never among them.
-
-    `slots` are those of the prompt, `target` and `reward` what the caller names. A column that the reward reads is neither input
-    nor target, and beside one the target has the name of a target. Columns that number the rows, and those that
-    say the same as the target, are no input unless nothing else is left.
-    """
-    inputs, targets = _guess(material, slots, target, (), _columns_of_reward(material, reward))
-    return inputs, targets[0] if len(targets) == 1 else None
-
-
-def _guess(
-    material: ImportedData,
-    slots: Collection[str],
-    target: str | None,
-    taken: Collection[str],
-    own: Collection[str],
-) -> tuple[list[str], list[str]]:
-    """The input, and the columns that can be the target; `taken` are those that the caller calls inputs, `own` those that the
-    reward reads."""
-    names, rows = [name for name in columns_of(material) if name not in own], material.all_rows()
-    inputs = [name for name in material.inputs if name in names and name != target]
-    by_rank = {_plain(name): name for name in reversed(names)}
-    if target is None:
-        target = next((by_rank[n] for n in map(_plain, ("target", *TARGET_NAMES)) if n in by_rank), None)
-        target = None if target in inputs else target
-    filled = sorted(name for name in names if canonical_name(name) in slots and name not in (target, "id"))
-    rest = [
-        name
-        for name in names
-        if name not in (target, "id")
-        and (name in filled or any(row.get(name) not in (None, "") for row in rows))
-    ]
-    known = [by_rank[n] for n in map(_plain, ("input", *INPUT_NAMES)) if by_rank.get(n) in rest]
-    targets = [] if target is None else [target]
-    if target is None and not own:
-        closed = {*(inputs or filled or known[:1]), *taken}
-        open_names = [name for name in rest if name not in closed and not is_number_of_rows(name, rows)]
-        targets = _target_candidates(open_names, material)
-        others = [name for name in rest if name not in targets]
-        if (
-            not closed
-            and len(targets) == 1
-            and others
-            and all(is_number_of_rows(name, rows) for name in others)
-        ):
-            targets = [
-                name for name in rest if name in (*targets, *others)
-            ]  # two columns, and one numbers the rows
-        target = targets[0] if len(targets) == 1 else None
-        rest = [name for name in rest if name != target]
-    telling = [
-        name for name in rest if not is_number_of_rows(name, rows) and find_leak(name, target, rows) is None
-    ]
-    beside = [name for name in rest if known and name != known[0] and _stands_beside(name)]
-    by_name = [*known[:1], *beside]
-    if (
-        by_name
-        and target is not None
-        and _conflicts(by_name, target, rows) > _conflicts(telling, target, rows)
-    ):
-        by_name = []
-    return inputs or filled or by_name or telling or rest, targets
-
-
-def _stands_beside(name: str) -> bool:
-    """Whether a column is called like one without which a question cannot be answered, also with a number: `choice2`."""
-    return _plain(name).rstrip("0123456789") in map(_plain, BESIDE_NAMES)
-
-
-def _conflicts(inputs: Sequence[str], target: str, rows: Sequence[Mapping[str, object]]) -> int:
-    """How many rows have the same input as an earlier row and another target."""
-    first: dict[tuple[str, ...], str] = {}
-    keys = [tuple(_text_of(row.get(name)) for name in inputs) for row in rows]
-    return sum(
-        first.setdefault(key, _text_of(row.get(target))) != _text_of(row.get(target))
-        for key, row in zip(keys, rows, strict=True)
-    )
-
-
-def is_number_of_rows(name: str, rows: Sequence[Mapping[str, object]]) -> bool:
-    """Whether a column only tells the rows apart: another short value without blanks in each row, and a name that ends in `id`,
-    numbers without a gap, or the same letters before a number."""
-    values = [_text_of(row.get(name)) for row in rows]
-    if len(values) < 2 or len(set(values)) < len(values) or not all(map(_KEY.fullmatch, values)):
-        return False
-    if _ID_NAME.search(name) is not None:
-        return True
-    if all(value.isdigit() for value in values):
-        numbers = sorted(map(int, values))
-        return numbers[-1] - numbers[0] == len(numbers) - 1
-    shapes = {re.sub(r"[0-9]+", "0", value) for value in values}
-    return len(shapes) == 1 and re.fullmatch(r"[A-Za-z]+[-_#]?0", shapes.pop()) is not None
-
-
-def find_leak(name: str, target: str | None, rows: Sequence[Mapping[str, object]]) -> str | None:
-    """How a column says what the target says, in words; None where it does not."""
-    if target is None or name == target:
-        return None
-    pairs = [
-        (_fold_value(row.get(name)), _fold_value(row.get(target)))
-        for row in rows
-        if row.get(target) not in (None, "")
-    ]
-    if len(pairs) < 2:
-        return None
-    equal = sum(a == b for a, b in pairs)
-    if equal >= LEAK * len(pairs):
-        return f"it is equal to the target in {equal} of {len(pairs)} rows"
-    seen, answers = {a for a, _ in pairs}, {b for _, b in pairs}
-    if 1 < len(answers) == len(seen) == len(set(pairs)) <= len(pairs) / ROWS_PER_LABEL:
-        return f"each of its {len(seen)} values stands beside one value of the target only"
-    return None
-
-
-def _target_candidates(names: Sequence[str], material: ImportedData) -> list[str]:
-    """What can be the target among columns whose names say nothing: those with few values, of these only those whose values are
-    words and no numbers or dates where there are any; without one, the only column."""
-    rows = material.all_rows()
-    few = _few_values(names, rows)
-    words = [name for name in few if _holds_words(name, rows)]
-    alone = [*names] if len(names) == 1 and len(columns_of(material)) > 1 else []
-    return words or few or alone
-
-
-def _few_values(names: Iterable[str], rows: Sequence[Mapping[str, object]]) -> list[str]:
-    """The columns whose values can be labels."""
-    return [name for name in names if are_few(Counter(_text_of(row.get(name)) for row in rows), len(rows))]
-
-
-def _holds_words(name: str, rows: Sequence[Mapping[str, object]]) -> bool:
-    """Whether no value of a column has a digit."""
-    return not any(letter.isdigit() for row in rows for letter in _text_of(row.get(name)))
 
 
 def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoices) -> StartedTask:
@@ -298,18 +136,6 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     return StartedTask(task, target, chosen, warnings)
 
 
-def _text_of(value: object) -> str:
-    return value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
-
-
-def _fold_value(value: object) -> str:
-    return fold(" ".join(_text_of(value).split()))
-
-
-def _plain(name: str) -> str:
-    return re.sub(r"[\W_]", "", name).casefold()
-
-
 def _name(folder: Path) -> str:
     return re.sub(r"[^\w.-]+", "-", folder.resolve().name).strip(".-") or "task"
 
@@ -350,6 +176,7 @@ def _rows(
                 "These rows say themselves what input and target are. Leave --input and --target out."
             )
         return dict(material.rows), material
+    material = leave_out_archived(material, chosen)
     names = columns_of(material)
     for name in (*choices.input, *filter(None, [choices.target])):
         if name not in names:
@@ -359,8 +186,8 @@ def _rows(
             f'"{choices.target}" is named as an input and as the target: the model would see the right answer. Name it once.'
         )
     filled = frozenset[str]() if prompt is None else prompt.slots
-    own = _columns_of_reward(material, choices.reward)
-    inputs, targets = _guess(material, filled, choices.target, choices.input, own)
+    own = columns_of_reward(material, choices.reward)
+    inputs, targets = guess_candidates(material, filled, choices.target, choices.input, own)
     if len(targets) > 1 and choices.reward is None and material.reward is None:
         raise UsageError(_several_targets(folder, targets, material, choices))
     target = targets[0] if len(targets) == 1 else None
@@ -374,13 +201,14 @@ def _rows(
     chosen.append(f"target: {target}" if target else "target: none")
     chosen += [f"the reward {choices.reward} reads the column {name}" for name in own]
     if target is not None and choices.target is None:
-        chosen.append(f"{target} is the target {_reason_for(target, every)}; another one: --target COLUMN")
+        chosen.append(f"{target} is the target {why_target(target, every)}; another one: --target COLUMN")
     for name in inputs:
         if (leak := find_leak(name, target, every)) is not None:
             warnings.append(
                 f"the input {name} gives the target {target} away: {leak}. Every figure would be "
                 "worthless; leave it out with --input."
             )
+    material = _with_written_options(material, inputs, target, chosen)
     slot_of = _slot_names(inputs, filled)
     chosen += [
         f'the column "{name}" is called "{slot}", as slots are'
@@ -389,23 +217,65 @@ def _rows(
     ]
     keep_names = bool(filled - {"input", MASK}) or len(inputs) > 1
     kept_material = _leave_out_unanswered(material, target, chosen)
+    answers = iter(_targets(kept_material, target, choices.reward, chosen))
     made = {
-        split: [_row(row, slot_of, target, keep_names, own) for row in rows]
+        split: [_row(row, slot_of, target, keep_names, own, next(answers)) for row in rows]
         for split, rows in kept_material.rows.items()
     }
     return made, kept_material
+
+
+def _targets(material: ImportedData, target: str | None, reward: str | None, chosen: list[str]) -> list[Any]:
+    """The target of each row. Objects stay whole for a reward that compares JSON."""
+    rows = material.all_rows()
+    values = [row.get(target) if target else None for row in rows]
+    if reward in ("json", "json_schema"):
+        return values
+    read, key, beside = read_targets(values, rows)
+    if beside:
+        others = ", ".join(beside[:6]) + (", ..." if len(beside) > 6 else "")
+        chosen.append(
+            f"{target}: {key} of its objects is the target, and {others} {'is' if len(beside) == 1 else 'are'} left out; to "
+            "compare the whole objects: --reward json"
+        )
+    return read
+
+
+def _with_written_options(
+    material: ImportedData, inputs: Sequence[str], target: str | None, chosen: list[str]
+) -> ImportedData:
+    """The rows with their options as lines, each behind what the target calls it."""
+    every = material.all_rows()
+    written = {
+        name: lines
+        for name in inputs
+        if (
+            lines := write_options([row.get(name) for row in every], [row.get(target or "") for row in every])
+        )
+    }
+    if not written:
+        return material
+    for name, lines in written.items():
+        first = lines[0].partition("\n")[0]
+        chosen.append(
+            f"{name}: a line for each option, called as {target} calls it ({show_value(first, 40)}, ...)"
+        )
+    new = iter(
+        [{**row, **{name: lines[at] for name, lines in written.items()}} for at, row in enumerate(every)]
+    )
+    return replace(material, rows={split: [next(new) for _ in rows] for split, rows in material.rows.items()})
 
 
 def _leave_out_unanswered(material: ImportedData, target: str | None, chosen: list[str]) -> ImportedData:
     """The rows without those that list no answer where others list some with their places (SQuAD 2)."""
     answers = {split: [row.get(target or "") for row in rows] for split, rows in material.rows.items()}
     spans = any(
-        isinstance(answer, Mapping) and isinstance(_spans(answer, row), list)
+        lists_spans(answer, row)
         for split, rows in material.rows.items()
         for answer, row in zip(answers[split], rows, strict=True)
     )
     kept = {
-        split: [not (spans and _lists_nothing(answer)) for answer in part] for split, part in answers.items()
+        split: [not (spans and lists_nothing(answer)) for answer in part] for split, part in answers.items()
     }
     every = [one for part in kept.values() for one in part]
     if all(every):
@@ -419,15 +289,11 @@ def _leave_out_unanswered(material: ImportedData, target: str | None, chosen: li
     return replace(material, rows=rows, places=places)
 
 
-def _lists_nothing(answer: object) -> bool:
-    return isinstance(answer, Mapping) and bool(answer) and all(value == [] for value in answer.values())
-
-
 def _several_targets(
     folder: str | Path, names: Sequence[str], material: ImportedData, choices: NewTaskChoices
 ) -> str:
     """Which columns can be the target, and the command that names one."""
-    counts = [quantity(len(_counts(material, name)), "value") for name in names]
+    counts = [quantity(len(count_values(material, name)), "value") for name in names]
     if len(set(counts)) == 1:
         columns = f"{', '.join(names)} ({counts[0]} each)"
     else:
@@ -443,18 +309,6 @@ def _slot_names(inputs: Sequence[str], filled: Collection[str]) -> dict[str, str
     for column in inputs:
         names[column] = name_slot(column, [*names.values()])
     return names
-
-
-def _reason_for(target: str, rows: Sequence[Mapping[str, object]]) -> str:
-    """Why a column is taken for the target."""
-    if _plain(target) in map(_plain, ("target", *TARGET_NAMES)):
-        return "by its name"
-    counts = Counter(_text_of(row.get(target)) for row in rows)
-    if not are_few(counts, len(rows)):
-        return "as the only column that is left"
-    others = [name for name in _few_values(rows[0], rows) if name != target and not _holds_words(name, rows)]
-    beside = f"; the values of {', '.join(others)} have digits" if others else ""
-    return f"as the only column with few values ({len(counts)}){beside}"
 
 
 def _take_results(rows: Sequence[dict[str, Any]], chosen: list[str]) -> None:
@@ -486,14 +340,14 @@ def _unify_spelling(rows: Sequence[dict[str, Any]], chosen: list[str]) -> None:
     counts = Counter(texts)
     best: dict[str, str] = {}
     for text in sorted(counts, key=lambda one: (-counts[one], one)):
-        best.setdefault(_fold_value(text), text.strip())
-    if len(best) == len(counts) or not choose_reward([best[_fold_value(text)] for text in texts]).labels:
+        best.setdefault(fold_cell(text), text.strip())
+    if len(best) == len(counts) or not choose_reward([best[fold_cell(text)] for text in texts]).labels:
         return
-    same = [sorted(t for t in counts if _fold_value(t) == key) for key in best]
+    same = [sorted(t for t in counts if fold_cell(t) == key) for key in best]
     for row in rows:
-        row["target"] = best[_fold_value(row["target"])]
+        row["target"] = best[fold_cell(row["target"])]
     groups = "; ".join(
-        f"{', '.join(group)} are {best[_fold_value(group[0])]}" for group in same if len(group) > 1
+        f"{', '.join(group)} are {best[fold_cell(group[0])]}" for group in same if len(group) > 1
     )
     chosen.append(f"targets that are equal where answers are compared: {groups}")
 
@@ -509,6 +363,7 @@ def _row(
     target: str | None,
     keep_names: bool,
     own: Collection[str],
+    answer: object,
 ) -> dict[str, Any]:
     only = next(iter(inputs)) if len(inputs) == 1 else None
     whole = row.get(only) if only is not None else None
@@ -519,42 +374,7 @@ def _row(
     moved = (*inputs, target, "input", "target", "id")
     rest = {k: v for k, v in row.items() if k in own or k not in moved}
     known = {"id": str(row["id"])} if row.get("id") not in (None, "") else {}
-    answer = row.get(target) if target else None
-    if isinstance(answer, Mapping):
-        answer = _spellings(answer) or _spans(answer, row)
-    if isinstance(answer, Mapping) and len(answer) == 1:
-        (answer,) = answer.values()
     return {**known, "input": value, **({} if answer is None else {"target": answer}), **rest}
-
-
-def _spellings(answer: Mapping[str, object]) -> list[str]:
-    """The texts of an object that holds a text and lists it among others, as the aliases of TriviaQA: accepted answers, that text
-    first; empty where the object is none such."""
-    texts = [value for value in answer.values() if isinstance(value, str) and value.strip()]
-    lists = [
-        value
-        for value in answer.values()
-        if isinstance(value, list) and value and all(isinstance(one, str) for one in value)
-    ]
-    main = next((text for text in texts if any(text in listed for listed in lists)), None)
-    if main is None:
-        return []
-    kept: dict[str, str] = {}
-    for one in (main, *(one for listed in lists for one in listed)):
-        kept.setdefault(fold(one).strip(), one)
-    return list(kept.values())
-
-
-def _spans(answer: Mapping[str, object], row: Mapping[str, object]) -> Any:
-    """The texts of an object that lists texts and the places where a text of the row has them: accepted answers, as in SQuAD."""
-    lists = [value for value in answer.values() if isinstance(value, list) and value]
-    texts = next((one for one in lists if all(isinstance(item, str) for item in one)), [])
-    places = next((one for one in lists if all(type(item) is int and item >= 0 for item in one)), [])
-    if len(answer) != 2 or not texts or len(texts) != len(places):
-        return answer
-    pairs = list(zip(texts, places, strict=True))
-    written = (value for value in row.values() if isinstance(value, str))
-    return texts if any(all(text.startswith(*pair) for pair in pairs) for text in written) else answer
 
 
 def _labels(
@@ -619,11 +439,17 @@ def _columns_note(material: ImportedData) -> str:
     return f"The columns: {describe_columns(material)}. " if material.columns else ""
 
 
+def _has_lines(value: object, name: str) -> bool:
+    text = value.get(name) if isinstance(value, Mapping) else value
+    return isinstance(text, str) and "\n" in text.strip()
+
+
 def _first_prompt(value: object, labels: Sequence[str], *, scored: bool = False) -> str:
     """A prompt to begin with: an instruction, or for a model that scores labels a text in which a label takes the place of the
     mask."""
     names = list(value) if isinstance(value, Mapping) else ["input"]
-    filled = "{{" + names[0] + "}}" if len(names) == 1 else "\n".join(f"{n}: {{{{{n}}}}}" for n in names)
+    lines = [f"{name}:" + ("\n" if _has_lines(value, name) else " ") + f"{{{{{name}}}}}" for name in names]
+    filled = "{{" + names[0] + "}}" if len(names) == 1 else "\n".join(lines)
     if scored:
         return f"{filled}\n<!-- whet:begin -->It is about<!-- whet:end --> {{{{{MASK}}}}}\n"
     end = f"\n\nAnswer with one of: {', '.join(labels)}." if labels else ""

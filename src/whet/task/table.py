@@ -13,6 +13,8 @@ from whet.task.rows import TARGET_NAMES, SourceRow, csv_row, is_missing, row_of,
 from whet_client.prompt.slots import canonical_name
 from whet_client.storable import show_value
 
+_FIRST_INEXACT = 2**53
+"""From it on a float may stand for several whole numbers."""
 _WANTED = (
     "a list of dicts, a data frame, a datasets.Dataset, a path, or a dict with train, validation and test"
 )
@@ -36,7 +38,8 @@ class Table:
         made = [row_of(value, f"{self.place}[{i}]") for i, value in enumerate(self.values)]
         if self.columns and not slots:
             self._refuse_target(made)
-        return [SourceRow(self._with_input(row.value, slots), row.where) for row in made]
+        names = {canonical_name(name): name for row in made for name in row.value} if self.columns else {}
+        return [SourceRow(self._with_input(row.value, slots, names), row.where) for row in made]
 
     def _refuse_target(self, rows: Sequence[SourceRow]) -> None:
         """Refuse columns of which all would be input, where one is probably the target."""
@@ -48,13 +51,16 @@ class Table:
                 "to target, or write slots for the inputs into the prompt."
             )
 
-    def _with_input(self, row: dict[str, Any], slots: frozenset[str]) -> dict[str, object]:
-        """A row without an `input` gets one of its values for the slots; of a table without slots, of all columns."""
-        if "input" in row:
+    def _with_input(
+        self, row: dict[str, Any], slots: frozenset[str], names: Mapping[str, str]
+    ) -> dict[str, object]:
+        """A row without an `input` gets one of its values for the slots, null where its cell is missing; of a table without
+        slots, of all columns. `names`: the columns of the table by what slots call them."""
+        if "input" in row or "input" in names:
             return row
-        columns = {canonical_name(name): name for name in row}
+        columns = {**names, **{canonical_name(name): name for name in row}}
         if slots and all(name in columns for name in slots):
-            return {**row, "input": {columns[name]: row[columns[name]] for name in sorted(slots)}}
+            return {**row, "input": {columns[name]: row.get(columns[name]) for name in sorted(slots)}}
         return csv_row(dict(row)) if self.columns else row
 
 
@@ -141,13 +147,15 @@ def as_typed(value: Any, feature: object) -> Any:
 
 def tidy_columns(rows: Sequence[object]) -> tuple[Any, ...]:
     """Rows with whole numbers where pandas made fractions of them, for the column has a gap (or is the target), and with days
-    where every time of a column is midnight."""
+    where every time of a column is midnight. From 2^53 on a float may stand for several whole numbers, and stays a float."""
     made = [dict(row) if isinstance(row, Mapping) else row for row in rows]
     objects = [row for row in made if isinstance(row, dict)]
     for name in dict.fromkeys(key for row in objects for key in row):
         cells = [row[name] for row in objects if name in row]
         gap = len(cells) < len(objects) or name == "target"
-        if gap and all(isinstance(cell, float) and cell.is_integer() for cell in cells):
+        if gap and all(
+            isinstance(cell, float) and cell.is_integer() and abs(cell) < _FIRST_INEXACT for cell in cells
+        ):
             convert: Callable[[Any], object] = int
         elif all(
             isinstance(cell, datetime) and cell.tzinfo is None and cell.time() == time() for cell in cells

@@ -37,7 +37,9 @@ class Task(TaskContent):
         UsageError for everything that a task folder is refused for.
         """
         task = memory.build_task(cls, prompt_of(prompt), select(TaskKeywords, keywords))
-        gated = with_gate(task, keywords.get("alpha"), keywords.get("minimum_effect"))
+        gated = with_gate(
+            task, keywords.get("alpha"), keywords.get("minimum_effect"), keywords.get("alpha_policy")
+        )
         return with_longest(gated, keywords.get("longest"))
 
     @classmethod

@@ -43,12 +43,20 @@ class Entry(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class PriceEntry(Entry):
-    """US dollars per million tokens."""
+    """US dollars per million tokens, and for a picture."""
 
     input: Annotated[NonNegativeFloat, Meta(extra={"meaning": "US dollars per million input tokens"})]
     output: Annotated[NonNegativeFloat, Meta(extra={"meaning": "US dollars per million output tokens"})]
     cached_input: IfSet[NonNegativeFloat] = UNSET
     """The price of input tokens that the provider read from its cache; by default that of the others."""
+    cache_write: IfSet[NonNegativeFloat] = UNSET
+    """The price of input tokens that the provider wrote into its cache; by default that of the others."""
+    cache_write_1h: IfSet[NonNegativeFloat] = UNSET
+    """The price of input tokens that the provider wrote into its cache for an hour; by default that of `cache_write`."""
+    picture: IfSet[NonNegativeFloat] = UNSET
+    """US dollars for a picture of a model that paints; by default 0."""
+    batch: IfSet[PositiveProbability] = UNSET
+    """The share of these prices that a call in a batch costs, above 0 and at most 1; by default 0.5."""
 
 
 class ModelEntry(Entry):
@@ -56,8 +64,8 @@ class ModelEntry(Entry):
 
     address: IfSet[Annotated[str, _like("provider/name, for example openai/gpt-4o-mini")]] = UNSET
     """provider/name, for example openai/gpt-4o-mini."""
-    base_url: IfSet[Annotated[str, _like("a URL such as http://localhost:8000/v1")]] = UNSET
-    """Any OpenAI-compatible endpoint."""
+    base_url: IfSet[Texts] = UNSET
+    """Any OpenAI-compatible endpoint; a list names several servers of the same model."""
     temperature: IfSet[NonNegativeFloat] = UNSET
     """0 or more."""
     max_tokens: IfSet[PositiveInt] = UNSET
@@ -215,6 +223,27 @@ class FileEntry(Entry):
     """One character, or tab."""
 
 
+class ShapingEntry(Entry):
+    """Bonuses for turns, which a search sees on training rows: from one source."""
+
+    potential: IfSet[Annotated[str, _like("potential: potential.py")]] = UNSET
+    """A Python file with `potential(seen, row)`, a number from 0 to 1: a turn earns what it gained."""
+    questions: IfSet[Annotated[str, _like("questions: goal")]] = UNSET
+    """The column with a goal: a turn earns the confidence of a model that can tell one more word of it (EAGER)."""
+    human: IfSet[Annotated[str, _like("human: feedback.jsonl")]] = UNSET
+    """A file to which another program appends what a person says of the turns, while the run goes on (GUIDE)."""
+    watch: IfSet[Annotated[str, _like("watch: watch.jsonl")]] = UNSET
+    """With `human`: the file to which the turns are appended for the person to see."""
+    delay: IfSet[NonNegativeInt] = UNSET
+    """With `human`: how many turns later a person reacts."""
+    imitate: IfSet[bool] = UNSET
+    """With `human`: whether a model of the person goes on when they stop."""
+    weight: IfSet[PositiveFloat] = UNSET
+    """By what bonuses are multiplied."""
+    repay: IfSet[bool] = UNSET
+    """Whether all bonuses come back at the end of the episode, so that the best agent stays the best."""
+
+
 class GameEntry(Entry):
     """A Gymnasium game."""
 
@@ -231,17 +260,40 @@ class GameEntry(Entry):
     """Rows to make, in the place of data."""
     seed: IfSet[NonNegativeInt] = UNSET
     """Seed of the first of them."""
+    shaping: IfSet[ShapingEntry] = UNSET
+    """Bonuses for turns."""
 
 
 class ToolsEntry(Entry):
-    """Tools that the model may call."""
+    """Tools that the model may call: functions of a Python file, or those of an MCP server."""
 
-    tools: Annotated[str, _like("tools: tools.py")]
-    """A Python file."""
     turns: PositiveInt
     """The most turns of an episode."""
     seconds: IfSet[PositiveFloat] = UNSET
     """How long a tool may take."""
+    tools: IfSet[Annotated[str, _like("tools: tools.py")]] = UNSET
+    """A Python file."""
+    mcp: IfSet[Annotated[str | list[str], _like("mcp: [python, server.py]")]] = UNSET
+    """The command or the address of an MCP server."""
+    descriptions: IfSet[Literal["fixed", "editable"]] = UNSET
+    """Whether a search may edit what the tools are said to do."""
+    shaping: IfSet[ShapingEntry] = UNSET
+    """Bonuses for turns."""
+
+
+class DialogueEntry(Entry):
+    """A conversation with a simulated or scripted user."""
+
+    turns: PositiveInt
+    """Answers of the model in a conversation at most."""
+    user: IfSet[Annotated[str, _like("user: user.md")]] = UNSET
+    """A text file that describes the simulated user; the judge's model plays it."""
+    script: IfSet[Annotated[str, _like("script: replies")]] = UNSET
+    """A column with the texts that the user says, in the place of a simulated user."""
+    answer: IfSet[Literal["conversation", "last"]] = UNSET
+    """What the reward grades."""
+    shaping: IfSet[ShapingEntry] = UNSET
+    """Bonuses for turns."""
 
 
 class ProgramEntry(Entry):
@@ -255,13 +307,23 @@ class ProgramEntry(Entry):
     """Calls that one row may make at most."""
     seconds: IfSet[PositiveFloat] = UNSET
     """How long one row may take."""
+    command: IfSet[Annotated[str | list[str], _like("command: [python, agent.py]")]] = UNSET
+    """In the place of a file: the command of an agent, which reads its prompts from files."""
+    workspace: IfSet[str] = UNSET
+    """With `command`: a folder that is copied for every row."""
+    documents: IfSet[dict[str, str]] = UNSET
+    """With `command`: where each prompt is written, below the workspace; by default, as the files under `prompts` are called."""
+    answer: IfSet[str] = UNSET
+    """With `command`: the file with its answer; by default, what it prints."""
+    check: IfSet[Annotated[str | list[str], _like("check: [python, -m, pytest, -q]")]] = UNSET
+    """With `command`: what runs after it, such as tests; the reward command_check reads its exit code."""
 
 
 class TaskFile(Entry):
     """A task: what is asked, with which rows, and how answers are graded. Paths are relative to the folder of task.yaml."""
 
     name: Annotated[str, _like("name: my-task")]
-    """Also names the run's folder: no /, \\ or control characters, no dot in front, at most 100 characters."""
+    """Also names the run's folder: no /, \\ or control characters, no dot in front, at most 100 characters and 180 bytes."""
     prompt: IfSet[Annotated[str, _like("prompt: prompt.md")]] = UNSET
     """The prompt file."""
     data: IfSet[Annotated[Any, _schema(type="string")]] = UNSET
@@ -290,6 +352,8 @@ class TaskFile(Entry):
     """Another reward, which must agree before anything is promoted."""
     alpha: IfSet[float] = UNSET
     """Chance of a false promotion over all openings of the test rows; above 0, below 0.5."""
+    alpha_policy: IfSet[Literal["strict", "fdr"]] = UNSET
+    """strict: alpha bounds the chance of any false promotion; fdr: the share of false ones among the promotions."""
     minimum_effect: IfSet[float] = UNSET
     """The difference of mean rewards that a promotion must exceed."""
     group: IfSet[Annotated[str, _like("a key such as group: user")]] = UNSET
@@ -303,7 +367,7 @@ class TaskFile(Entry):
     prompts: IfSet[dict[str, str]] = UNSET
     """With `program`: the files of its prompts by name."""
     region: IfSet[Annotated[str, _like("region: round_robin")]] = UNSET
-    """Which editable region a search edits: round_robin, blame, all or a name."""
+    """Which editable region a search edits: round_robin, blame, all, a name, headings, or a heading."""
     objectives: IfSet[dict[str, ObjectiveEntry]] = UNSET
     """Several objectives with directions and bounds."""
     longest: IfSet[PositiveInt] = UNSET
@@ -316,7 +380,7 @@ class TaskFile(Entry):
 
 COMPONENTS: Mapping[str, tuple[type[Entry], ...]] = {
     "data": (DatasetEntry, FileEntry, SplitFilesEntry),
-    "environment": (GameEntry, ToolsEntry),
+    "environment": (GameEntry, ToolsEntry, DialogueEntry),
     "program": (ProgramEntry,),
 }
 """The mappings that a key takes beside other values."""

@@ -93,6 +93,7 @@ HABITS = {
     "no_stream_options": "`stream_options` is refused",
     "strict_context": "input and `max_tokens` together must fit into the context (`--context`), in the words of vLLM",
     "no_system": "a message of the system is refused, in the words of Gemini",
+    "prefix_cache": "the usage says how many words of the input earlier requests began with",
     "azure_key": "the key travels in the header `api-key`",
 }
 """What servers that others wrote were seen to do, by the name under which the local server imitates it."""

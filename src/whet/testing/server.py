@@ -36,6 +36,7 @@ from aiohttp import web
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
+from whet.testing.batches import BatchBehaviour, LocalBatch, LocalBatches
 from whet.testing.faults import (
     HABITS,
     Faults,
@@ -60,6 +61,16 @@ _FAULTS = {
     "refusal": "a refusal instead of an answer",
     "drop": "a connection that ends without an answer (status 0 in the ledger)",
 }
+_BATCHES = {
+    "looks": "looks until one has ended (2)",
+    "unanswered": "share of the requests that it does not get to",
+    "refused": "share of the requests that end in a 500",
+    "ends": "completed, expired, failed or cancelled",
+    "reason": "why it failed",
+    "words": "openai, mistral or together",
+    "lost": "how many of the first ones begin without an answer",
+}
+_BATCH_OPTIONS = {field.name: field for field in fields(BatchBehaviour) if field.name in _BATCHES}
 _FEATURES = ("response_format", "seed", "n", "logprobs", "temperature", "stop", "max_tokens")
 
 
@@ -67,7 +78,12 @@ class LocalServer:
     """The handlers. `base_url` is known once `serving` has started it; `received` are the requests so far."""
 
     def __init__(
-        self, answerer: Answerer, ledger: RequestLedger, faults: Faults, settings: ServerBehaviour
+        self,
+        answerer: Answerer,
+        ledger: RequestLedger,
+        faults: Faults,
+        settings: ServerBehaviour,
+        batches: BatchBehaviour | None = None,
     ) -> None:
         self.base_url = ""
         self.ledger = ledger
@@ -80,16 +96,48 @@ class LocalServer:
         self._turn = asyncio.Lock()
         self._streaming: asyncio.Transport | None = None
         self._spoiled: set[object] = set()
+        self._beginnings: set[int] = set()
+        self.batches = LocalBatches(self._answer_batched, batches or BatchBehaviour())
 
     def app(self) -> web.Application:
         """The application, for aiohttp's own runner."""
         app = web.Application(client_max_size=_MAX_BODY)
         app.router.add_post("/v1/chat/completions", self.chat)
+        self.batches.add_routes(app.router)
         app.router.add_post("/{role}/v1/chat/completions", self.chat)
         app.router.add_post("/v1/embeddings", self.chat)
         app.router.add_post("/{role}/v1/embeddings", self.chat)
         app.router.add_post("/openai/deployments/{deployment}/chat/completions", self.chat)
         return app
+
+    async def _answer_batched(self, body: dict[str, Any], batch: LocalBatch) -> tuple[int, dict[str, object]]:
+        """One request of a batch: refused or answered as by itself, and a line of the ledger."""
+        request = _request(understood(body, self._settings.habits))
+        refused = next((feature for feature in self._settings.reject if feature in body), None)
+        if refused is None:
+            status, answer = (
+                200,
+                _answer(str(body.get("model", "")), request, await self._complete(request), None),
+            )
+        else:
+            status, answer = _refusal(400, f"Unsupported parameter: '{refused}'.", "unsupported_parameter")
+        usage = answer.get("usage", {})
+        assert isinstance(usage, dict)
+        self.ledger.add(
+            {
+                "number": len(self.ledger.entries) + 1,
+                "role": batch.role,
+                "batch": batch.id,
+                "model": body.get("model", ""),
+                "digest": hashlib.sha256(orjson.dumps(body)).hexdigest()[:16],
+                "status": status,
+                "fault": "",
+                "input_tokens": usage.get("prompt_tokens", 0),
+                "output_tokens": usage.get("completion_tokens", 0),
+                "time": time.time(),
+            }
+        )
+        return status, answer
 
     async def chat(self, http: web.Request) -> web.StreamResponse:
         """One request: decide, note in the ledger, wait, answer."""
@@ -194,7 +242,20 @@ class LocalServer:
             completions = [Completion("") for _ in completions]
         refusal = "I cannot help with that." if fault == "refusal" else None
         answer = _answer(str(body.get("model", "")), request, completions, refusal)
+        if "prefix_cache" in s.habits:
+            answer = self._with_cached_words(answer, request)
         return 200, habitual(answer, request.stop, s.habits) if s.habits else answer
+
+    def _with_cached_words(self, answer: dict[str, Any], request: Request) -> dict[str, object]:
+        """The answer, its usage with the number of words that an earlier request began with, all forgetting aside."""
+        cached, mark = 0, 0
+        for n, word in enumerate((w for m in request.messages for w in m.content.split()), 1):
+            mark = hash((mark, word))
+            if mark in self._beginnings:
+                cached = n
+            self._beginnings.add(mark)
+        details = {"prompt_tokens_details": {"cached_tokens": cached}}
+        return {**answer, "usage": {**answer["usage"], **details}}
 
     @staticmethod
     def _connection(http: web.Request) -> Any:
@@ -355,10 +416,13 @@ async def serving(
     ledger: Path | None = None,
     faults: Faults | None = None,
     settings: ServerBehaviour | None = None,
+    batches: BatchBehaviour | None = None,
     port: int = 0,
 ) -> AsyncIterator[LocalServer]:
-    """A running server in this process, on 127.0.0.1 and a free port; `ledger` names its file."""
-    server = LocalServer(answerer, RequestLedger(ledger), faults or Faults(), settings or ServerBehaviour())
+    """A running server in this process, on 127.0.0.1 and a free port; `ledger` names its file, `batches` says how batches go."""
+    server = LocalServer(
+        answerer, RequestLedger(ledger), faults or Faults(), settings or ServerBehaviour(), batches
+    )
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -442,6 +506,10 @@ def _parser() -> argparse.ArgumentParser:
         parser.add_argument(
             f"--{option}", type=float, default=0.0, metavar="P", help=f"probability of {_FAULTS[field.name]}"
         )
+    for name, field in _BATCH_OPTIONS.items():
+        kind, usual = type(field.default), field.default
+        help_text = f"batches: {_BATCHES[name]}"
+        parser.add_argument(f"--batch-{name}", type=kind, default=usual, metavar="X", help=help_text)
     return parser
 
 
@@ -452,9 +520,15 @@ async def _serving(arguments: argparse.Namespace) -> AsyncIterator[LocalServer]:
     values = {f.name: getattr(arguments, f.name) for f in fields(ServerBehaviour)}
     lists = {key: tuple(name for name in values[key].split(",") if name) for key in ("reject", "habits")}
     settings = ServerBehaviour(**values | lists)
+    batches = BatchBehaviour(**{name: getattr(arguments, f"batch_{name}") for name in _BATCH_OPTIONS})
     answerer = load_answerer(arguments.lm, arguments.function, arguments.text)
     async with serving(
-        answerer, ledger=arguments.ledger, faults=faults, settings=settings, port=arguments.port
+        answerer,
+        ledger=arguments.ledger,
+        faults=faults,
+        settings=settings,
+        batches=batches,
+        port=arguments.port,
     ) as server:
         yield server
 

@@ -217,6 +217,26 @@ def test_weights_of_signals(run: Any, traffic: Traffic) -> None:
     assert copied == frozen.reward({"copy": 1.0}) > behaviour_of(traffic.database, "p").reward({"copy": 1.0})
 
 
+def test_rewards_of_versions(run: Any, traffic: Traffic) -> None:
+    answers = [
+        Inference("p", 1 + n % 2, id=f"a{n}", metadata={"plan": "pro" if n % 3 else "free"})
+        for n in range(120)
+    ]
+    rows = [Feedback("copy", f"a{n}", 1.0) for n in range(0, 120, 2)]
+    rows += [Feedback("thumb", f"a{n}", float(n % 4 > 0)) for n in range(100)]
+    traffic.add(answers, rows)
+    shown = run("rewards", "p", "--by", "metadata.plan")
+    assert "(all)" in shown and "not calibrated" in shown and "free" in shown and "copy" in shown
+    found = json.loads(run("rewards", "p", "--json"))
+    assert [(one["version"], one["state"], one["rated"]) for one in found["rewards"]] == [
+        (1, "calibrated", 50),
+        (2, "calibrated", 50),
+    ]
+    assert found["rewards"][0]["naive"]["value"] == 0.5
+    with pytest.raises(UsageError, match="makes no segments"):
+        run("rewards", "p", "--by", "plan")
+
+
 def test_a_kind_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UsageError, match=r'there is no kind "ratng" of feedback\. Did you mean "rating"\?'):
         feedback.main(["list", "--kind", "ratng"], standalone_mode=False)

@@ -574,6 +574,18 @@ def test_a_stated_scale_that_does_not_fit_is_refused(
         read(tmp_path, *rated(-1, 0, 1), scales={"rating": "thumbs"})
 
 
+@pytest.mark.parametrize("comment", [7, 7.5, True])
+def test_a_comment_that_is_no_text_is_refused_and_its_rating_not_lost(
+    comment: object, tmp_path: Path
+) -> None:
+    rows = [
+        {"input": "q", "output": "a", "rating": 5},
+        {"input": "r", "output": "b", "rating": 2, "comment": comment},
+    ]
+    with pytest.raises(UsageError, match=r"export\.jsonl:2: comment must be a text"):
+        read(tmp_path, *rows)
+
+
 @pytest.mark.parametrize("word", ["bad", "good", "no", "yes", "thumbs up", "5"])
 def test_a_comment_of_one_word_stays_a_comment(word: str, tmp_path: Path) -> None:
     found = read(tmp_path, {"metric_name": "comment", "value": word, "inference_id": "i"})

@@ -145,7 +145,7 @@ def test_a_database_that_is_away_is_not_asked_again_for_each_that_waits(
         with pytest.raises(StorageError, match="locked"):
             future.result(30)
     intake.close()
-    assert len(asked) <= 4
+    assert len(asked) <= 6  # two groups at most, each with two of its requests alone
 
 
 def test_a_value_that_can_never_be_stored_is_the_senders_fault_and_its_own(database: Database) -> None:

@@ -194,6 +194,19 @@ def test_every_convention_says_the_same(name: str) -> None:
     assert found.prompt == "otlp/shop"
 
 
+@pytest.mark.parametrize("reasons", [["content_filter"], "content_filter"])
+def test_why_an_answer_ended_and_the_system_behind_the_model_are_kept(reasons: object) -> None:
+    fingerprint = "gen_ai.openai.response.system_fingerprint"
+    attributes = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.response.finish_reasons": reasons,
+        fingerprint: "fp_1",
+    }
+    found = only(both(traces(span(attributes))))
+    assert found.metadata["finish_reason"] == "content_filter"
+    assert found.metadata["system_fingerprint"] == "fp_1"
+
+
 def test_names_amounts_and_people_are_read() -> None:
     attributes = {
         "gen_ai.operation.name": "chat", "whet.prompt.name": "support/answer", "whet.prompt.version": 3,
@@ -264,6 +277,7 @@ def test_a_version_that_is_no_number_is_kept_beside(given: Any, version: int, ke
         {"openinference.span.kind": "CHAIN", "input.value": "x"},
         {"ai.operationId": "ai.generateText", "ai.model.id": "m"},
         {"langfuse.observation.type": "span"},
+        {"traceloop.span.kind": "workflow", "gen_ai.request.model": "m"},
         {"gen_ai.request.model": "m", "gen_ai.tool.name": "t"},
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from whet.errors import UsageError
 from whet_client.client import feedback_of, inference_of
-from whet_client.records import DEEPEST, KINDS, Feedback, Inference
+from whet_client.records import DEEPEST, KINDS, Feedback, Inference, checked_inference
 from whet_live.traffic.importers import read_files
 from whet_live.traffic.schema import MOST_ROWS, RowsRefused, parse_feedback, read_inferences
 from whet_live.traffic.write import Clash, IdConflict
@@ -109,6 +110,12 @@ def test_ids_and_times_that_are_missing_are_made_and_keys_are_ids() -> None:
 def test_an_inference_that_cannot_be_is_refused_naming_the_field(row: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         read_inferences({"inferences": [row]})
+
+
+@pytest.mark.parametrize("time", [datetime(2026, 11, 29, tzinfo=UTC), 1_795_000_000.5, None, "now"])
+def test_a_time_that_is_no_number_of_microseconds_is_refused_with_the_unit(time: Any) -> None:
+    with pytest.raises(UsageError, match="microseconds since 1970; this is"):
+        checked_inference(Inference("p", time=time))
 
 
 @pytest.mark.parametrize(

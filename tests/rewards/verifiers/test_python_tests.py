@@ -41,6 +41,10 @@ SHORT = {"python_tests": {"timeout": 1, "memory": 256}}
         ("def f(x): raise KeyError(x)", "def test_a():\n    try:\n        f(1)\n    except KeyError:\n        return\n    assert 0", 1.0),
         ("class S:\n  def __init__(s): s.i = []\n  def push(s, x): s.i.append(x)\n  def __len__(s): return len(s.i)",
          "s = S()\ns.push('ä')\nassert len(s) == 1\nassert s.i == ['ä']", 1.0),
+        ("def f(x): return 0", "assert f(0) == 0\nfor i in range(3):\n    assert f(i) == i", 1 / 2),
+        ("def f(x): return x", "for i in range(3):\n    assert f(i) == i", 1.0),
+        ("def f(x): return 0", "def near(a, b): assert a == b\ndef both(a): near(f(a), a)\nassert f(0) == 0\nboth(1)\nnear(f(2), 2)", 1 / 3),
+        ("def f(x): return 0", "assert f(1) == 1\nif __name__ == '__main__':\n    assert f(2) == 2", 0.0),
         ("def h(n): return n + 1", "def check(candidate):\n    assert candidate(1) == 2", 1.0),
     ],
 )  # fmt: skip
@@ -96,7 +100,7 @@ async def test_attacks_earn_nothing_and_the_run_goes_on(attack: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout", "code", "warnings"), [(0.001, "def f(): return 1", 1), (5, "def f(): return 2", 0)]
+    ("timeout", "code", "warnings"), [(0.2, "def f():\n    while True: pass", 1), (5, "def f(): return 2", 0)]
 )
 def test_answers_that_ran_out_of_time_are_told_of(
     timeout: float, code: str, warnings: int, tmp_path: Path

@@ -33,6 +33,30 @@ async def test_the_rows_count(query: str, value: float) -> None:
     assert (await grade({"sql": SPEC}, query, {}, "select * from t")).value == value
 
 
+@pytest.mark.parametrize(
+    ("query", "target", "value"),
+    [
+        ("select round(-0.001, 1)", "select 0.0", 1.0),
+        ("select -0.0", "select 0", 1.0),
+        ("select 12345678901.0", "select 12345678901", 1.0),
+        ("select 1234567.125 union all select 2.5", "select 2.5 union all select 1234567.1250000001", 1.0),
+        ("select 0.333333333", "select 1 / 3.0", 1.0),
+        ("select 12345678902", "select 12345678901", 0.0),
+        ("select 9007199254740992", "select 9007199254740993", 0.0),
+        ("select 999999999.0", "select 999999998", 0.0),
+        ("select 1e308 * 10", "select 1e308 * 100", 1.0),
+        ("select 1e308 * 10", "select 1e308", 0.0),
+        ("select -1e308 * 10", "select 1e308 * 10", 0.0),
+        ("select 0.0", "select null", 0.0),
+        ("select '1'", "select 1.0", 0.0),
+    ],
+)
+async def test_numbers_are_equal_to_nine_digits_and_whole_numbers_exactly(
+    query: str, target: str, value: float
+) -> None:
+    assert (await grade({"sql": SPEC}, query, {}, target)).value == value
+
+
 async def test_order_counts_where_it_is_asked_for() -> None:
     spec = {"sql": {**SPEC, "ordered": True}}
     assert (await grade(spec, "select a from t order by a", {}, "select a from t order by a")).value == 1.0

@@ -56,6 +56,14 @@ async def test_every_form_of_the_right_calls_is_right(answer: str) -> None:
         assert (await grade({"tool_calls": {"measure": measure}}, answer, ROW)).value == 1.0
 
 
+@pytest.mark.parametrize("arguments", [{}, None, "", " ", "{}", "null"])
+def test_a_call_without_arguments_is_the_same_call_however_that_is_written(arguments: object) -> None:
+    assert read_calls({"name": "now", "arguments": arguments}) == [ToolCall("now", {})]
+    assert read_calls({"name": "now", "arguments": arguments, "input": {"zone": 1}}) == [
+        ToolCall("now", {"zone": 1} if arguments is None else {})
+    ]
+
+
 async def test_the_parts_are_those_of_toolrl_by_hand() -> None:
     """One of two calls, with one of two values wrong and a parameter too many."""
     made = {"name": "weather", "arguments": {"town": "Ulm", "days": "2", "unit": "C"}}

@@ -31,7 +31,8 @@ _ROLES = {
     **dict.fromkeys(("assistant", "ai", "model"), "assistant"),
 }
 _HEADING = re.compile(rf"(?:\A|\r?\n\r?\n)\[({'|'.join(CHAT_ROLES)})\](?:\r?\n|\Z)")
-_PROMPTY_HEADING = re.compile(rf"^({'|'.join(_ROLES)}):[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
+PROMPTY_HEADING = re.compile(rf"^({'|'.join(_ROLES)}):[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
+_DOTPROMPT_HEADING = re.compile(rf"""\{{\{{role ["']({"|".join(_ROLES)})["']\}}\}}[ \t]*(?:\r?\n)?""")
 _MEANT_AS_JSON = re.compile(
     r"""\s*(?:\[\s*)?\{\s*["'](?:role|content|messages|lc|_type)["']\s*:|\s*\[\s*[\[(]\s*["'](?:system|human|user|ai|assistant)["']\s*,"""
 )
@@ -81,7 +82,7 @@ def _read_text(text: str, where: str, json_only: bool) -> tuple[tuple[Message, .
     text = text.removeprefix("\ufeff")
     if (headed := _parse_headed_messages(text)) is not None:
         return headed, None
-    if (below := _parse_below_front_matter(text, where)) is not None:
+    if (below := _parse_below_front_matter(text)) is not None:
         return below, None
     if text.lstrip()[:1] in ("[", "{") or json_only:
         try:
@@ -221,25 +222,32 @@ def _parse_headed_messages(text: str, heading: re.Pattern[str] = _HEADING) -> tu
     )
 
 
-def _parse_prompty(body: str) -> tuple[Message, ...] | None:
-    """The messages of a text that `system:`, `user:` or `assistant:` heads; None for any other text.
+def _parse_below(body: str, heading: re.Pattern[str]) -> tuple[Message, ...] | None:
+    """The messages of a text that begins with such a heading; None for any other text.
 
     Empty lines between a message and the next heading belong to neither.
     """
-    messages = _parse_headed_messages(body.lstrip("\r\n"), _PROMPTY_HEADING)
+    messages = _parse_headed_messages(body.lstrip("\r\n"), heading)
     if messages is None:
         return None
     return *(Message(m.role, m.content.rstrip("\r\n")) for m in messages[:-1]), messages[-1]
 
 
-def _parse_below_front_matter(text: str, where: str) -> tuple[Message, ...] | None:
-    """The messages below front matter, headed as whet or Prompty (`system:`) heads them; None for any other text."""
+def _parse_below_front_matter(text: str) -> tuple[Message, ...] | None:
+    """The messages below front matter, headed as whet, Prompty (`system:`) or dotprompt (`{{role "system"}}`) heads them; None
+    for any other text. The first message keeps the front matter, which no model gets."""
     front = front_matter_of(text)
     body = text[len(front) :]
-    messages = _parse_headed_messages(body) or _parse_prompty(body) if front else None
-    if messages is not None:
-        _log.warning("%s: a prompt holds messages only; the front matter above them is left out.", where)
-    return messages
+    messages = (
+        _parse_headed_messages(body)
+        or _parse_below(body, PROMPTY_HEADING)
+        or _parse_below(body, _DOTPROMPT_HEADING)
+        if front
+        else None
+    )
+    if messages is None:
+        return None
+    return Message(messages[0].role, front + messages[0].content), *messages[1:]
 
 
 def _messages(value: Any, way: tuple[str | int, ...]) -> list[Message]:

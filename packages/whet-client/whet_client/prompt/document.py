@@ -32,6 +32,8 @@ from whet_client.storable import repair_surrogates, show_value
 from whet_client.types import Example, Message, content_hash
 
 MASK = "mask"
+CONVERSATION_SLOTS = frozenset(("input", "messages"))
+"""The slots that a conversation fills as one text."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,10 @@ class Prompt:
             raise EditRejected("The edit contains a NUL character.")
 
     def render(self, example: Example) -> tuple[Message, ...]:
-        """The messages that a model receives for one example."""
+        """The messages that a model receives for one example. A conversation follows the prompt, unless a slot shows it."""
+        if example.messages and self.slots.isdisjoint(CONVERSATION_SLOTS):
+            shown = (m if m.role != AUTO else Message("system", m.content) for m in self.clean)
+            return (*(Message(m.role, fill(m.content, example.values)) for m in shown), *example.messages)
         if len(self.messages) == 1 and self.messages[0].role == AUTO:
             text = self.clean[0].content
             if self._is_filled_by(example):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from whet_client.errors import UsageError
 
-MARKER = re.compile(r"<!--[ \t]*whet:(begin|end)(?:[ \t]+([A-Za-z0-9_.-]+))?[ \t]*-->")
+MARKER = re.compile(r"<!--[ \t]*whet:(begin|end)(?:[ \t]+([\w.-]+))?[ \t]*-->")
 LOOKS_LIKE_MARKER = re.compile(r"<!--\s*whet:", re.IGNORECASE)
 DEFAULT_REGION = "instructions"
 _FRONT_MATTER = re.compile(

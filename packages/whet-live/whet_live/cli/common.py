@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import getpass
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import options
+from whet.cli.common import options, visible
 from whet.errors import UsageError
+from whet_client.storable import repair_surrogates
 
 if TYPE_CHECKING:
     from whet_live import Live
@@ -23,6 +24,8 @@ by_options = options(_AS, _REASON)
 deletion_options = options(_AS, click.option("--yes", is_flag=True, help="Do not ask."))
 actor_option = _AS
 
+_FILES = ("DIR", "FILE", "PATH", "files")
+
 
 class DatabaseGroup(click.Group):
     """A group of commands around one database: `--database` stands before or behind the name of the command."""
@@ -32,9 +35,30 @@ class DatabaseGroup(click.Group):
         self.params.append(_database_option())
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        """Add a command, which takes the option too."""
+        """Add a command, which takes the option too, and only values that a database can store."""
+        for parameter in cmd.params:
+            if isinstance(parameter.type, click.types.StringParamType) and parameter.callback is None:
+                parameter.callback = _check_text
         cmd.params.append(_database_option())
         super().add_command(cmd, name)
+
+
+def _check_text(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """A text, or several, as given. Raises UsageError for one that is no text, which no database stores."""
+    for text in () if parameter.name in _FILES or parameter.metavar in _FILES else _texts_of(value):
+        if repair_surrogates(text) != text:
+            raise UsageError(
+                f'"{visible(text[:80])}" is no text in the locale of this terminal. Set PYTHONUTF8=1, or a locale with '
+                "UTF-8 such as LC_ALL=C.UTF-8."
+            )
+    return value
+
+
+def _texts_of(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for inner in value if isinstance(value, list | tuple) else ():
+        yield from _texts_of(inner)
 
 
 def _database_option() -> click.Option:

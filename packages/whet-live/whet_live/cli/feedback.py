@@ -26,6 +26,7 @@ from whet_live.cli.common import DatabaseGroup, actor_of, deletion_options, logi
 if TYPE_CHECKING:
     from whet_client import Feedback
     from whet_live import Live
+    from whet_live.experiments import VersionRewards
     from whet_live.traffic import BehaviourModel, Erased, Estimate, StoredFeedback
 
 
@@ -305,6 +306,50 @@ def weights(prompt: str, version: int | None, since: str | None) -> BehaviourMod
         return behaviour_of(live.database, prompt, version, _moment(since))
 
 
+def _show_rewards(estimates: VersionRewards) -> None:
+    head = ("version", "segment", "answers", "rated", "joined estimate", "mean of the ratings", "")
+    click.echo(f"{head[0]:<9}{head[1]:<16}{head[2]:>8}{head[3]:>7}  {head[4]:<28}{head[5]}")
+    for one in estimates.rewards:
+        joined = one.state if one.value is None else _interval(one.value)
+        naive = "-" if one.naive is None else _interval(one.naive)
+        name = visible(one.segment)[:15] or "(all)"
+        click.echo(f"{one.version:<9}{name:<16}{one.answers:>8}{one.rated:>7}  {joined:<28}{naive}")
+    if estimates.model is None:
+        click.echo(f"\nNot calibrated: {estimates.reason}")
+    else:
+        kinds = ", ".join(f"{one.feature} {one.weight.value:+.2f}" for one in estimates.model.weights)
+        click.echo(f"\nSignals count as the ratings of the same answers teach: {kinds}.")
+        click.echo(
+            "Both figures go from 0 to 1, with 95% intervals that take the answers of one user as one."
+        )
+    for one in estimates.rewards:
+        for note in one.notes:
+            warn(
+                f"version {one.version}{f' in {visible(one.segment)}' if one.segment else ''}: {note}",
+                err=True,
+            )
+
+
+@feedback.command(
+    epilog=examples(
+        "whet feedback rewards support", "whet feedback rewards support --by metadata.plan --json"
+    )
+)
+@click.argument("prompt")
+@options(
+    click.option("--by", default="", metavar="KEY", help="Also by the values of metadata.KEY."),
+    _SINCE,
+)
+@output(_show_rewards)
+def rewards(prompt: str, by: str, since: str | None) -> VersionRewards:
+    """What the answers of each version of PROMPT are worth: ratings and signals in one estimate, corrected for who rates and for
+    which answers each version was drawn."""
+    from whet_live.experiments import version_rewards_of
+
+    with open_here() as live:
+        return version_rewards_of(live.database, prompt, by=by, since=_moment(since))
+
+
 @feedback.command(epilog=examples("whet feedback forget user-17", "whet feedback forget user-17 --yes"))
 @click.argument("user")
 @deletion_options
@@ -313,7 +358,7 @@ def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
     """Delete every answer and all feedback of one user of the apps, for good.
 
     What the learner quotes of them goes too; the text of versions stays. The audit log says who did it and how much it
-    was, not whose. Backups, exported files, and the learner's run folders (runs/learn-*) are left to you.
+    was, not whose. Backups, exported files, and run folders (runs/learn-*, runs/search-*) are left to you.
     """
     from whet_live import erased_completely, forget_user
 
@@ -333,7 +378,7 @@ def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
                 "Another program is reading the database, so the file with the ending -wal still holds deleted words. A running "
                 "server removes them when the reader is done; without one, run this command again then."
             )
-        click.echo("Left to you: backups, exported files, and the learner's run folders (runs/learn-*).")
+        click.echo("Left to you: backups, exported files, and run folders (runs/learn-*, runs/search-*).")
 
     counts = {"inferences": gone.inferences, "feedback": gone.feedback, "complete": complete}
     print_result(counts, as_json, show)

@@ -13,10 +13,17 @@ from whet.cli.common import Command, judge_options, option_of_role, options
 from whet.errors import UsageError, parameter
 
 if TYPE_CHECKING:
-    from whet_live.learner import LearnerConfig
+    from whet_live.learner import EvaluatorConfig, LearnerConfig, SearchConfig
 
 NAMES = (
     "gates",
+    "evaluators",
+    "evaluations",
+    "low_grade",
+    "searches",
+    "search_method",
+    "search_calls",
+    "search_usd",
     "lm",
     "task_options",
     "judge_lm",
@@ -31,13 +38,14 @@ NAMES = (
 
 
 def learner_options() -> Callable[[Command], Command]:
-    """--gate, the models that answer and judge there, --max-gate-calls, --experiment, --group-by-meaning and --every."""
+    """What the learner works with: gates, evaluators, searches, their models and limits, experiments, and how often it looks."""
     answers = (
         "The model that answers as the prompts would: at the gate, and for the answers that a proposal shows."
     )
     gate = "The task folder that a prompt ('*': every one) is gated on."
     judges = "The model that judges at the gate (default: the task's own)."
     calls = "Limit on model calls of one attempt at the gate."
+    evaluates = "The task folder whose reward grades live answers of a prompt."
     experiment = "What an experiment with a learned version measures (JSON)."
     group = "Put likely neighbours together while no model reads them (whet[embedded])."
     every: dict[str, Any] = {
@@ -47,6 +55,48 @@ def learner_options() -> Callable[[Command], Command]:
     }
     return options(
         click.option("--gate", "gates", multiple=True, metavar="NAME=TASK", help=gate),
+        click.option("--evaluate", "evaluators", multiple=True, metavar="NAME=TASK", help=evaluates),
+        click.option(
+            "--evaluations-per-day",
+            "evaluations",
+            type=click.IntRange(min=1),
+            default=100,
+            show_default=True,
+            metavar="N",
+            help="Answers that an evaluator grades a day.",
+        ),
+        click.option(
+            "--low-grade",
+            type=click.FloatRange(0, 1),
+            default=0.5,
+            show_default=True,
+            metavar="X",
+            help="A grade below this share of the range is a critique.",
+        ),
+        click.option(
+            "--search",
+            "searches",
+            multiple=True,
+            metavar="NAME[=TASK]",
+            help="Search for a better prompt once a day, on a task folder or on the traffic.",
+        ),
+        click.option("--search-method", metavar="METHOD", help="The method (default: what fits the task)."),
+        click.option(
+            "--search-calls-per-day",
+            "search_calls",
+            type=click.IntRange(min=1),
+            default=500,
+            show_default=True,
+            metavar="N",
+            help="Limit on model calls of a day's search.",
+        ),
+        click.option(
+            "--search-usd-per-day",
+            "search_usd",
+            type=click.FloatRange(min=0, min_open=True),
+            metavar="X",
+            help="Limit on dollars of a day's search.",
+        ),
         click.option("--lm", metavar="ADDR", help=answers),
         option_of_role("task", "--lm-option", "task_options"),
         judge_options(judges),
@@ -78,15 +128,9 @@ def learner_config(chosen: Mapping[str, Any], root: Path = Path("runs")) -> Lear
         )
     gates = {}
     for gate in chosen["gates"]:
-        name, equals, folder = gate.rpartition("=")
-        if not equals or not name:
-            raise UsageError(
-                f'"{gate}" does not say NAME=TASK. Write for example --gate shop/greeting=tasks/greeting.'
-            )
-        if not Path(folder).is_dir():
-            raise UsageError(f"{folder}: there is no such task folder.")
+        name, folder = _name_and_task(gate, "--gate")
         gates[name] = GateConfig(
-            Path(folder),
+            folder,
             answerer,
             judge_lm=chosen["judge_lm"],
             base_url=chosen["base_url"],
@@ -109,4 +153,52 @@ def learner_config(chosen: Mapping[str, Any], root: Path = Path("runs")) -> Lear
         root,
         None if isinstance(answerer, Mapping) and "address" not in answerer else answerer,
         group=chosen["group"],
+        evaluators=_evaluators(chosen, root),
+        searches=_searches(chosen, root),
     )
+
+
+def _searches(chosen: Mapping[str, Any], root: Path) -> tuple[SearchConfig, ...]:
+    """The searches that the options name."""
+    from whet.methods import get_method
+    from whet_live.learner import SearchConfig, check_searches
+
+    if chosen["search_method"] is not None:
+        get_method(chosen["search_method"])
+    configs = list[SearchConfig]()
+    for text in chosen["searches"]:
+        name, task = _name_and_task(text, "--search") if "=" in text else (text, None)
+        configs.append(
+            SearchConfig(
+                name, task, chosen["search_method"], chosen["search_calls"], chosen["search_usd"], chosen["lm"],
+                chosen["optimizer_lm"], chosen["judge_lm"], chosen["base_url"], root,
+            )
+        )  # fmt: skip
+    check_searches(configs)
+    return tuple(configs)
+
+
+def _evaluators(chosen: Mapping[str, Any], root: Path) -> tuple[EvaluatorConfig, ...]:
+    """The evaluators that the options name, each with a task that it can grade answers by."""
+    from whet_live.learner import EvaluatorConfig, describe_evaluators
+
+    pairs = [_name_and_task(text, "--evaluate") for text in chosen["evaluators"]]
+    daily, low = chosen["evaluations"], chosen["low_grade"]
+    configs = tuple(
+        EvaluatorConfig(name, task, daily, low, chosen["judge_lm"], chosen["base_url"], root)
+        for name, task in pairs
+    )
+    for text in describe_evaluators(configs):
+        click.echo(f"Evaluator: {text}.", err=True)
+    return configs
+
+
+def _name_and_task(text: str, option: str) -> tuple[str, Path]:
+    name, equals, folder = text.rpartition("=")
+    if not equals or not name:
+        raise UsageError(
+            f'"{text}" does not say NAME=TASK. Write for example {option} shop/greeting=tasks/greeting.'
+        )
+    if not Path(folder).is_dir():
+        raise UsageError(f"{folder}: there is no such task folder.")
+    return name, Path(folder)

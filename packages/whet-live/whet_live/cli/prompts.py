@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from whet.cli.common import (
+    check_one_form,
     examples,
+    format_option,
     json_option,
     json_settings,
     output,
@@ -21,23 +23,33 @@ from whet.cli.common import (
     warn,
 )
 from whet.errors import UsageError
+from whet.prompt import write_prompt_as
 from whet_live.cli.common import DatabaseGroup, actor_of, actor_option, by_options, every_page, open_here
 from whet_live.cli.prompts_output import (
+    show_alerts,
+    show_carried,
     show_change,
     show_entries,
     show_exported,
     show_history,
     show_imported,
+    show_instructions,
     show_learning,
     show_proposal,
     show_proposal_lines,
+    show_quality,
     show_summaries,
     show_verdict,
     show_version,
 )
 
 if TYPE_CHECKING:
+    from whet_live.quality import QualityAlert, QualityReport
     from whet_live.registry import Difference, Move, Proposal, Summary, Version
+
+
+MOST_DAYS = 1098
+"""Days of a report of quality, at most: three years."""
 
 
 @click.group(
@@ -68,15 +80,57 @@ def list_(query: str, label: str | None) -> list[Summary]:
 )
 @click.argument("address")
 @click.option("--text", is_flag=True, help="Print the text of the prompt only, as it is.")
+@format_option
 @json_option
-def show(address: str, text: bool, as_json: bool) -> None:
+def show(address: str, text: bool, form: str | None, as_json: bool) -> None:
     """One version: where it comes from, its text, and what each instruction rests on."""
+    check_one_form(text, form, as_json, "--text")
     with open_here() as live:
         version = live.registry.get(address)
-    if text and not as_json:
+    if form is not None:
+        print_exactly(write_prompt_as(version.prompt, form))
+    elif text and not as_json:
         print_exactly(version.prompt.source)
     else:
         print_result(version, as_json, show_version)
+
+
+@prompts.command(
+    epilog=examples(
+        "whet prompts quality shop/greeting",
+        "whet prompts quality shop/greeting --days 90 --by version --step week",
+        "whet prompts quality shop/greeting --label production --by metadata.country --json",
+    )
+)
+@click.argument("name")
+@click.option("--days", type=click.IntRange(1, MOST_DAYS), default=30, show_default=True, metavar="N")
+@click.option(
+    "--since", metavar="TIME", help="From then on, in place of --days: 2026-01-31 or 2026-01-31T12:00:00Z."
+)
+@click.option("--until", metavar="TIME", help="Before then (default: now).")
+@click.option("--version", type=click.IntRange(min=0), metavar="N", help="Only answers of this version.")
+@click.option("--label", metavar="LABEL", help="Only answers of the version on which the label stood.")
+@click.option("--model", metavar="MODEL", help="Only answers of this model.")
+@click.option("--by", default="", metavar="WHAT", help="Split by version, label, model or metadata.KEY.")
+@click.option("--step", default="", metavar="STEP", help="hour, day or week (default: what fits the period).")
+@output(show_quality)
+def quality(name: str, since: str | None, until: str | None, **options: Any) -> QualityReport:
+    """Ratings, thumbs, corrections, refusals, errors, latency, tokens and cost over time, with 95% intervals."""
+    from whet_live.database import microseconds
+
+    begin, end = (None if text is None else microseconds(text) for text in (since, until))
+    with open_here() as live:
+        return live.quality.measure(name, since=begin, until=end, **options)
+
+
+@prompts.command(epilog=examples("whet prompts alerts", "whet prompts alerts shop/greeting --json"))
+@click.argument("name", required=False)
+@click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, metavar="N")
+@output(show_alerts, "alerts")
+def alerts(name: str | None, limit: int) -> Sequence[QualityAlert]:
+    """What a server noticed in the traffic: quality that drifted, models that changed; the newest first."""
+    with open_here() as live:
+        return live.quality.alerts(name, limit=limit).items
 
 
 @prompts.command(epilog=examples("whet prompts diff shop/greeting@production shop/greeting@latest"))
@@ -348,6 +402,7 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
         "whet prompts learning shop/greeting",
         "whet prompts learning shop/greeting --mode auto --rule quorum=8 --rule share=0.1",
         "whet prompts learning '*' --mode off",
+        "whet prompts learning shop/greeting --reads answer",
         "whet prompts learning shop/greeting --accept 'requirement r12' --reason 'we want that'",
         "whet prompts learning shop/greeting --write 'row 0190…' 'Name the price with tax.'",
     )
@@ -377,31 +432,113 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
     metavar="KEY TEXT",
     help="The instruction for a requirement, by its key; it is thereby accepted.",
 )
+@click.option(
+    "--reads",
+    metavar="WHAT",
+    help="What the reader sees: comment, answer (with input and answer, masked), or conversation (earlier answers too).",
+)
 @click.option("--read-again", is_flag=True, help="Have the comments read again that could not be read.")
+@click.option(
+    "--read-vague-again",
+    "vague",
+    is_flag=True,
+    help="The same, and those that were too vague for the reader.",
+)
 @by_options
 @output(show_learning)
 def learning(
-    name: str, mode: str | None, label: str | None, rules: Mapping[str, object], **options: Any
+    name: str,
+    mode: str | None,
+    label: str | None,
+    rules: Mapping[str, object],
+    reads: str | None,
+    **options: Any,
 ) -> Mapping[str, object]:
     """How the prompt NAME ('*': every one) learns from its traffic, and what it waits for."""
     decided = [(key, True) for key in options["accept"]] + [(key, False) for key in options["dismiss"]]
-    if name == "*" and (decided or options["texts"] or options["read_again"]):
+    again = options["read_again"] or options["vague"]
+    if name == "*" and (decided or options["texts"] or again):
         raise UsageError("Rows and requirements belong to one prompt. Name it.")
     with open_here() as live:
         learner, by = live.learner, actor_of(options["actor"])
         before = learner.settings(name)
         settings = replace(
-            before, mode=mode or before.mode, label=label or before.label, rules={**before.rules, **rules}
+            before,
+            mode=mode or before.mode,
+            label=label or before.label,
+            rules={**before.rules, **rules},
+            reads=reads or before.reads,
         )
         if settings != before:
             learner.configure(name, settings, actor=by)
         for key, accepted in decided:
             learner.decide(name, key, accepted, actor=by, reason=options["reason"])
-        if options["read_again"]:
-            learner.read_again(name, actor=by, reason=options["reason"])
+        if again:
+            learner.read_again(name, actor=by, reason=options["reason"], vague=options["vague"])
         for key, text in options["texts"]:
             learner.write(name, key, text, actor=by, reason=options["reason"])
         if name == "*":
             return {"name": name, "settings": settings.as_json()}
         live.registry.labels(name)
         return learner.status(name)
+
+
+@prompts.command(
+    epilog=examples(
+        "whet prompts instructions shop/greeting",
+        "whet prompts instructions shop/greeting --lock i4 --reason 'legal wants it word by word'",
+        "whet prompts instructions shop/greeting --dates i7 12-01..01-06 --review i7 2027-11-15",
+        "whet prompts instructions shop/greeting --restore i3",
+    )
+)
+@click.argument("name")
+@click.option("--lock", "locked", multiple=True, metavar="ID", help="No model changes it from now on.")
+@click.option("--unlock", "unlocked", multiple=True, metavar="ID", help="Models may change it again.")
+@click.option(
+    "--dates",
+    nargs=2,
+    multiple=True,
+    metavar="ID FIRST..LAST",
+    help="It stands from 2026-12-01..2027-01-06, each year 12-01..01-06, until ..2026-12-31; .. for always.",
+)
+@click.option(
+    "--review", "reviews", nargs=2, multiple=True, metavar="ID DAY", help="Say so on this day; '' for no day."
+)
+@click.option("--restore", "key", metavar="ID", help="An instruction that left stands again.")
+@by_options
+@json_option
+def instructions(
+    name: str,
+    locked: Sequence[str],
+    unlocked: Sequence[str],
+    dates: Sequence[tuple[str, str]],
+    reviews: Sequence[tuple[str, str]],
+    key: str | None,
+    actor: str | None,
+    reason: str,
+    as_json: bool,
+) -> None:
+    """The instructions of NAME with their locks and dates: list them, or set these."""
+    changes: dict[str, dict[str, Any]] = {}
+    for one in locked:
+        changes.setdefault(one, {})["locked"] = True
+    for one in unlocked:
+        changes.setdefault(one, {})["locked"] = False
+    for one, days in dates:
+        changes.setdefault(one, {})["dates"] = days
+    for one, day in reviews:
+        changes.setdefault(one, {})["review"] = day
+    if twice := sorted(set(locked) & set(unlocked)):
+        raise UsageError(f"{twice[0]} cannot be locked and unlocked at once. Say one of the two.")
+    if key is not None and changes:
+        raise UsageError(
+            "--restore stands alone: it makes another version. Set terms in a command of their own."
+        )
+    with open_here() as live:
+        by = actor_of(actor)
+        if key is not None:
+            print_result(live.learner.restore(name, key, actor=by, reason=reason), as_json, show_carried)
+            return
+        for one, change in changes.items():
+            live.learner.set_terms(name, one, actor=by, reason=reason, **change)
+        print_result(live.learner.instructions(name), as_json, show_instructions, "instructions")

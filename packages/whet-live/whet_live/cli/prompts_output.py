@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from whet.cli.common import count, line, row, visible
-from whet.errors import show_reward
+from whet.errors import show_reward, show_size
 
 if TYPE_CHECKING:
+    from whet_live.quality import QualityAlert, QualityMeasure, QualityPoint, QualityReport
     from whet_live.registry import AuditEntry, AuditVerdict, Move, Proposal, Summary, Version
 
 READERS = "--optimizer-lm openai/NAME, for a local one with --base-url http://localhost:11434/v1"
@@ -39,6 +41,59 @@ def show_version(version: Version) -> None:
         row(region, one.id, one.sources and count(one.sources, "source"), one.author, one.created, effect)
         for critique in one.critiques:
             click.echo(f'    because of: "{line(critique)}"')
+
+
+def show_quality(report: QualityReport) -> None:
+    """Every measure of the whole period with its interval, then its steps, then what changed."""
+    from whet_live.database import iso
+
+    row(
+        report.prompt,
+        f"{iso(report.since)[:16]}Z to {iso(report.until)[:16]}Z",
+        count(report.answers, "answer"),
+    )
+    if report.every > 1:
+        click.echo(f"A sample: one answer of {report.every} was read.")
+    for group in report.groups:
+        if group.name:
+            row(group.name, count(sum(n for _, n in group.answers), "answer"))
+        for one in group.series:
+            whole = one.whole
+            row(
+                f"  {one.measure.title}",
+                *_point_cells(whole, one.measure),
+                f"n {whole.n:,}",
+                f"users {whole.clusters:,}",
+            )
+            for share, value, low, high in whole.quantiles:
+                row(f"    {share:.0%} of answers up to {_size(value)} [{_size(low)}, {_size(high)}]")
+            for point in one.points if len(one.points) > 1 else ():
+                row(f"    {iso(point.at)[:16]}Z", *_point_cells(point, one.measure), f"n {point.n:,}")
+    for mark in report.marks:
+        row(f"{iso(mark.at)[:16]}Z", mark.kind, mark.text)
+    if not report.answers:
+        click.echo("No answer was logged in this period.", err=True)
+
+
+def _point_cells(point: QualityPoint, measure: QualityMeasure) -> tuple[str, str]:
+    if measure.kind == "share":
+        return f"{point.mean:.1%}", f"[{point.low:.1%}, {point.high:.1%}]"
+    return f"{_size(point.mean)} {measure.unit}".strip(), f"[{_size(point.low)}, {_size(point.high)}]"
+
+
+def _size(value: float) -> str:
+    return "unknown" if math.isinf(value) else show_size(value, 3)
+
+
+def show_alerts(alerts: Sequence[QualityAlert]) -> None:
+    """What was noticed, one a line, with what became of it on each channel."""
+    from whet_live.database import iso
+
+    for one in alerts:
+        sent = " ".join(f"{channel}={state}" for channel, state in one.deliveries.items())
+        row(f"{iso(one.began)[:16]}Z", one.kind, "" if one.worse else "better", one.text, sent)
+    if not alerts:
+        click.echo("Nothing was noticed. A server watches while it runs: whet serve", err=True)
 
 
 def show_history(history: Mapping[str, Any]) -> None:
@@ -136,7 +191,8 @@ def show_learning(status: Mapping[str, Any]) -> None:
     """How a prompt learns, and what it waits for."""
     settings = status["settings"]
     policy = "  ".join(f"{key}={value}" for key, value in settings["policy"].items() if value != [])
-    row(status["name"], f"mode {settings['mode']}", f"label {settings['label']}", policy)
+    reads = f"reads {settings['reads']}"
+    row(status["name"], f"mode {settings['mode']}", f"label {settings['label']}", reads, policy)
     if status.get("warning"):
         click.echo(f"      {status['warning']}")
     for fault in status.get("faults", ()):
@@ -147,6 +203,15 @@ def show_learning(status: Mapping[str, Any]) -> None:
         click.echo(
             f"      {count(status['to_read'], 'comment')} not read yet; name a model to whoever learns: {READERS}"
         )
+    for one in status.get("evaluators", ()):
+        failed = f", {one['failed']} could not be graded" if one["failed"] else ""
+        row(
+            "evaluator",
+            one["evaluator"],
+            f"{count(one['answers'], 'answer')} on {one['day']}, {one['low']} low{failed}",
+        )
+    for one in status.get("searches", ()):
+        row("search", one["day"], one["method"], one["state"], one["proposal"] or "", line(one["reason"]))
     for one in status.get("requirements", ()):
         row(
             "requirement",
@@ -166,3 +231,29 @@ def show_learning(status: Mapping[str, Any]) -> None:
     for one in status.get("updates", ()):
         about = one["proposal"] or (f"version {one['version']}" if one["version"] else "")
         row("update", one["at"], one["outcome"], about, one["reason"])
+
+
+def show_instructions(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The instructions that stand with their terms, then those that left and why."""
+    standing = [one for one in rows if one["status"] == "active"]
+    for one in (*standing, *(one for one in rows if one["status"] != "active")):
+        dates = f"{one['first_day'] or ''}..{one['last_day'] or ''}"
+        review = one["review"] and f"review {'due since' if one['review_due'] else 'on'} {one['review']}"
+        terms = ("locked" if one["locked"] else "", dates if dates != ".." else "", review)
+        state = "" if one["status"] == "active" else f"{one['status']}: {one['reason']}"
+        row(one["id"], *terms, state, one["text"])
+        if any(terms):
+            click.echo(
+                f"      set by {line(one['terms_by'])}"
+                + (f": {line(one['terms_reason'])}" if one["terms_reason"] else "")
+            )
+    if not rows:
+        click.echo("There are no managed instructions.", err=True)
+
+
+def show_carried(done: Any) -> None:
+    """What became of a change that a person ordered."""
+    if done.version is not None:
+        click.echo(f"It stands again, in version {done.version}.")
+    else:
+        click.echo(f"It waits for somebody else as {done.proposal}: the label is protected.")

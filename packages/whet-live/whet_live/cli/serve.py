@@ -34,7 +34,7 @@ _DATABASE = click.option(
     metavar="URL",
     help="sqlite:///FILE or postgresql://... (default WHET_DATABASE_URL, else sqlite:///whet.db).",
 )
-_ROLES = ("viewer", "annotator", "editor", "approver", "admin", "app")
+_ROLES = ("viewer", "annotator", "editor", "approver", "admin", "app", "page")
 _BY = "command line"
 
 
@@ -42,6 +42,7 @@ _BY = "command line"
     invoke_without_command=True,
     epilog="\b\nExamples:\n  whet serve\n  whet serve --port 9000 --database postgresql://whet@localhost/whet\n"
     "  whet serve --host 0.0.0.0 --url https://whet.example.org\n"
+    "  whet serve --alerts alerts.json\n"
     "  whet serve --gate shop/greeting=tasks/greeting --lm openai/gpt-4o-mini --experiment goal.json\n\n"
     "The first start prints a link with the token of the user admin, once, on stdout; all else goes to stderr. There is "
     "no way to serve without tokens; "
@@ -99,6 +100,19 @@ _BY = "command line"
     show_envvar=True,
     metavar="N",
     help="Delete answers and feedback that arrived more than N days ago, once an hour (default: keep them).",
+)
+@click.option(
+    "--alerts",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="JSON file with the webhooks, Slack addresses and mail addresses that alerts about quality go to.",
+)
+@click.option(
+    "--snippet-origin",
+    "snippet_origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="Origin whose pages may send feedback with a public key, like https://shop.example; several are allowed.",
 )
 @click.option(
     "--rows-per-second",
@@ -199,7 +213,10 @@ def _users() -> Iterator[Access]:
 
 _NAME = click.argument("name")
 _ROLE = click.option(
-    "--role", type=click.Choice(_ROLES), required=True, help="What they may do; app is for programs."
+    "--role",
+    type=click.Choice(_ROLES),
+    required=True,
+    help="What they may do; app is for programs, page for public keys.",
 )
 
 
@@ -248,13 +265,14 @@ def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool, days:
             name,
             kind,
             app=role == "app",
+            page=role == "page",
             by=_BY,
             prompts=prompts,
             all_prompts=all_prompts,
             expires=users.expiry(days),
         )
         click.echo(secret)
-        _show_link(users, role != "app", secret)
+        _show_link(users, role not in ("app", "page"), secret)
 
 
 @_user_command("token", "Print another token for a user, once.", _NAME, _PROMPTS, _ALL_PROMPTS, _DAYS)
@@ -299,7 +317,7 @@ def _show_users(users: Sequence[User]) -> None:
     from whet_live.database import iso, now
 
     for user in users:
-        state = "disabled" if user.disabled else "app" if user.app else user.role.word
+        state = "disabled" if user.disabled else user.kind
         click.echo(f"{user.name}  {state}")
         for one in user.tokens:
             scope = (

@@ -42,22 +42,52 @@ def tasks() -> None:
 @click.option(
     "--reward",
     metavar="NAME",
-    help="A reward, or a Python file (default: fits the corrections). With one, comments without a correction are rows too.",
+    help="A reward, or a Python file (default: fits the targets). With one, answers without a target are rows too.",
 )
+@click.option(
+    "--from",
+    "sources",
+    metavar="LIST",
+    default="corrections,ratings,signals",
+    show_default=True,
+    help="Where targets come from.",
+)
+@click.option(
+    "--split",
+    type=click.Choice(["time", "users"]),
+    default="time",
+    show_default=True,
+    help="By time: the sealed test is the newest part. By users: all rows of a user stay together.",
+)
+@click.option("--unmasked", is_flag=True, help="Keep what looks like personal data.")
 @click.option("--lm", metavar="ADDR", help="Task model, written into task.yaml.")
 @output(lambda values: _show(values))
-def from_traffic(prompt: str, folder: str, since: str | None, **options: Any) -> dict[str, Any]:
-    """A task folder of the answers of PROMPT that people corrected: inputs, corrections as targets, comments as critiques.
+def from_traffic(
+    prompt: str,
+    folder: str,
+    since: str | None,
+    most: int,
+    sources: str,
+    split: str,
+    unmasked: bool,
+    **options: Any,
+) -> dict[str, Any]:
+    """A task folder of the answers of PROMPT that people corrected, rated well, or used as pleased people do.
+
+    Rows hold the inputs, the correction or else the answer as target, and comments as critiques; an input stands in one row.
 
     PROMPT is a name or an address of the registry (default label: production). Of users who were erased there is nothing in
     it; what is written is a copy, which a later erasure does not reach.
     """
-    from whet_live import task_from_traffic
+    from whet_live import RowChoices, task_from_traffic
     from whet_live.database import microseconds
 
     moment = None if since is None else microseconds(since)
+    chosen = tuple(one.strip() for one in sources.split(",") if one.strip())
+    by: Any = split
+    choices = RowChoices(moment, most, by, chosen, not unmasked)
     with open_here() as live:
-        made = task_from_traffic(live.registry, live.traffic, prompt, folder, since=moment, **options)
+        made = task_from_traffic(live.registry, live.traffic, prompt, folder, choices, **options)
     task, lm = made.task, "" if options["lm"] else " --lm openai/NAME"
     sizes = {"train": len(task.train), "validation": len(task.validation), "test": len(task.test)}
     return {

@@ -45,6 +45,7 @@ TABLES = (
     "whet_live.traffic.traffic_tables",
     "whet_live.experiments.experiment_tables",
     "whet_live.learner.learner_tables",
+    "whet_live.quality.quality_tables",
 )
 """The modules that declare tables."""
 FOLDER = Path(__file__).parent / "migrations"

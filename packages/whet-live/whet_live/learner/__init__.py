@@ -7,32 +7,55 @@ from typing import TYPE_CHECKING
 from whet_client.lazy import lazy
 
 if TYPE_CHECKING:
+    from whet_live.learner.answer_context import READS, describe_reading
     from whet_live.learner.context import AUTHOR, LearnerConfig
+    from whet_live.learner.evaluation import EvaluatorState, describe_evaluators
+    from whet_live.learner.evaluator_config import EvaluatorConfig
     from whet_live.learner.gate_config import GateConfig
     from whet_live.learner.learner import REQUIREMENT, Learner
     from whet_live.learner.learner_store import MODES
     from whet_live.learner.reader_check import check_reader
     from whet_live.learner.reading import UNREADABLE
+    from whet_live.learner.search_config import SearchConfig, check_searches
+    from whet_live.learner.searching import PromptSearch
+    from whet_live.learner.terms import InstructionTerms, read_dates, read_review
 
 __all__ = [
     "AUTHOR",
     "MODES",
+    "READS",
     "REQUIREMENT",
     "UNREADABLE",
+    "EvaluatorConfig",
+    "EvaluatorState",
     "GateConfig",
+    "InstructionTerms",
     "Learner",
     "LearnerConfig",
+    "PromptSearch",
+    "SearchConfig",
     "check_reader",
+    "check_searches",
+    "describe_evaluators",
+    "describe_reading",
+    "read_dates",
+    "read_review",
 ]
 
 __getattr__ = lazy(
     __name__,
     {
+        "whet_live.learner.answer_context": "READS describe_reading",
         "whet_live.learner.context": "AUTHOR LearnerConfig",
+        "whet_live.learner.evaluation": "EvaluatorState describe_evaluators",
+        "whet_live.learner.evaluator_config": "EvaluatorConfig",
         "whet_live.learner.gate_config": "GateConfig",
         "whet_live.learner.learner": "REQUIREMENT Learner",
         "whet_live.learner.learner_store": "MODES",
         "whet_live.learner.reader_check": "check_reader",
         "whet_live.learner.reading": "UNREADABLE",
+        "whet_live.learner.search_config": "SearchConfig check_searches",
+        "whet_live.learner.searching": "PromptSearch",
+        "whet_live.learner.terms": "InstructionTerms read_dates read_review",
     },
 )

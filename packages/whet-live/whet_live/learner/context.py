@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from whet.engine.options import RoleModel
 from whet.feedback.comments import Group, groups_of
 from whet.feedback.model_session import NONE
+from whet.instructions.changes import of_models
 from whet.instructions.neighbours import Embed
 from whet.instructions.questions import Critique
 from whet.prompt.events import REJECTED as REJECTED_RULE
@@ -21,11 +23,14 @@ from whet.task.roles import changed_spec, with_base_url
 from whet_client.prompt.fence import DEFAULT_REGION
 from whet_live.database import Database
 from whet_live.learner import learner_store
+from whet_live.learner.evaluator_config import EvaluatorConfig
 from whet_live.learner.feedback_state import ERASED, FeedbackState, PromptFeedback, fold_feedback
 from whet_live.learner.gate_config import GateConfig
 from whet_live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet_live.learner.reading import RowReading
 from whet_live.learner.requirements import LiveRequirement, RequirementEvidence, readable
+from whet_live.learner.search_config import SearchConfig
+from whet_live.learner.terms import as_stages_see, locked_ids, read_terms
 from whet_live.registry import Registry, Version
 from whet_live.registry.registry_store import ROLLBACK
 from whet_live.registry.values import REJECTED
@@ -134,8 +139,10 @@ class LearnerConfig:
     `calls` of it for one step of reading and for one update, a gate for each prompt that is gated offline (`*` for every
     other one), what an experiment measures (its definition without prompt, label and arms; None: no experiment is started),
     where journals go, and the model `lm` that answers a few recent inputs before and after a change of a prompt without a gate
-    (None: nothing is shown). `embed` puts likely neighbours before the optimizer together; with `group` the embedded encoder
-    does so for a person."""
+    (None: nothing is shown). `evaluators` grade a sample of live answers, `searches` look for better prompts once a day.
+    `embed` puts likely neighbours before the optimizer
+    together; with `group` the embedded encoder does so for a person. `today` gives the day by which dates of instructions
+    are carried out (None: the day in UTC)."""
 
     optimizer_lm: RoleModel = None
     base_url: str | None = None
@@ -146,6 +153,9 @@ class LearnerConfig:
     lm: RoleModel = None
     embed: Embed | None = None
     group: bool = False
+    today: Callable[[], date] | None = None
+    evaluators: tuple[EvaluatorConfig, ...] = ()
+    searches: tuple[SearchConfig, ...] = ()
 
     @property
     def reader_url(self) -> str | None:
@@ -183,20 +193,36 @@ class LearnerContext:
         with self.database.read() as connection:
             return learner_store.read_settings(connection, name)
 
+    def today(self) -> str:
+        """The day by which dates of instructions are carried out, an ISO date."""
+        clock = self.config.today
+        return (datetime.now(UTC).date() if clock is None else clock()).isoformat()
+
+    def feedback(self, name: str) -> PromptFeedback:
+        """What is learned from about a prompt, with all that arrived by now."""
+        kept = self.snapshot.advance().prompts.get(name, PromptFeedback())
+        return self.settings(name).select_rows(kept)
+
     def base(self, name: str, settings: LearnerSettings) -> Version | None:
         """The version that is updated, None while the label does not stand."""
         if not self.registry.exists(name) or settings.label not in self.registry.labels(name):
             return None
         return self.registry.get(f"{name}@{settings.label}")
 
+    def locked_instructions(self, base: Version, region: str) -> set[str]:
+        """The instructions of a version that a person locked."""
+        with self.database.read() as connection:
+            return locked_ids(read_terms(connection, base.name, region, base.ledger(region)))
+
     def facts(self, name: str, base: Version, settings: LearnerSettings) -> RequirementEvidence:
         """What was learned, decided and rejected before."""
+        region = region_of(base, settings)
+        ledger = base.ledger(region)
         with self.database.read() as connection:
             accepted, dismissed = learner_store.read_decisions(connection, name)
             known = learner_store.read_updates(connection, name)
             readings = learner_store.read_readings(connection, name)
-        region = region_of(base, settings)
-        ledger = base.ledger(region)
+            terms = read_terms(connection, name, region, ledger)
         done: set[tuple[str, str]] = set()
         for update in known:
             learned = update.requirements if update.outcome != learner_store.STALE else ()
@@ -222,7 +248,8 @@ class LearnerContext:
         grouping = not self.config.reader
         return RequirementEvidence(
             settings.policy, readings, grouping, done=done, accepted=accepted, dismissed=dismissed, rejected=rejected,
-            behind=behind, until=until, standing=standing,
+            behind=behind, until=until, standing=standing, in_context=settings.in_context,
+            models_own=frozenset(of_models(as_stages_see(ledger, terms)) if settings.policy.upkeep else ()),
         )  # fmt: skip
 
     def _rolled_back(

@@ -3,6 +3,7 @@
 Rows with a text are kept word by word: comments, corrections, and verdicts of any kind that come with an explanation. What of
 them looks like an attack is noted beside them. The state of a prompt is bounded: the oldest rows of a source make room, and
 those of whoever has the most before those of all others, so that a few who say much do not drive out many who say something.
+Bad ratings without words are kept beside them: they say something only to a reader who sees the answer.
 """
 
 from __future__ import annotations
@@ -21,10 +22,15 @@ from whet.types import content_hash
 from whet_live.traffic import TrafficEvent
 
 MOST_ROWS, MOST_OF_ONE = 1000, 20
+MOST_EVALUATED = 200
+"""Critiques of evaluators that are kept of a prompt."""
+MOST_RATED, WORST_STARS = 200, 2
+"""Bad ratings without words that are kept of a prompt; up to so many stars a rating is bad."""
 LONGEST = 4000
 """Characters that are kept of a row."""
 ERASED = "erased"
-_KINDS = frozenset({"comment", "rating", "thumb", "correction", "label", "score"})
+_KINDS = frozenset({"comment", "rating", "thumb", "correction", "label", "score", "edit_distance"})
+_EDITS = ("correction", "edit_distance")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,33 +51,58 @@ class Comment:
 
 @dataclass(frozen=True)
 class PromptFeedback:
-    """All that is kept about one prompt: rows by id in the order of arrival, and when each source came first."""
+    """All that is kept about one prompt: rows with words by id in the order of arrival, when each source of them came first, and
+    bad ratings without words, `rated`."""
 
     rows: Mapping[str, Comment] = field(default_factory=dict)
     first: Mapping[str, int] = field(default_factory=dict)
+    rated: Mapping[str, Comment] = field(default_factory=dict)
+
+    @property
+    def all_rows(self) -> Mapping[str, Comment]:
+        """The rows with words and those without, by id."""
+        return {**self.rows, **self.rated}
+
+    def with_ratings(self) -> PromptFeedback:
+        """The same with bad ratings as rows like any other, but for those of somebody who also says in words what is wrong with
+        the answer: what a reader learns from who sees the answers."""
+        spoken = {(row.who, row.about) for row in self.rows.values()}
+        more = {key: row for key, row in self.rated.items() if (row.who, row.about) not in spoken}
+        rows = dict(sorted({**self.rows, **more}.items(), key=lambda item: item[1].seq))
+        first = dict(self.first)
+        for row in more.values():
+            first[row.who] = min(row.at, first.get(row.who, row.at))
+        return PromptFeedback(rows, first)
 
     def as_json(self) -> dict[str, object]:
         """The state as JSON values."""
         fields = Comment.__dataclass_fields__
-        rows = [[getattr(row, name) for name in fields] for row in self.rows.values()]
-        return {"rows": rows, "first": dict(self.first)}
+        rows, rated = (
+            [[getattr(row, name) for name in fields] for row in kept.values()]
+            for kept in (self.rows, self.rated)
+        )
+        return {"rows": rows, "first": dict(self.first), "rated": rated}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> PromptFeedback:
         """The state that `as_json` wrote."""
         names = list(Comment.__dataclass_fields__)
-        rows = [
-            Comment(**dict(zip(names, [*row[:-1], tuple(row[-1])], strict=True))) for row in value["rows"]
-        ]
-        return cls({row.id: row for row in rows}, dict(value["first"]))
+        rows, rated = (
+            [Comment(**dict(zip(names, [*row[:-1], tuple(row[-1])], strict=True))) for row in kept]
+            for kept in (value["rows"], value["rated"])
+        )
+        return cls({row.id: row for row in rows}, dict(value["first"]), {row.id: row for row in rated})
 
     def without(self, gone: Collection[str]) -> PromptFeedback:
         """The same without the rows of these ids, and without those about inferences of these ids."""
-        rows = {key: row for key, row in self.rows.items() if key not in gone and row.about not in gone}
-        if len(rows) == len(self.rows):
+        rows, rated = (
+            {key: row for key, row in kept.items() if key not in gone and row.about not in gone}
+            for kept in (self.rows, self.rated)
+        )
+        if len(rows) + len(rated) == len(self.rows) + len(self.rated):
             return self
         left = {row.who for row in rows.values()}
-        return PromptFeedback(rows, {who: at for who, at in self.first.items() if who in left})
+        return PromptFeedback(rows, {who: at for who, at in self.first.items() if who in left}, rated)
 
 
 @dataclass(frozen=True)
@@ -87,9 +118,7 @@ class FeedbackState:
         if not gone:
             return self
         left = {name: feedback.without(gone) for name, feedback in self.prompts.items()}
-        return FeedbackState(
-            self.seq, self.clock, {name: feedback for name, feedback in left.items() if feedback.rows}
-        )
+        return FeedbackState(self.seq, self.clock, _kept_prompts(left))
 
 
 def fold_feedback(state: FeedbackState, events: Iterable[TrafficEvent]) -> FeedbackState:
@@ -111,12 +140,18 @@ def fold_feedback(state: FeedbackState, events: Iterable[TrafficEvent]) -> Feedb
                 of(name).forget(event.id)
         elif event.feedback is not None and event.inference is not None:
             clock = max(clock, event.received)
-            row = _row(event, clock)
+            row, rating = _row(event, clock), _rating(event, clock)
             if row is not None:
                 of(event.inference.prompt).add(row)
-    done = {name: PromptFeedback(one.rows, one.first) for name, one in working.items()}
-    kept = {name: feedback for name, feedback in {**state.prompts, **done}.items() if feedback.rows}
-    return FeedbackState(seq, clock, kept)
+            elif rating is not None:
+                of(event.inference.prompt).add_rating(rating)
+    done = {name: PromptFeedback(one.rows, one.first, one.rated) for name, one in working.items()}
+    return FeedbackState(seq, clock, _kept_prompts({**state.prompts, **done}))
+
+
+def _kept_prompts(prompts: Mapping[str, PromptFeedback]) -> dict[str, PromptFeedback]:
+    """Those about which something is kept."""
+    return {name: feedback for name, feedback in prompts.items() if feedback.rows or feedback.rated}
 
 
 def _mentioning(state: FeedbackState, key: str) -> list[str]:
@@ -124,7 +159,7 @@ def _mentioning(state: FeedbackState, key: str) -> list[str]:
     return [
         name
         for name, feedback in state.prompts.items()
-        if any(key in (row.id, row.about) for row in feedback.rows.values())
+        if any(key in (row.id, row.about) for row in feedback.all_rows.values())
     ]
 
 
@@ -135,6 +170,7 @@ class _Working:
     rows: dict[str, Comment]
     first: dict[str, int]
     own: dict[str, dict[str, None]]
+    rated: dict[str, Comment]
 
     @classmethod
     def of(cls, feedback: PromptFeedback) -> _Working:
@@ -142,7 +178,7 @@ class _Working:
         own: dict[str, dict[str, None]] = {}
         for row in feedback.rows.values():
             own.setdefault(row.who, {})[row.id] = None
-        return cls(dict(feedback.rows), dict(feedback.first), own)
+        return cls(dict(feedback.rows), dict(feedback.first), own, dict(feedback.rated))
 
     def add(self, row: Comment) -> None:
         """Take a row in; a row that is there already stays as it is."""
@@ -154,12 +190,28 @@ class _Working:
         own[row.id] = None
         if len(own) > MOST_OF_ONE:
             self._drop(next(iter(own)))
+        if row.who.startswith(sources.EVALUATOR):
+            evaluated = [key for key, one in self.rows.items() if one.who.startswith(sources.EVALUATOR)]
+            if len(evaluated) > MOST_EVALUATED:
+                self._drop(evaluated[0])
         if len(self.rows) > MOST_ROWS:
             most = max(map(len, self.own.values()))
             self._drop(next(row.id for row in self.rows.values() if len(self.own[row.who]) == most))
 
+    def add_rating(self, row: Comment) -> None:
+        """Take a bad rating in; one source has a tenth of them at most, and the oldest make room."""
+        if row.id in self.rated:
+            return
+        self.rated[row.id] = row
+        own = [key for key, one in self.rated.items() if one.who == row.who]
+        if len(own) > MOST_RATED // 10:
+            del self.rated[own[0]]
+        if len(self.rated) > MOST_RATED:
+            del self.rated[next(iter(self.rated))]
+
     def forget(self, key: str) -> None:
         """Drop a row, or all rows about an inference."""
+        self.rated = {k: row for k, row in self.rated.items() if key not in (row.id, row.about)}
         for one in [row.id for row in self.rows.values() if key in (row.id, row.about)]:
             self._drop(one)
 
@@ -179,19 +231,47 @@ def _row(event: TrafficEvent, at: int) -> Comment | None:
     if feedback.kind not in _KINDS or not text:
         return None
     flags = guard.suspicions(text)
-    if feedback.kind == "correction":
+    if feedback.kind in _EDITS:
         if inference.output is None or inference.output.strip() == text:
             return None
         text = correction(inference.output, text)
-    who = principal(feedback.source, feedback.user, inference.user)
+    who = principal(feedback.source, feedback.user, inference.user or inference.session)
+    if not who.startswith(sources.EVALUATOR):
+        who = principal(feedback.source, feedback.user, inference.user)
     return Comment(
         feedback.id, event.seq, at, who, inference.version, inference.id, text[:LONGEST], tuple(flags)
     )
 
 
+def _rating(event: TrafficEvent, at: int) -> Comment | None:
+    """A bad rating without words, None for any other event."""
+    feedback, inference = event.feedback, event.inference
+    assert feedback is not None and inference is not None
+    if (feedback.text or "").strip() or feedback.value is None:
+        return None
+    bad = {"thumb": feedback.value <= 0, "rating": feedback.value <= WORST_STARS}
+    if not bad.get(feedback.kind):
+        return None
+    words = "thumbs down" if feedback.kind == "thumb" else f"{feedback.value:g} of 5 stars"
+    who = principal(feedback.source, feedback.user, inference.user)
+    text = f"{words}, without a word"
+    return Comment(feedback.id, event.seq, at, who, inference.version, inference.id, text)
+
+
 @cache
 def rules() -> str:
     """The hash of the rules by which rows are kept: a snapshot of other rules is folded anew."""
-    here: Sequence[Any] = (comments, guard, sources, Comment, PromptFeedback, _Working, _row)
+    here: Sequence[Any] = (comments, guard, sources, Comment, PromptFeedback, _Working, _row, _rating)
     texts = [inspect.getsource(part) for part in here]
-    return content_hash([texts, guard.attack_strings(), sorted(_KINDS), MOST_ROWS, MOST_OF_ONE])
+    return content_hash(
+        [
+            texts,
+            guard.attack_strings(),
+            sorted(_KINDS),
+            MOST_ROWS,
+            MOST_OF_ONE,
+            MOST_EVALUATED,
+            MOST_RATED,
+            WORST_STARS,
+        ]
+    )

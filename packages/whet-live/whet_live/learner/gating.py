@@ -50,6 +50,8 @@ from whet_live.traffic import Filter, StoredInference
 ALPHA = 0.05
 GUARD = "guard"
 """The key of a row of the task that may not get worse."""
+WHOLE = "whole"
+"""The key of the figures of all rows: `difference`, `low`, `wins`, `losses`, `n`; `guard` is the difference on guard rows."""
 MOST_PROBES = 4
 LONGEST_PROBE = 4_000
 """Characters that are kept of an input and of an answer."""
@@ -57,11 +59,14 @@ _SOUGHT = 200
 _MORE = "What was answered is kept; give the gate more calls (--max-gate-calls)."
 
 
-async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) -> dict[str, Any]:
+async def gate(
+    config: GateConfig, before: Prompt, after: Prompt, attempt: int, alpha: float | None = None
+) -> dict[str, Any]:
     """The verdict on `after` against `before` as JSON: what `decide` says, both means, who judged, what it cost.
 
     The same question again is answered from the journal; one that was interrupted goes on where it stopped. `attempt`
-    counts from 1. Raises UsageError for a task that cannot be used, BudgetExceeded, ProviderError.
+    counts from 1; it says how much of the error is spent, unless `alpha` does. Raises UsageError for a task that cannot be used,
+    BudgetExceeded, ProviderError.
     """
     task = load_task(config.task)
     for prompt in (before, after):
@@ -85,15 +90,15 @@ async def gate(config: GateConfig, before: Prompt, after: Prompt, attempt: int) 
         try:
             opened.core.caller.timed = needs_call_times(assembly.env.reward)
             run = DurableRun(opened.core, "/gate", limits)
-            alpha, second = ALPHA / (attempt * (attempt + 1)), assembly.addresses.get(SECOND)
-            result = await _compare(run, task, assembly.env, (before, after), alpha, second)
+            spent, second = alpha or ALPHA / (attempt * (attempt + 1)), assembly.addresses.get(SECOND)
+            result = await _compare(run, task, assembly.env, (before, after), spent, second)
         finally:
             await opened.core.caller.drain()
             opened.core.caller.cache.close()
             opened.core.journal.close()
         simulated = any(client.model.simulated for client in assembly.clients.values())
-        spent = opened.core.budget.spent
-        result |= {"run": str(folder), "simulated": simulated, "attempt": attempt, "calls": spent.total_calls}
+        calls = opened.core.budget.spent.total_calls
+        result |= {"run": str(folder), "simulated": simulated, "attempt": attempt, "calls": calls}
         result["judge"] = assembly.addresses.get("judge")
         model, of = assembly.addresses.get("task", ""), f"the task {task.name}"
         probes = {"model": model, "simulated": simulated, "of": of, "rows": result.pop(PROBES)}
@@ -126,10 +131,11 @@ async def _compare(
     if joint is not None and prompts[0].id != prompts[1].id:
         verdict = dataclasses.replace(verdict, promoted=joint.promoted, reason=joint.reason)
     guards = [i for i, example in enumerate(examples) if example.row.get(GUARD) is True]
+    whole = {name: getattr(verdict, name) for name in ("difference", "low", "wins", "losses", "n")}
     if guards:
         halves = [first[i] for i in guards], [second[i] for i in guards]
         kept = decide_pairs(halves, env.reward, [clusters[i] for i in guards], alpha)
-        verdict = apply_guard(verdict, kept)
+        verdict, whole = apply_guard(verdict, kept), {**whole, GUARD: kept.difference}
     branch, answers = run.branch("second"), (first, second)
     opinion = await second_opinion(
         branch, task.second_opinion, judge, examples, answers, verdict, alpha, clusters
@@ -142,8 +148,21 @@ async def _compare(
         "before": mean_score(first).mean,
         "after": mean_score(second).mean,
         "failed": sum(r.error is not None for r in (*first, *second)),
+        WHOLE: whole,
         PROBES: probes_of_task(prompts, examples, (first, second), guards),
     }
+
+
+def require_no_loss(verdict: Mapping[str, Any], tolerance: float) -> dict[str, Any]:
+    """The verdict on a candidate that is not meant to be better but to lose nothing: it passes where it loses no more pairs than
+    it wins, costs at most `tolerance` of the reward by the lower end of the interval, and is not worse on guard rows."""
+    whole = verdict[WHOLE]
+    passes = whole["low"] >= -tolerance and whole["losses"] <= whole["wins"] and whole.get(GUARD, 0.0) >= 0.0
+    figures = f"{whole['wins']} better, {whole['losses']} worse of {whole['n']}, at worst {whole['low']:+.3f}"
+    start = "Nothing is lost" if passes else "Something may be lost"
+    worse = " It is worse on the guard rows." if whole.get(GUARD, 0.0) < 0.0 else ""
+    reason = f"{start}: {figures}; {-tolerance:+.3f} is allowed.{worse}"
+    return {**verdict, "promoted": passes, "reason": reason, "tolerance": tolerance}
 
 
 def apply_guard(verdict: Improvement, kept: Improvement) -> Improvement:

@@ -11,21 +11,27 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from whet._util.blocking import blocking
 from whet.errors import UsageError, WhetError
+from whet.instructions.answers import VAGUE
 from whet.instructions.guard import visible
 from whet.prompt.instructions import reason_to_refuse, without_list_mark
 from whet_live.database import Database, ListPage, iso
 from whet_live.learner import learner_store
 from whet_live.learner.context import FeedbackSnapshot, LearnerConfig, LearnerContext, region_of
+from whet_live.learner.dates import Carried, apply_dates, restore
+from whet_live.learner.evaluation import evaluate_answers, read_evaluators
 from whet_live.learner.feedback_state import FeedbackState, PromptFeedback
+from whet_live.learner.history import history_of
 from whet_live.learner.learner_store import MODE_AUTO, MODE_OFF, LearnerSettings, PromptUpdate
 from whet_live.learner.leases import hold
 from whet_live.learner.paid_steps import read_unread_feedback
-from whet_live.learner.pipeline import begin_update, follow_up, run_update
+from whet_live.learner.pipeline import begin_update, begin_upkeep, follow_up, run_update
 from whet_live.learner.reader_check import reader_fault
+from whet_live.learner.reading import UNREADABLE
 from whet_live.learner.requirements import (
     LiveRequirement,
     RequirementEvidence,
@@ -33,8 +39,19 @@ from whet_live.learner.requirements import (
     find_requirements,
     unread,
 )
-from whet_live.registry import Registry
+from whet_live.learner.searching import read_searches, search_prompt
+from whet_live.learner.terms import (
+    InstructionTerms,
+    names_with_dates,
+    read_dates,
+    read_review,
+    read_terms,
+    write_terms,
+)
+from whet_live.registry import Registry, Version
 from whet_live.registry.audit import end_of_log
+from whet_live.registry.labels import ChangeActor
+from whet_live.registry.names import ANY_PROMPT
 from whet_live.registry.registry_store import prompt_names
 from whet_live.traffic import Traffic
 
@@ -46,6 +63,8 @@ SECONDS = 5.0
 REQUIREMENT = "requirement "
 """What the key of a requirement begins with where a row could be meant as well."""
 AUTO_NEEDS_READER = "The mode auto needs a model that reads feedback (--optimizer-lm). Without one a person writes instructions."
+AGAIN = (UNREADABLE, VAGUE)
+"""Verdicts of comments that a better reader, or one that sees more, may understand."""
 LISTED = 40
 """Prompts in one page of a list."""
 _PART = 200
@@ -100,9 +119,16 @@ class Learner:
             return learner_store.read_modes(connection, names)
 
     def configure(self, name: str, settings: LearnerSettings, *, actor: str) -> None:
-        """Set how a prompt (or, with the name `*`, every prompt without settings of its own) learns. Raises UsageError."""
+        """Set how a prompt (or, with the name `*`, every prompt without settings of its own) learns. Raises UsageError.
+
+        Where the reader of one prompt sees more from now on, comments that were too vague for it are read again.
+        """
         with self.context.registry.change() as connection:
+            before = learner_store.read_settings(connection, name)
             learner_store.write_settings(connection, name, settings, actor)
+            if name != ANY_PROMPT and settings.in_context and settings.reads != before.reads:
+                reason = f"the reader reads the {settings.reads} from now on"
+                learner_store.forget_readings(connection, name, AGAIN, actor, reason)
 
     def decide(self, name: str, key: str, accept: bool, *, actor: str, reason: str = "") -> None:
         """Accept or dismiss a row in quarantine (by its id) or a requirement (`requirement KEY`). Raises UsageError.
@@ -110,7 +136,7 @@ class Learner:
         An accepted row counts like any other; an accepted requirement is learned whatever the number of its sources, as soon
         as there is an instruction for it.
         """
-        feedback = self._read_state(name).prompts.get(name, PromptFeedback())
+        feedback = self.settings(name).select_rows(self._read_state(name).prompts.get(name, PromptFeedback()))
         key = REQUIREMENT + key.removeprefix("demand ") if key.startswith("demand ") else key
         with self.context.registry.change() as connection:
             learner_store.write_decision(connection, name, key, accept, actor, reason)
@@ -145,11 +171,88 @@ class Learner:
             learner_store.write_decision(connection, name, f"{REQUIREMENT}{key}", True, actor, reason)
         return key
 
-    def read_again(self, name: str, *, actor: str, reason: str = "") -> int:
-        """Have the reader read the rows again for which no answer could be used; how many they are. Raises UsageError for an
-        unknown prompt."""
+    def instructions(self, name: str) -> list[dict[str, object]]:
+        """The instructions of a prompt, those that left included, each with its terms as JSON values: `locked`, `first_day`,
+        `last_day`, `review`, who set them, and whether a review is due. `measured` is how often people asked for one before and
+        while it stood, by the answers of each version, with a 95% interval of the fall; None where that is not known. Raises
+        UsageError where the prompt has no version under the label that is learned for."""
+        base, region = self._require_base(name)
+        with self.context.database.read() as connection:
+            terms = read_terms(connection, name, region, base.ledger(region))
+            readings = learner_store.read_readings(connection, name)
+        today, state = self.context.today(), self.context.snapshot.cached_state(name)[0]
+        feedback = self.settings(name).select_rows(state.prompts.get(name, PromptFeedback()))
+        effects = history_of(self.context, base, region, feedback, readings).effects
+        measures = effects.measure({one.id: one.text for one in base.ledger(region).active})
+        measured = {one.id: asdict(one.effect) for one in measures}
+        rows = []
+        for one in base.ledger(region).instructions.values():
+            own = terms.get(one.id, InstructionTerms())
+            more = {"review_due": own.due_for_review(today), "measured": measured.get(one.id)}
+            rows.append({"region": region, **asdict(one), **own.as_json(), **more})
+        return rows
+
+    def terms(self, version: Version) -> dict[tuple[str, str], InstructionTerms]:
+        """The terms of a version's instructions, by region and id."""
+        with self.context.database.read() as connection:
+            by_region = {
+                region: read_terms(connection, version.name, region, version.ledger(region))
+                for region in version.ledgers
+            }
+        return {(region, key): one for region, terms in by_region.items() for key, one in terms.items()}
+
+    def version_and_region(self, name: str) -> tuple[int, str]:
+        """The version that is learned for, 0 where the label does not stand, and the region of its instructions."""
+        settings = self.settings(name)
+        base = self.context.base(name, settings)
+        return (0, "") if base is None else (base.version, region_of(base, settings))
+
+    def set_terms(
+        self,
+        name: str,
+        key: str,
+        *,
+        actor: str,
+        reason: str = "",
+        locked: bool | None = None,
+        dates: str | None = None,
+        review: str | None = None,
+    ) -> InstructionTerms:
+        """Lock or unlock an instruction, set the days between which it stands (`read_dates`; `..` for none) and the day of its
+        review (empty for none); what is None stays. Raises UsageError."""
+        base, region = self._require_base(name)
+        ledger = base.ledger(region)
+        first_last = None if dates is None else read_dates(dates)
+        day = None if review is None else read_review(review)
         with self.context.registry.change() as connection:
-            return learner_store.forget_unreadable(connection, name, actor, reason)
+            old = read_terms(connection, name, region, ledger).get(key, InstructionTerms())
+            first, last = (old.first_day, old.last_day) if first_last is None else first_last
+            terms = InstructionTerms(
+                old.locked if locked is None else locked, first, last, old.review if day is None else day, actor, reason
+            )  # fmt: skip
+            return write_terms(connection, (name, region), ledger, key, terms)
+
+    def restore(self, name: str, key: str, *, actor: str, reason: str = "") -> Carried:
+        """Have an instruction that left stand again: a version and the label there or, where the label is protected, a proposal
+        that somebody else approves. Raises UsageError."""
+        base, _ = self._require_base(name)
+        return restore(self.context, name, self.settings(name), base, key, ChangeActor(actor, reason))
+
+    def _require_base(self, name: str) -> tuple[Version, str]:
+        """The version that is learned for, and the region of its instructions."""
+        settings = self.settings(name)
+        base = self.context.base(name, settings)
+        if base is None:
+            self.context.registry.labels(name)
+            raise UsageError(f"No version of {name} has the label {settings.label}, which is learned for.")
+        return base, region_of(base, settings)
+
+    def read_again(self, name: str, *, actor: str, reason: str = "", vague: bool = False) -> int:
+        """Have the reader read the rows again for which no answer could be used and, with `vague`, those of which it could not
+        tell what should change; how many they are. Raises UsageError for an unknown prompt."""
+        verdicts = AGAIN if vague else (UNREADABLE,)
+        with self.context.registry.change() as connection:
+            return learner_store.forget_readings(connection, name, verdicts, actor, reason)
 
     def fault(self) -> str:
         """Why the reader does not answer, as far as whoever learns knows; empty where nothing is known against it."""
@@ -168,7 +271,8 @@ class Learner:
         context = self.context
         state, behind = (self.advance(), 0) if wait else context.snapshot.cached_state(name)
         settings = context.settings(name)
-        feedback, base = state.prompts.get(name, PromptFeedback()), context.base(name, settings)
+        feedback = settings.select_rows(state.prompts.get(name, PromptFeedback()))
+        base = context.base(name, settings)
         requirements, facts, to_read = list[LiveRequirement](), RequirementEvidence(settings.policy), 0
         if base is not None:
             facts, region = (
@@ -181,6 +285,8 @@ class Learner:
         with context.database.read() as connection:
             recent = learner_store.read_updates(connection, name, limit=10)
             faults = learner_store.read_faults(connection, [learner_store.READER, name])
+            evaluators = [state.as_json() for state in read_evaluators(connection, name)]
+            searches = [one.as_json() for one in read_searches(connection, name)]
         quarantine = [
             {
                 "id": row.id,
@@ -201,6 +307,8 @@ class Learner:
             "verdicts": dict(sorted(verdicts.items())),
             "warning": AUTO_NEEDS_READER if settings.mode == MODE_AUTO and not context.config.reader else "",
             "faults": [{"message": why, "at": iso(at)} for why, at in faults.values()],
+            "evaluators": evaluators,
+            "searches": searches,
             "rows": len(feedback.rows),
             "sources": len(feedback.first),
             "requirements": [requirement.as_json() for requirement in requirements],
@@ -218,15 +326,16 @@ class Learner:
         base = context.base(name, settings)
         if base is None or name not in state.prompts:
             return []
-        feedback = state.prompts[name]
+        feedback = settings.select_rows(state.prompts[name])
         facts = context.add_neighbours(context.facts(name, base, settings), feedback)
         return find_requirements(feedback, state.clock, base, region_of(base, settings), facts)
 
     def due(self) -> list[str]:
-        """The prompts that have feedback, in order."""
+        """The prompts that have feedback, or instructions with dates, in order."""
         prompts = self.advance().prompts
         with self.context.database.read() as connection:
-            return [name for name in prompt_names(connection) if name in prompts]
+            dated = names_with_dates(connection)
+            return [name for name in prompt_names(connection) if name in prompts or name in dated]
 
     def cached_state(self, after: str = "", limit: int = LISTED) -> tuple[ListPage[str], int]:
         """The same by what is known already, some at a time, and how many events of traffic are not read yet."""
@@ -240,15 +349,16 @@ class Learner:
         return ListPage.of(page, limit, str), unread
 
     async def step(self, name: str) -> PromptUpdate | None:
-        """Go on with the update of a prompt that was begun, or have some feedback read and begin one if there is enough to learn;
-        what became of it.
+        """Go on with the update of a prompt that was begun, carry out dates of instructions that are due, or have some feedback
+        read and begin an update if there is enough to learn; what became of it. Where learning is off, dates are carried out
+        still.
 
         None when there is nothing to do, or while another learner works on the prompt. Raises WhetError when a model, a
         task or the database cannot be used; the update stays open then, and the next step goes on with it.
         """
         settings = self.settings(name)
         if settings.mode == MODE_OFF:
-            return None
+            return self._step_when_off(name, settings)
         if settings.mode == MODE_AUTO and not self.context.config.reader and name not in self._warned:
             self._warned.add(name)
             _log.warning("%s: %s", name, AUTO_NEEDS_READER)
@@ -260,29 +370,44 @@ class Learner:
             if begun:
                 return await run_update(self.context, begun[0], settings, lease)
             mark = self._mark(name)
+            dated = apply_dates(self.context, name, settings, lease)
+            if dated is not None:
+                return dated
             more = await read_unread_feedback(self.context, name, settings, lease)
             update = begin_update(self.context, name, settings, lease)
             if update is not None:
                 return await run_update(self.context, update, settings, lease)
             followed = follow_up(self.context, name, settings)
-            if followed is None and not more:
+            if followed is not None or more:
+                return followed
+            if (step := begin_upkeep(self.context, name, settings, lease)) is not None:
+                return await run_update(self.context, step, settings, lease)
+            self._idle[name] = mark
+            return None
+
+    def _step_when_off(self, name: str, settings: LearnerSettings) -> PromptUpdate | None:
+        with hold(self.context.database, f"learn {name}") as lease:
+            mark = self._mark(name)
+            dated = None if lease is None else apply_dates(self.context, name, settings, lease)
+            if lease is not None and dated is None:
                 self._idle[name] = mark
-            return followed
+            return dated
 
     def _mark(self, name: str) -> tuple[object, ...]:
         """What a step for a prompt depends on: as long as it is the same, there is nothing new to do."""
         state = self.advance()
         with self.context.database.read() as connection:
-            return state.prompts.get(name), state.clock // _HOUR, end_of_log(connection)
+            log = end_of_log(connection)
+        return state.prompts.get(name), state.clock // _HOUR, log, self.context.today()
 
     def _wait_for_step(self, name: str) -> PromptUpdate | None:
         """One step, waited for; in the main thread a reward function that hangs ends at its time limit."""
         return blocking(self.step)(name)
 
     def look(self) -> tuple[list[PromptUpdate], dict[str, WhetError]]:
-        """One step for every prompt that is due: what became of the updates, and what went wrong, by prompt."""
+        """The evaluators, a step for every prompt that is due, and searches: what became of updates, and what went wrong."""
         done: list[PromptUpdate] = []
-        failed: dict[str, WhetError] = {}
+        failed = self._evaluate()
         for name in self.due():
             try:
                 idle = name in self._idle and self._idle[name] == self._mark(name)
@@ -292,9 +417,31 @@ class Learner:
                 failed[name] = error
                 self._note_fault(name, str(error))
             else:
-                if not idle:
+                if not idle and name not in failed:
                     self._note_fault(name, "")
-        return done, failed
+        return done, failed | self._search()
+
+    def _evaluate(self) -> dict[str, WhetError]:
+        """Have the evaluators grade what they may now; what went wrong, by prompt."""
+        failed: dict[str, WhetError] = {}
+        for config in self.context.config.evaluators:
+            try:
+                blocking(evaluate_answers)(self.context, config)
+            except WhetError as error:
+                failed[config.prompt] = error
+                self._note_fault(config.prompt, f"the evaluator {config.task.name}: {error}")
+        return failed
+
+    def _search(self) -> dict[str, WhetError]:
+        """Have methods search for better prompts where they may today; what went wrong, by prompt."""
+        failed: dict[str, WhetError] = {}
+        for config in self.context.config.searches:
+            try:
+                blocking(search_prompt)(self.context, config)
+            except WhetError as error:
+                failed[config.prompt] = error
+                self._note_fault(config.prompt, f"the search: {error}")
+        return failed
 
     def check_reader(self) -> str:
         """Ask the reader for one short answer and remember whether it came; why it did not, empty where it did."""

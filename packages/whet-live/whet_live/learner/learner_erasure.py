@@ -15,10 +15,10 @@ from sqlalchemy import Connection, Row, select
 
 from whet.prompt.events import event_to_json, from_json
 from whet.prompt.instructions import fold_events
-from whet_live.learner import learner_store
+from whet_live.learner import learner_store, search_config
 from whet_live.learner.context import AUTHOR
 from whet_live.learner.feedback_state import PromptFeedback, rules
-from whet_live.learner.learner_tables import learner_feedback, learner_head, updates
+from whet_live.learner.learner_tables import learner_feedback, learner_head, searches, updates
 from whet_live.learner.reading import Readings
 from whet_live.registry import Address, PromptEdit, Version
 from whet_live.registry.proposals import PROBES, apply_edit, close, open_one
@@ -46,7 +46,7 @@ def read_snapshot(connection: Connection) -> FeedbackByPrompt:
 
 def rows_of_user(kept: FeedbackByPrompt, user: str) -> set[str]:
     """Ids of the rows that are kept of a user; the feedback itself may have expired."""
-    rows = (row for feedback in kept.values() for row in feedback.rows.values())
+    rows = (row for feedback in kept.values() for row in feedback.all_rows.values())
     return {row.id for row in rows if row.who.partition(":")[2] == user}
 
 
@@ -58,7 +58,7 @@ def erase_rows(
     Call it in the transaction that deletes them, and that holds the audit log from its beginning.
     """
     gone = {*ids} | {
-        row.id for feedback in kept.values() for row in feedback.rows.values() if row.about in ids
+        row.id for feedback in kept.values() for row in feedback.all_rows.values() if row.about in ids
     }
     left = {name: feedback.without(ids) for name, feedback in kept.items()}
     changed = {name for name, feedback in left.items() if feedback is not kept[name]}
@@ -67,7 +67,7 @@ def erase_rows(
         learner_store.write_readings(connection, name, before, _without(before, gone))
     for name in changed:
         here = learner_feedback.c.name == name
-        if left[name].rows:
+        if left[name].all_rows:
             connection.execute(learner_feedback.update().where(here).values(state=left[name].as_json()))
         else:
             connection.execute(learner_feedback.delete().where(here))
@@ -119,6 +119,7 @@ class _QuoteErasure:
             self._proposal(row)
         for row in taken:
             self._update(row)
+        self._end_searches()
 
     def _rows(self, table: Any) -> Sequence[Row[Any]]:
         return self.connection.execute(select(table).where(table.c.name == self.name)).all()
@@ -180,6 +181,31 @@ class _QuoteErasure:
         if row.outcome == learner_store.OPEN and self._rests({"requirements": row.requirements}):
             changes |= {"outcome": learner_store.STALE, "reason": WHY}
         self.connection.execute(updates.update().where(updates.c.id == row.id).values(changes))
+
+    def _end_searches(self) -> None:
+        """End searches whose task was made of deleted rows. What they proposed is withdrawn, and loses its text unless somebody
+        has approved it."""
+        s, states = searches.c, (search_config.OPEN, search_config.PROPOSED)
+        query = select(searches).where(s.prompt == self.name, s.state.in_(states))
+        for row in self.connection.execute(query).all():
+            if self.ids.isdisjoint(row.rests_on or ()):
+                continue
+            ended = {"state": search_config.STALE, "reason": WHY, "rests_on": []}
+            here = (s.prompt == self.name, s.day == row.day)
+            self.connection.execute(searches.update().where(*here).values(ended))
+            if row.proposal is not None:
+                self._take_back(row.proposal)
+
+    def _take_back(self, key: str) -> None:
+        state, base = self.connection.execute(
+            select(proposals.c.state, proposals.c.base).where(proposals.c.id == key)
+        ).one()
+        if state == OPEN:
+            close(self.connection, open_one(self.connection, key), WITHDRAWN, self.actor, {"reason": WHY})
+        if state != APPROVED:
+            before = read_version(self.connection, Address(self.name, version=base)).prompt
+            text = {"messages": messages_of(before)}
+            self.connection.execute(proposals.update().where(proposals.c.id == key).values(text))
 
     # What they quote
 

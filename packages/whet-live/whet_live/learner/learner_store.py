@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Row, func, select
 from whet.errors import UsageError, did_you_mean
 from whet.feedback.sources import AUTO, PROPOSE, LearningPolicy
 from whet_live.database import iso, now, put
+from whet_live.learner.answer_context import COMMENT, READS
 from whet_live.learner.feedback_state import FeedbackState, PromptFeedback, rules
 from whet_live.learner.learner_tables import (
     LONGEST_KEY,
@@ -23,7 +24,7 @@ from whet_live.learner.learner_tables import (
     learner_settings,
     updates,
 )
-from whet_live.learner.reading import UNREADABLE, OpenRequirement, Readings, RowReading
+from whet_live.learner.reading import OpenRequirement, Readings, RowReading
 from whet_live.learner.requirements import LiveRequirement
 from whet_live.registry import audit
 from whet_live.registry.names import ANY_PROMPT, DEFAULT_LABEL, check_actor, check_label, check_text
@@ -36,17 +37,30 @@ READER = ""
 LONGEST_FAULT = 2000
 MODES = (MODE_PROPOSE, MODE_AUTO, MODE_OFF)
 OPEN, PROPOSED, STAGED, REFUSED, EMPTY, STALE = "open", "proposed", "staged", "refused", "empty", "stale"
+MOVED = "moved"
+"""What an update became that a person ordered, or that the gate let pass: a version, on which the label stands."""
 
 
 @dataclass(frozen=True)
 class LearnerSettings:
     """How a prompt learns: `mode` is propose, auto or off; `label` stands on the version that is updated, `region` is the
-    fence (None: `instructions`, else the first); `rules` are those of the policy that differ from the mode's own."""
+    fence (None: `instructions`, else the first); `rules` are those of the policy that differ from the mode's own; `reads` is what
+    the reader may see: comment, answer or conversation."""
 
     mode: str = MODE_PROPOSE
     label: str = DEFAULT_LABEL
     region: str | None = None
     rules: Mapping[str, object] = field(default_factory=dict)
+    reads: str = COMMENT
+
+    @property
+    def in_context(self) -> bool:
+        """Whether the reader sees more than the comments."""
+        return self.reads != COMMENT
+
+    def select_rows(self, feedback: PromptFeedback) -> PromptFeedback:
+        """What of the feedback is learned from: bad ratings without words only where the reader sees their answers."""
+        return feedback.with_ratings() if self.in_context else feedback
 
     @property
     def policy(self) -> LearningPolicy:
@@ -60,12 +74,14 @@ class LearnerSettings:
             "label": self.label,
             "region": self.region,
             "policy": self.policy.as_json(),
+            "reads": self.reads,
         }
 
 
 @dataclass(frozen=True)
 class PromptUpdate:
-    """One update: what is required of a version, and what became of it. `at` is in microseconds (UTC)."""
+    """One update: what is required of a version, and what became of it. `plan` says which step of upkeep it is, None for one that
+    meets requirements. `at` is in microseconds (UTC)."""
 
     id: str
     name: str
@@ -80,6 +96,7 @@ class PromptUpdate:
     proposal: str | None = None
     version: int | None = None
     experiment: str | None = None
+    plan: Mapping[str, object] | None = None
 
     @property
     def rows(self) -> list[str]:
@@ -103,7 +120,9 @@ def read_settings(connection: Connection, name: str) -> LearnerSettings:
     query = select(learner_settings).where(learner_settings.c.name.in_([name, ANY_PROMPT]))
     rows = {row.name: row for row in connection.execute(query)}
     row = rows.get(name, rows.get(ANY_PROMPT))
-    return LearnerSettings() if row is None else LearnerSettings(row.mode, row.label, row.region, row.policy)
+    if row is None:
+        return LearnerSettings()
+    return LearnerSettings(row.mode, row.label, row.region, row.policy, row.reads)
 
 
 def read_modes(connection: Connection, names: Sequence[str]) -> list[str]:
@@ -120,6 +139,10 @@ def write_settings(connection: Connection, name: str, settings: LearnerSettings,
     check_label(settings.label)
     if settings.mode not in MODES:
         raise UsageError(f'There is no mode "{settings.mode}".{did_you_mean(settings.mode, MODES)}')
+    if settings.reads not in READS:
+        raise UsageError(
+            f'A reader reads comment, answer or conversation, not "{settings.reads}".{did_you_mean(settings.reads, READS)}'
+        )
     if name != ANY_PROMPT:
         known_prompt(connection, name)
     row = {
@@ -128,6 +151,7 @@ def write_settings(connection: Connection, name: str, settings: LearnerSettings,
         "label": settings.label,
         "region": settings.region,
         "policy": dict(settings.rules),
+        "reads": settings.reads,
         "actor": actor,
         "changed": now(),
     }
@@ -248,19 +272,21 @@ def write_state(connection: Connection, state: FeedbackState, changed: Iterable[
 _OPEN, _CLOSED = "open", "closed"
 
 
-def forget_unreadable(connection: Connection, name: str, actor: str, reason: str) -> int:
-    """Forget the readings of rows for which no answer could be used, so that they are read again; how many they were."""
+def forget_readings(
+    connection: Connection, name: str, verdicts: Collection[str], actor: str, reason: str
+) -> int:
+    """Forget the readings with these verdicts, so that their rows are read again; how many they were."""
     check_actor(actor)
     check_text(reason, "reason")
     known_prompt(connection, name)
-    here = (learner_readings.c.name == name, learner_readings.c.verdict == UNREADABLE)
+    here = (learner_readings.c.name == name, learner_readings.c.verdict.in_(verdicts))
     rows = (
         connection.execute(learner_readings.delete().where(*here).returning(learner_readings.c.row))
         .scalars()
         .all()
     )
     if rows:
-        details = {"rows": len(rows), "reason": reason}
+        details = {"rows": len(rows), "verdicts": sorted(verdicts), "reason": reason}
         audit.append_entry(connection, actor=actor, action="learner.reread", subject=name, details=details)
     return len(rows)
 
@@ -340,8 +366,9 @@ def read_update(connection: Connection, key: str) -> PromptUpdate:
 
 
 def count_gated_updates(connection: Connection, name: str) -> int:
-    """How many updates of a prompt came to the gate so far."""
-    query = select(func.count()).where(updates.c.name == name, updates.c.gate.is_not(None))
+    """How many updates of a prompt that meet requirements came to the gate so far."""
+    here = (updates.c.name == name, updates.c.gate.is_not(None), updates.c.plan.is_(None))
+    query = select(func.count()).where(*here)
     return int(connection.execute(query).scalar_one())
 
 

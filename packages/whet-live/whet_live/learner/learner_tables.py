@@ -18,6 +18,7 @@ learner_settings = Table(
     Column("label", String(36), nullable=False),
     Column("region", String(LONGEST_NAME)),
     Column("policy", Json, nullable=False),
+    Column("reads", String(20), nullable=False),
     Column("actor", String(LONGEST_ACTOR), nullable=False),
     Column("changed", When, nullable=False),
 )
@@ -100,12 +101,33 @@ updates = Table(
     Column("proposal", String(36)),
     Column("version", Integer),
     Column("experiment", String(36)),
+    Column("plan", Json),
     Column("at", When, nullable=False),
     Index(None, "name", "at"),
     Index(None, "proposal"),
 )
 """Updates: `open` from before anything is paid, then `proposed`, `staged`, `refused` by the gate, `empty` when nothing came
-of it, or `stale` when the version it was made for no longer stood. `flags` is what was left out and why."""
+of it, `moved` where the label moved at once, or `stale` when the version it was made for no longer stood. `flags` is what was
+left out and why. `plan` says which step of upkeep an update is; NULL for one that meets requirements."""
+
+instruction_terms = Table(
+    "instruction_terms",
+    metadata,
+    Column("name", String(LONGEST_NAME), primary_key=True),
+    Column("region", String(LONGEST_NAME), primary_key=True),
+    Column("instruction", String(36), primary_key=True),
+    Column("created", String(40), nullable=False),
+    Column("locked", Integer, nullable=False),
+    Column("first_day", String(10), nullable=False),
+    Column("last_day", String(10), nullable=False),
+    Column("review", String(10), nullable=False),
+    Column("actor", String(LONGEST_ACTOR), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", When, nullable=False),
+)
+"""On which terms an instruction stands, as a person set them: locked or not, its first and last day (`2026-12-01`, or each year
+`12-01`), and the day on which somebody reviews it; empty for none. `created` is that of the instruction: another one with the
+same id, on another branch of versions, is not meant."""
 
 learner_faults = Table(
     "learner_faults",
@@ -115,6 +137,39 @@ learner_faults = Table(
     Column("at", When, nullable=False),
 )
 """What went wrong in the last step of the learner for a prompt, until a step works; the empty name is for the reader itself."""
+
+evaluators = Table(
+    "learner_evaluators",
+    metadata,
+    Column("prompt", String(LONGEST_NAME), primary_key=True),
+    Column("evaluator", String(LONGEST_NAME), primary_key=True),
+    Column("seq", RowNumber, nullable=False),
+    Column("day", String(10), nullable=False),
+    Column("answers", Integer, nullable=False),
+    Column("low", Integer, nullable=False),
+    Column("failed", Integer, nullable=False),
+    Column("at", When, nullable=False),
+)
+"""What an evaluator of live answers did: up to row `seq` of traffic it has chosen; how many it graded on `day` (UTC)."""
+
+searches = Table(
+    "learner_searches",
+    metadata,
+    Column("prompt", String(LONGEST_NAME), primary_key=True),
+    Column("day", String(10), primary_key=True),
+    Column("state", String(10), nullable=False),
+    Column("method", String(LONGEST_NAME), nullable=False),
+    Column("base", Integer, nullable=False),
+    Column("key", String(64), nullable=False),
+    Column("run", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("proposal", String(36)),
+    Column("at", When, nullable=False),
+    Column("rests_on", Json),
+)
+"""Searches of a method for a better prompt, one a day (UTC): `open`, `proposed`, `refused` by the sealed test, `failed`,
+`stale` or `unchanged`. `key` is the hash of all that a search rests on, `run` the folder of its run, `rests_on` the ids of
+the answers and the feedback that its task was made of, NULL for a task folder."""
 
 leases = Table(
     "leases",

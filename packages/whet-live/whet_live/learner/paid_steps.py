@@ -16,8 +16,9 @@ from whet.feedback.model_session import NONE, ModelSession, learning_run
 from whet.prompt.ledger import surroundings
 from whet.types import content_hash
 from whet_live.learner import learner_store
+from whet_live.learner.answer_context import contexts_of
 from whet_live.learner.context import LearnerConfig, LearnerContext, region_of
-from whet_live.learner.feedback_state import FeedbackState
+from whet_live.learner.feedback_state import PromptFeedback
 from whet_live.learner.learner_store import LearnerSettings
 from whet_live.learner.leases import Lease
 from whet_live.learner.reading import (
@@ -52,7 +53,7 @@ async def read_unread_feedback(
     if base is None or name not in state.prompts or not context.config.reader:
         return False
     region = region_of(base, settings)
-    feedback, ledger = state.prompts[name], ledger_of(base, region)
+    feedback, ledger = settings.select_rows(state.prompts[name]), ledger_of(base, region)
     facts = context.facts(name, base, settings)
     waiting = unread(feedback, base, region, facts)
     rows, rest = waiting[:MOST_READ], waiting[MOST_READ:]
@@ -60,28 +61,41 @@ async def read_unread_feedback(
         context.snapshot.keep()  # whose words were read is known, also when the feedback itself has expired
         known = [[one.id, one.text] for one in known_by(facts.readings, ledger)]
         tries = [facts.readings.rows.get(row.id, RowReading()).tries for row in rows]
-        shown = content_hash([known, [[row.id, row.text] for row in rows], tries])
+        contexts = contexts_of(context.traffic, rows, settings.reads)
+        shown = content_hash([known, [[row.id, row.text, contexts.get(row.id)] for row in rows], tries])
         identity = {"prompt": base.prompt.id, "shown": shown}
         async with model_session(context.config, name, "reading", identity) as session:
             outcome = await read_comments(
-                session.run, rows, facts.readings, ledger, surroundings(manageable(base.prompt), region),
+                session.run, rows, facts.readings, ledger, surroundings(manageable(base.prompt), region), contexts=contexts,
                 most=context.config.calls, embed=context.config.embed,
             )  # fmt: skip
         facts = _store(
-            context, name, state, lease, facts, lambda before, gone: taken_in(before, outcome, ledger, gone)
+            context,
+            feedback,
+            (name, state.seq),
+            lease,
+            facts,
+            lambda before, gone: taken_in(before, outcome, ledger, gone),
         )
         discard(session.folder)
     votes = open_votes(feedback, state.clock, base, region, facts)
     votes, left = votes[:MOST_CONFIRMED], votes[MOST_CONFIRMED:]
     if votes:
         tries = [facts.readings.rows.get(row, RowReading()).tries for row, _ in votes]
-        identity = {"prompt": base.prompt.id, "shown": content_hash([votes, tries])}
+        voters = [feedback.rows[row] for row in dict.fromkeys(row for row, _ in votes)]
+        contexts = contexts_of(context.traffic, voters, settings.reads)
+        identity = {"prompt": base.prompt.id, "shown": content_hash([votes, tries, contexts])}
         async with model_session(
             context.config, name, "votes", identity, MAX_ATTEMPTS * len(votes)
         ) as session:
-            answers = await confirm_votes(session.run, votes, feedback)
+            answers = await confirm_votes(session.run, votes, feedback, contexts)
         facts = _store(
-            context, name, state, lease, facts, lambda before, gone: apply_confirmations(before, answers)
+            context,
+            feedback,
+            (name, state.seq),
+            lease,
+            facts,
+            lambda before, gone: apply_confirmations(before, answers),
         )
         discard(session.folder)
         left = open_votes(feedback, state.clock, base, region, facts)
@@ -90,18 +104,19 @@ async def read_unread_feedback(
 
 def _store(
     context: LearnerContext,
-    name: str,
-    state: FeedbackState,
+    feedback: PromptFeedback,
+    where: tuple[str, int],
     lease: Lease,
     facts: RequirementEvidence,
     change: Callable[[Readings, Collection[str]], Readings],
 ) -> RequirementEvidence:
-    """Store what was read, on top of what is stored by now, without rows that were erased meanwhile."""
+    """Store what was read about a prompt, on top of what is stored by now, without rows that were erased since the feedback was
+    folded; `where` names the prompt and that event."""
+    name, seq = where
     with context.registry.change() as connection:
         lease.check(connection)
         before = learner_store.read_readings(connection, name)
-        feedback = state.prompts[name]
-        left = feedback.without(erased_after(connection, state.seq))
+        left = feedback.without(erased_after(connection, seq))
         after = change(before, feedback.rows.keys() - left.rows.keys()).prune(left.rows.keys())
         learner_store.write_readings(connection, name, before, after)
     return replace(facts, readings=after)

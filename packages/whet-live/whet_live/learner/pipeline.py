@@ -16,27 +16,37 @@ from whet.engine.model_client import MAX_ATTEMPTS
 from whet.errors import quantity
 from whet.feedback.model_session import now
 from whet.feedback.sources import self_judged
+from whet.instructions.answers import Requirement
 from whet.instructions.changes import AUTHOR as OPTIMIZER
 from whet.prompt.events import Event, event_to_json
+from whet.prompt.instructions import fold_events
+from whet.prompt.ledger import changes
 from whet.task import load_task
 from whet.types import content_hash
 from whet_live.database import now as clock
 from whet_live.learner import learner_store
+from whet_live.learner.answer_context import contexts_of
 from whet_live.learner.context import AUTHOR, LearnerContext, region_of
 from whet_live.learner.feedback_state import PromptFeedback
-from whet_live.learner.gating import gate, probes_of_traffic
+from whet_live.learner.gate_config import GateConfig
+from whet_live.learner.gating import ALPHA, gate, probes_of_traffic, require_no_loss
+from whet_live.learner.history import history_of
 from whet_live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet_live.learner.leases import Lease
 from whet_live.learner.paid_steps import discard, model_session
 from whet_live.learner.requirements import READY, find_requirements, supporters
+from whet_live.learner.search_config import SEARCH
+from whet_live.learner.terms import as_stages_see, locked_ids, read_terms
 from whet_live.learner.updates import (
     CandidateUpdate,
     Inspection,
+    Voter,
     examine,
     generate_events,
     instructions_of,
     voters_of,
 )
+from whet_live.learner.upkeep import UpkeepView, describe, generate_upkeep
 from whet_live.registry import Address, PromptEdit, Proposal, Version
 from whet_live.registry.labels import ChangeActor, put_label
 from whet_live.registry.proposals import PROBES, close, file_proposal, open_one
@@ -62,9 +72,15 @@ def begin_update(
     if settings.mode == learner_store.MODE_AUTO and outstanding(context, name, settings) is not None:
         return None
     facts = context.facts(name, base, settings)
-    requirements = find_requirements(state.prompts[name], state.clock, base, region_of(base, settings), facts)
+    feedback = settings.select_rows(state.prompts[name])
+    requirements = find_requirements(feedback, state.clock, base, region_of(base, settings), facts)
     able = bool(context.config.reader)  # to rewrite an instruction that is violated takes a model
-    ready = [one for one in requirements if one.state == READY and (able or not one.instruction)]
+    locked = context.locked_instructions(base, region_of(base, settings))
+    ready = [
+        one
+        for one in requirements
+        if one.state == READY and (not one.instruction or (able and one.instruction not in locked))
+    ]
     written = base.ledger(region_of(base, settings)).instructions
     fit = [
         one
@@ -93,7 +109,7 @@ def _waits(context: LearnerContext, name: str, base: Version) -> bool:
     waiting = False
     for proposal in context.registry.proposals(state=OPEN, name=name, limit=500).items:
         if proposal.author == AUTHOR and proposal.base == base.version:
-            waiting = True
+            waiting |= {"upkeep", SEARCH}.isdisjoint(proposal.evidence or {})
         elif proposal.author == AUTHOR and proposal.target is None:
             _take_back(context, proposal, base)
     return waiting
@@ -133,6 +149,8 @@ class _UpdateResult:
     @property
     def message(self) -> str:
         """What it is about, in a line."""
+        if self.update.plan is not None:
+            return describe(self.base.ledgers.get(self.region, ()), self.candidate.events)
         requirements, rows = self.update.requirements, self.update.rows
         return f"{quantity(len(requirements), 'requirement')} from {quantity(len(rows), 'row')} of feedback"
 
@@ -140,7 +158,9 @@ class _UpdateResult:
     def evidence(self) -> dict[str, object]:
         """What the change rests on."""
         requirements = [d.as_json() for d in self.update.requirements]
-        return {"requirements": requirements, "left_out": self.flags, PROBES: self.probes}
+        rests: dict[str, object] = {"requirements": requirements, "left_out": self.flags, PROBES: self.probes}
+        plan = self.update.plan
+        return rests if plan is None else {**rests, "upkeep": {"step": plan["step"], "reason": self.message}}
 
 
 async def run_update(
@@ -153,13 +173,12 @@ async def run_update(
     """
     base = context.registry.get(f"{update.name}/{update.base}")
     region = region_of(base, settings)
-    events, run, folder = await _generate_events(context, update, base, region)
-    candidate = examine(base, region, events, _inspection(context, update, settings))
+    make = _generate_events if update.plan is None else _generate_upkeep
+    events, run, folder = await make(context, update, base, region)
+    candidate = examine(base, region, events, _inspection(context, update, settings, base))
     verdict, probes, gate_config = None, None, context.config.gate(update.name)
     if not candidate.empty and gate_config is not None:
-        with context.database.read() as connection:
-            attempt = learner_store.count_gated_updates(connection, update.name) + 1
-        verdict = await gate(gate_config, base.prompt, candidate.prompt, attempt)
+        verdict = await _verdict(context, update, gate_config, (base, candidate), settings)
         probes = verdict.pop(PROBES)
     elif not candidate.empty:
         probes = await probes_of_traffic(context, update, base.prompt, candidate.prompt)
@@ -175,23 +194,95 @@ async def run_update(
     return done
 
 
+async def _verdict(
+    context: LearnerContext,
+    update: PromptUpdate,
+    gate_config: GateConfig,
+    sides: tuple[Version, CandidateUpdate],
+    settings: LearnerSettings,
+) -> dict[str, Any]:
+    """What the gate says: whether the candidate is better or, for a step of upkeep, whether it loses nothing."""
+    before, after = sides[0].prompt, sides[1].prompt
+    if update.plan is not None:
+        return require_no_loss(await gate(gate_config, before, after, 1, ALPHA), settings.policy.tolerance)
+    with context.database.read() as connection:
+        attempt = learner_store.count_gated_updates(connection, update.name) + 1
+    return await gate(gate_config, before, after, attempt)
+
+
+async def _generate_upkeep(
+    context: LearnerContext, update: PromptUpdate, base: Version, region: str
+) -> tuple[Sequence[Event], dict[str, object], str]:
+    """The same for a step of upkeep."""
+    with context.database.read() as connection:
+        terms = read_terms(connection, update.name, region, base.ledger(region))
+    ledger = as_stages_see(base.ledger(region), terms)
+    identity = {"prompt": base.prompt.id, "region": region, "plan": content_hash(update.plan)}
+    identity["locked"] = content_hash(sorted(locked_ids(terms)))
+    async with model_session(context.config, update.name, "upkeep", identity) as session:
+        at = await now(session.run)
+        events = await generate_upkeep(
+            session.run, update, base, region, ledger, calls=context.config.calls, at=at
+        )
+    writer = {"optimizer": session.address, "simulated": session.simulated}
+    return events, {"kind": "learner", "update": update.id, **writer}, session.folder
+
+
+def begin_upkeep(
+    context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
+) -> PromptUpdate | None:
+    """Write the next step of upkeep down, if one is due and nothing waits for its end."""
+    base, state = context.base(name, settings), context.snapshot.advance()
+    if base is None or not context.config.reader or not settings.policy.upkeep or _waits(context, name, base):
+        return None
+    open_ones = context.registry.proposals(state=OPEN, name=name, limit=500).items
+    if any(one.author == AUTHOR and one.base == base.version for one in open_ones):
+        return None
+    if settings.mode == learner_store.MODE_AUTO and outstanding(context, name, settings) is not None:
+        return None
+    region = region_of(base, settings)
+    ledger = base.ledger(region)
+    with context.database.read() as connection:
+        terms = read_terms(connection, name, region, ledger)
+        known = learner_store.read_updates(connection, name)
+        readings = learner_store.read_readings(connection, name)
+    feedback = settings.select_rows(state.prompts.get(name, PromptFeedback()))
+    effects = history_of(context, base, region, feedback, readings).effects
+    view = UpkeepView(as_stages_see(ledger, terms), effects, known)
+    due = [key for key, one in terms.items() if one.due_for_review(context.today())]
+    plan = view.plan(settings.policy.upkeep, context.config.gate(name) is not None, due)
+    if plan is None:
+        return None
+    key = content_hash([name, base.version, plan, clock()])
+    update = PromptUpdate(key, name, base.version, settings.mode, learner_store.OPEN, (), clock(), plan=plan)
+    with context.registry.change() as connection:
+        lease.check(connection)
+        learner_store.open_update(connection, update)
+    return update
+
+
 async def _generate_events(
     context: LearnerContext, update: PromptUpdate, base: Version, region: str
 ) -> tuple[Sequence[Event], dict[str, object], str]:
     """The events that meet the requirements, the model that wrote them, and the folder of its journal."""
-    feedback = context.snapshot.advance().prompts.get(update.name, PromptFeedback())
-    facts = context.facts(update.name, base, context.settings(update.name))
+    feedback, settings = context.feedback(update.name), context.settings(update.name)
+    facts = context.facts(update.name, base, settings)
+    behind = {d.instruction: supporters(d, feedback, facts) for d in update.requirements if d.instruction}
+    shown = contexts_of(
+        context.traffic, [feedback.rows[row] for rows in behind.values() for row in rows], settings.reads
+    )
     votes = {
-        d.instruction: list(supporters(d, feedback, facts).values())
-        for d in update.requirements
-        if d.instruction
+        key: [Voter(text, shown.get(row, ())) for row, text in rows.items()] for key, rows in behind.items()
     }
     identity = {
         "prompt": base.prompt.id,
         "region": region,
         "ledger": content_hash([event_to_json(event) for event in base.ledgers.get(region, ())]),
         "feedback": content_hash(
-            [[d.text, d.instruction, votes.get(d.instruction)] for d in update.requirements]
+            [
+                [d.text, d.instruction, [vars(one) for one in votes.get(d.instruction, ())]]
+                for d in update.requirements
+            ]
         ),
     }
     calls = context.config.calls if context.config.reader else 0
@@ -206,9 +297,11 @@ async def _generate_events(
     return events, {"kind": "learner", "update": update.id, **writer}, session.folder
 
 
-def _inspection(context: LearnerContext, update: PromptUpdate, settings: LearnerSettings) -> Inspection:
+def _inspection(
+    context: LearnerContext, update: PromptUpdate, settings: LearnerSettings, base: Version
+) -> Inspection:
     """What the new instructions are held against: the data behind the feedback and of the task, and what people accepted."""
-    feedback = context.snapshot.advance().prompts.get(update.name, PromptFeedback())
+    feedback = context.feedback(update.name)
     private: list[str] = []
     for key in dict.fromkeys(feedback.rows[row].about for row in update.rows if row in feedback.rows):
         stored = context.traffic.inference(key)
@@ -223,12 +316,35 @@ def _inspection(context: LearnerContext, update: PromptUpdate, settings: Learner
         accepted, _ = learner_store.read_decisions(connection, update.name)
     wanted = {row for requirement in update.requirements if requirement.accepted for row in requirement.rows}
     contrary = {requirement.text: requirement.contradicts for requirement in update.requirements}
-    return Inspection(settings.policy, accepted | wanted, private, contrary)
+    region = region_of(base, settings)
+    locked, giving = (
+        context.locked_instructions(base, region),
+        _find_giving_way(context, update, settings, base, feedback),
+    )
+    return Inspection(settings.policy, accepted | wanted, private, contrary, locked, giving)
+
+
+def _find_giving_way(
+    context: LearnerContext,
+    update: PromptUpdate,
+    settings: LearnerSettings,
+    base: Version,
+    feedback: PromptFeedback,
+) -> list[str]:
+    """The instructions of models that give way to a requirement of the update: as many as it takes want the contrary, and a
+    larger share of those who were answered object to the instruction than objected to what it once took the place of."""
+    facts, region = context.facts(update.name, base, settings), region_of(base, settings)
+    wanted = [one for one in update.requirements if one.confirmed >= one.needed and not one.instruction]
+    keys = {key for one in wanted for key in one.contradicts if key in facts.models_own}
+    if not keys:
+        return []
+    known, ledger = history_of(context, base, region, feedback, facts.readings), base.ledger(region)
+    return [key for key in keys if known.replaces(Requirement(""), ledger[key])]
 
 
 def _sources(context: LearnerContext, update: PromptUpdate) -> list[str]:
     """Who sent the feedback behind an update, or what its texts were written from: users of apps and accounts, by name."""
-    kept = context.snapshot.advance().prompts.get(update.name, PromptFeedback()).rows
+    kept = context.feedback(update.name).rows
     keys = dict.fromkeys(row for one in update.requirements for row in (*one.rows, *one.origin))
     senders = [kept[key].who if key in kept else context.traffic.sender(key) for key in keys]
     return sorted({who.partition(":")[2] for who in senders} - {""})
@@ -259,22 +375,55 @@ def _end(connection: Connection, result: _UpdateResult) -> PromptUpdate:
     if read_labels(connection, update.name).get(settings.label) != update.base:
         reason = f"{settings.label} does not stand on version {update.base} any more"
         return end(learner_store.STALE, reason)
+    if touched := _find_locked(connection, result):
+        return end(learner_store.STALE, f"locked meanwhile: {', '.join(touched)}")
     if result.candidate.empty:
         reason = "nothing was left after the checks" if result.flags else "no instruction follows from it"
         return end(learner_store.EMPTY, reason)
-    if verdict is not None and verdict["high"] < 0:
+    if verdict is not None and (verdict["high"] < 0 or (update.plan is not None and not verdict["promoted"])):
         return end(learner_store.REFUSED, verdict["reason"])
-    _note_instructions(connection, result)
     auto = update.mode == learner_store.MODE_AUTO
-    why_not = _why_not(connection, update.name, settings, verdict) if auto else ""
-    if auto and not why_not:
-        return end(learner_store.STAGED, "the gate promoted it", version=_stage(connection, result))
+    label = STAGING if update.plan is None else settings.label
+    why_not = _why_not(connection, Address(update.name, label), settings, verdict) if auto else ""
+    if update.plan is None:
+        _note_instructions(connection, result)
+        if auto and not why_not:
+            return end(learner_store.STAGED, "the gate promoted it", version=_stage(connection, result))
+    elif auto and verdict is not None and not why_not:
+        return end(learner_store.MOVED, verdict["reason"], version=_move(connection, result, label))
     proposal = file_proposal(
         connection, f"{update.name}/{update.base}", PromptEdit(result.candidate.events, result.region), author=AUTHOR,
         message=result.message, label=settings.label, evidence=result.evidence, gate=measured, run=result.run,
         provenance=_provenance(connection, result),
     )  # fmt: skip
     return end(learner_store.PROPOSED, why_not, proposal=proposal.id)
+
+
+def _move(connection: Connection, result: _UpdateResult, label: str) -> int:
+    """Make the version of a step of upkeep that the gate let pass, and put the label on it."""
+    update = result.update
+    events = (*result.base.ledgers.get(result.region, ()), *result.candidate.events)
+    made = add_version(
+        connection, update.name, result.candidate.prompt, author=AUTHOR, message=result.message, parent=update.base,
+        run=result.run, evidence={**_lasting_evidence(result), "gate": dict(result.verdict or {})},
+        ledgers={result.region: events}, provenance=_provenance(connection, result),
+    )  # fmt: skip
+    by = ChangeActor(AUTHOR, f"upkeep: {result.message}")
+    put_label(connection, MOVE, Address(update.name, label), made.version, by)
+    return made.version
+
+
+def _lasting_evidence(result: _UpdateResult) -> dict[str, object]:
+    """What a version keeps of the evidence: without the answers, which may quote users."""
+    return {key: value for key, value in result.evidence.items() if key != PROBES}
+
+
+def _find_locked(connection: Connection, result: _UpdateResult) -> list[str]:
+    """The locked instructions that an update would change."""
+    terms = read_terms(connection, result.update.name, result.region, result.base.ledger(result.region))
+    before = fold_events(result.base.ledgers.get(result.region, ()))
+    after = fold_events([*result.base.ledgers.get(result.region, ()), *result.candidate.events])
+    return [one.id for one in changes(before, after) if one.id in locked_ids(terms)]
 
 
 def _note_instructions(connection: Connection, result: _UpdateResult) -> None:
@@ -290,17 +439,17 @@ def _note_instructions(connection: Connection, result: _UpdateResult) -> None:
 
 
 def _why_not(
-    connection: Connection, name: str, settings: LearnerSettings, verdict: Mapping[str, Any] | None
+    connection: Connection, where: Address, settings: LearnerSettings, verdict: Mapping[str, Any] | None
 ) -> str:
-    """Why an update that could have been staged waits for a person; nothing if it need not."""
+    """Why an update that could have got the label `where` waits for a person; nothing if it need not."""
     if settings.mode != learner_store.MODE_AUTO:
         why = f"the mode is {settings.mode} by now"
     elif verdict is None:
         why = "there is no task to gate it on"
     elif not verdict["promoted"]:
         why = verdict["reason"]
-    elif is_protected(connection, name, STAGING):
-        why = f"the label {STAGING} is protected"
+    elif is_protected(connection, where.name, str(where.label)):
+        why = f"the label {where.label} is protected"
     else:
         return ""
     return f"a person decides: {why}"

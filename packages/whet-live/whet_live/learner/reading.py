@@ -14,12 +14,14 @@ from whet.instructions.answers import Known, Requirement
 from whet.instructions.changes import known_of
 from whet.instructions.confirm import confirm
 from whet.instructions.consolidate import consolidate
+from whet.instructions.guard import mask_personal
 from whet.instructions.neighbours import Embed, comparable
 from whet.instructions.questions import Critique
 from whet.instructions.reader import SIZE, read_critiques
 from whet.prompt.instructions import Ledger
 from whet.run import Run
 from whet.types import content_hash
+from whet_live.learner.answer_context import Contexts
 from whet_live.learner.feedback_state import Comment, PromptFeedback
 
 MOST_READ = 96
@@ -79,9 +81,9 @@ class Readings:
         if key in standing:
             return key
         one = self.requirements.get(key)
-        if one is None or one.instruction not in standing:
+        if one is None or (made := ledger.successor(one.instruction)) not in standing:
             return ""
-        rule = ledger[one.instruction]
+        rule = ledger[made]
         rests = any(key in self.rows[row].ids for row in rule.evidence if row in self.rows)
         return rule.id if rests or comparable(rule.text) == comparable(one.text) else ""
 
@@ -168,10 +170,12 @@ async def read_comments(
     ledger: Ledger,
     around: str,
     *,
+    contexts: Contexts | None = None,
     most: int | None = None,
     embed: Embed | None = None,
 ) -> ReadOutcome:
-    """What the optimizer model reads in rows, in at most `most` calls.
+    """What the optimizer model reads in rows, in at most `most` calls. `contexts` are lines about the answers of rows, where it
+    may see them.
 
     Rows that were read before wait for the others; then they are read alone, as many as the calls allow, and without the
     requirements that they do not confirm. Raises ProviderError when the model call fails.
@@ -187,7 +191,8 @@ async def read_comments(
     if alone:
         marks = [before[row.id].confirmed for row in rows]
         known = [one for one in known if not any(own.get(mark(one.text)) is False for own in marks)]
-    critiques = [Critique(row.text, row.id) for row in rows]
+    shown = contexts or {}
+    critiques = [Critique(_words(row, shown), row.id, context=shown.get(row.id, ())) for row in rows]
     ids = tuple(row.id for row in rows)
     try:
         reading = await read_critiques(
@@ -212,6 +217,11 @@ async def read_comments(
         tuple(opposite),
         alone,
     )
+
+
+def _words(row: Comment, contexts: Contexts) -> str:
+    """The words of a row as the reader sees them; beside an answer whose personal data is masked, theirs is masked too."""
+    return mask_personal(row.text) if row.id in contexts else row.text
 
 
 def taken_in(
@@ -308,11 +318,15 @@ Vote = tuple[str, str]
 """A row by its id, and a text that it may require."""
 
 
-async def confirm_votes(run: Run, votes: Sequence[Vote], feedback: PromptFeedback) -> dict[Vote, bool | None]:
-    """Whether each row alone requires the text; None where no answer could be used. One small call for each."""
-    pairs = [(text, feedback.rows[row].text) for row, text in votes]
+async def confirm_votes(
+    run: Run, votes: Sequence[Vote], feedback: PromptFeedback, contexts: Contexts | None = None
+) -> dict[Vote, bool | None]:
+    """Whether each row alone requires the text; None where no answer could be used. One small call for each, with the lines about
+    its answer where the reader may see them."""
+    shown = contexts or {}
+    pairs = [(text, _words(feedback.rows[row], shown)) for row, text in votes]
     try:
-        answers = await confirm(run, pairs)
+        answers = await confirm(run, pairs, [shown.get(row, ()) for row, _ in votes])
     except BudgetExceeded:
         answers = [None] * len(pairs)
     return dict(zip(votes, answers, strict=True))

@@ -37,7 +37,9 @@ class RequirementEvidence:
     were learned from, each with the requirement or instruction (empty: with all that it holds). `accepted` and `dismissed` are
     keys of rows and requirements that a person decided about, `rejected` texts that were rejected with the reasons,
     `behind` the rows that they rested on, `until` the times (microseconds) at which some were rolled back: who asked for one by
-    then is no new evidence. `standing` are the instructions that each version shows."""
+    then is no new evidence. `standing` are the instructions that each version shows. `in_context` says that rows are read with
+    the answers that they are about, so that the same words about another answer may want something else. `models_own` are the
+    instructions that a model wrote and nobody locked: they may give way to their contrary, for twice the sources."""
 
     policy: LearningPolicy = field(default_factory=LearningPolicy)
     readings: Readings = field(default_factory=Readings)
@@ -50,6 +52,12 @@ class RequirementEvidence:
     behind: Mapping[str, Collection[str]] = field(default_factory=dict)
     until: Mapping[str, int] = field(default_factory=dict)
     standing: Mapping[int, Collection[str]] = field(default_factory=dict)
+    in_context: bool = False
+    models_own: frozenset[str] = frozenset()
+
+    def wording(self, row: Comment) -> str:
+        """What rows that are read as one have in common."""
+        return f"{row.about} {comparable(row.text)}" if self.in_context else comparable(row.text)
 
 
 @dataclass(frozen=True)
@@ -146,12 +154,12 @@ def unread(feedback: PromptFeedback, base: Version, region: str, facts: Requirem
     """Rows that wait for the reader, one for each wording: others with the same words are read as that one."""
     rows = readable(feedback, facts)
     learned = {row for row, _ in facts.done}
-    view = _view(rows, facts.readings)
+    view = _view(rows, facts)
     waiting = facts.readings.unread(rows, ledger_of(base, region), learned)
     first: dict[str, Comment] = {}
     for row in waiting:
         if not view[row.id].done or row.id in facts.readings.rows:
-            first.setdefault(comparable(row.text), row)
+            first.setdefault(facts.wording(row), row)
     return list(first.values())
 
 
@@ -175,7 +183,7 @@ def open_votes(
     first: dict[str, str] = {}
     for row in rows:
         if row.id in facts.readings.rows:
-            first.setdefault(comparable(row.text), row.id)
+            first.setdefault(facts.wording(row), row.id)
     votes: dict[Vote, None] = {}
     for case in _cases(feedback, clock, base, region, facts):
         requirement = case.requirement
@@ -191,7 +199,7 @@ def open_votes(
         for row in case.members:
             if expected >= wanted + _SPARE:
                 break
-            wording = comparable(row.text)
+            wording = facts.wording(row)
             if (
                 row.who in waiting
                 and mark(requirement.text) not in case.view[row.id].confirmed
@@ -208,7 +216,7 @@ def supporters(
 ) -> dict[str, str]:
     """The words of one row of each source that alone requires it, by row; of every source where a person accepted it."""
     rows = [feedback.rows[key] for key in requirement.rows if key in feedback.rows]
-    view = _view(rows, facts.readings)
+    view = _view(rows, facts)
     text = mark(requirement.text)
     sure = [row for row in rows if requirement.accepted or view[row.id].confirmed.get(text)]
     first = {row.who: row for row in reversed(sure)}
@@ -241,7 +249,7 @@ def _cases(
     if not rows:
         return []
     ledger = ledger_of(base, region)
-    view = _view(rows, facts.readings)
+    view = _view(rows, facts)
     weights = {who: weight(who, facts.policy, first, clock) for who, first in feedback.first.items()}
     needed = max(facts.policy.quorum, facts.policy.share * sum(weights.values()))
     gathered = _gather_rows(rows, ledger, view, facts)
@@ -262,18 +270,19 @@ def _cases(
     return sorted(remaining, key=lambda case: (-case.requirement.sources, case.members[0].seq))
 
 
-def _view(rows: Sequence[Comment], readings: Readings) -> dict[str, RowReading]:
+def _view(rows: Sequence[Comment], facts: RequirementEvidence) -> dict[str, RowReading]:
     """What was read in each row, or in one with the same words; what one of them confirms, all of them confirm."""
+    readings = facts.readings
     same: dict[str, RowReading] = {}
     for row in rows:
         one = readings.rows.get(row.id)
         if one is not None and one.done:
-            words = comparable(row.text)
+            words = facts.wording(row)
             old = same.get(words, one)
             same[words] = replace(old, confirmed={**one.confirmed, **old.confirmed})
     view = {}
     for row in rows:
-        one, alike = readings.rows.get(row.id, RowReading()), same.get(comparable(row.text), RowReading())
+        one, alike = readings.rows.get(row.id, RowReading()), same.get(facts.wording(row), RowReading())
         if not one.done:
             one = alike
         elif len(alike.confirmed) > len(one.confirmed):
@@ -342,6 +351,9 @@ def _draft(
             who: confirmation for who, confirmation in confirmations.items() if who not in before
         }
         needed = max(needed, 2 * facts.policy.quorum)
+    contradicts = () if one is None else _standing_for(one.contradicts, ledger, facts.readings)
+    if not facts.models_own.isdisjoint(contradicts):
+        needed *= 2
     name = one.id if one is not None else f"row {members[0].id}"
     rows = tuple(row.id for row in left)
     requirement = LiveRequirement(
@@ -355,7 +367,7 @@ def _draft(
         instruction=owner,
         author="" if one is None else one.author,
         origin=rows if owner else () if one is None else one.origin,
-        contradicts=() if one is None else _standing_for(one.contradicts, ledger, facts.readings),
+        contradicts=contradicts,
         rejected="" if rejected is None else facts.rejected[rejected],
         accepted=f"requirement {name}" in facts.accepted,
     )

@@ -11,13 +11,13 @@ from whet.errors import BudgetExceeded
 from whet.feedback.screening import INSTRUCTION, Flag, Objection, Screen
 from whet.feedback.sources import LearningPolicy
 from whet.instructions.answers import CONTEXT
-from whet.instructions.changes import AUTHOR
+from whet.instructions.changes import AUTHOR, CONTRARY
 from whet.instructions.confirm import confirm
 from whet.instructions.guard import secrets
 from whet.instructions.neighbours import comparable
 from whet.instructions.rewrite import Failing, rewrite
 from whet.prompt import Prompt
-from whet.prompt.events import Add, Event, Read, Rewrite
+from whet.prompt.events import Add, Event, Read, Resolve, Rewrite
 from whet.prompt.instructions import (
     Instruction,
     Ledger,
@@ -41,6 +41,14 @@ _SPARE = 2
 
 
 @dataclass(frozen=True)
+class Voter:
+    """The words of one source that requires an instruction, and lines about the answer, where the reader may see them."""
+
+    text: str
+    context: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class CandidateUpdate:
     """What an update adds to the ledger of a region, the text that this leads to, and what it left out and why."""
 
@@ -59,13 +67,13 @@ async def generate_events(
     base: Version,
     region: str,
     requirements: Sequence[LiveRequirement],
-    votes: Mapping[str, Sequence[str]],
+    votes: Mapping[str, Sequence[Voter]],
     *,
     calls: int,
     at: str,
 ) -> list[Event]:
     """The events that meet the requirements: a requirement is added in the words that it has, an instruction that is
-    violated still is rewritten in at most `calls` calls (0: left alone). `votes` are the words of those who require it, by its
+    violated still is rewritten in at most `calls` calls (0: left alone). `votes` are those who require it, by its
     id: as many of them as it takes have to require the new text as well. Raises ProviderError."""
     prompt = manageable(base.prompt)
     stored = list(base.ledgers.get(region, ()))
@@ -76,7 +84,7 @@ async def generate_events(
             requirement.instruction,
             ledger[requirement.instruction].text,
             tried=_earlier_texts(stored, requirement.instruction),
-            critiques=tuple(votes.get(requirement.instruction, ()))[:MOST_QUOTED],
+            critiques=tuple(one.text for one in votes.get(requirement.instruction, ())[:MOST_QUOTED]),
         )
         for requirement in requirements
         if requirement.instruction and calls
@@ -100,14 +108,15 @@ async def generate_events(
     return events
 
 
-async def _wants_rewording(run: Run, text: str, votes: Sequence[str], needed: float) -> bool:
+async def _wants_rewording(run: Run, text: str, votes: Sequence[Voter], needed: float) -> bool:
     """Whether enough of those who require an instruction require another wording of it as well; each is a separate model call."""
     voters = votes[: voters_of(votes, needed)]
-    answers = await confirm(run, [(text, comment) for comment in voters])
+    pairs = [(text, one.text) for one in voters]
+    answers = await confirm(run, pairs, [one.context for one in voters])
     return sum(answer is True for answer in answers) >= min(len(votes), needed)
 
 
-def voters_of(votes: Sequence[str], needed: float) -> int:
+def voters_of(votes: Sequence[Voter], needed: float) -> int:
     """How many of those who require an instruction are asked about another wording of it."""
     return min(len(votes), ceil(needed) + _SPARE)
 
@@ -148,12 +157,15 @@ def instructions_of(requirements: Sequence[LiveRequirement], events: Sequence[Ev
 @dataclass(frozen=True)
 class Inspection:
     """What instructions are held against. `private` are texts of people's data: inputs, answers, examples. `contrary` says of
-    the text of a requirement which instructions want the contrary, or `context`."""
+    the text of a requirement which instructions want the contrary, or `context`. `locked` are instructions that nothing changes,
+    `giving` those that give way to their contrary without a person who accepts it."""
 
     policy: LearningPolicy
     accepted: Collection[str]
     private: Sequence[str] = ()
     contrary: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    locked: Collection[str] = ()
+    giving: Collection[str] = ()
 
 
 def examine(base: Version, region: str, new: Sequence[Event], against: Inspection) -> CandidateUpdate:
@@ -169,7 +181,11 @@ def examine(base: Version, region: str, new: Sequence[Event], against: Inspectio
     text = "\n".join(m.content for m in prompt.messages)
     changes = new[len(opening) :]
     objections = {
-        event.id: [_objection(key, old) for key in _contrary(event, old, against)]
+        event.id: [
+            _objection(key, old, key in against.locked)
+            for key in _contrary(event, old, against)
+            if key not in against.giving
+        ]
         for event in changes
         if isinstance(event, Add | Rewrite)
     }
@@ -177,16 +193,27 @@ def examine(base: Version, region: str, new: Sequence[Event], against: Inspectio
     kept, flags = screen.sort(old, changes)
     clean: list[Event] = []
     for event in kept:
-        reasons = _reasons(event, old, text, against)
+        reasons = [*_find_locked(event, old, against), *_reasons(event, old, text, against)]
         if reasons and isinstance(event, Add | Rewrite):
             flags.append(Flag(INSTRUCTION, event.id, event.text, tuple(reasons), rests=event.evidence))
         else:
-            clean.append(event)
+            clean += [event, *_drop_outvoted(event, old, against)]
     events = (*opening, *_keep_known(old, clean))
     after = write_ledger(prompt, fold_events([*stored, *events]), region)
     if after == prompt:
         return CandidateUpdate((), base.prompt, tuple(flags))
     return CandidateUpdate(events, after, tuple(flags))
+
+
+def _drop_outvoted(event: Event, old: Ledger, against: Inspection) -> list[Resolve]:
+    """The instructions that leave because more people want what an event brings."""
+    if not isinstance(event, Add | Rewrite):
+        return []
+    return [
+        Resolve(keep=event.id, drop=key, reason=CONTRARY, author=AUTHOR, at=event.at)
+        for key in _contrary(event, old, against)
+        if key in against.giving
+    ]
 
 
 def _contrary(event: Add | Rewrite, old: Ledger, against: Inspection) -> list[str]:
@@ -195,10 +222,20 @@ def _contrary(event: Add | Rewrite, old: Ledger, against: Inspection) -> list[st
     return [key for key in against.contrary.get(event.text, ()) if key in standing and key != event.id]
 
 
-def _objection(key: str, old: Ledger) -> Objection:
+def _objection(key: str, old: Ledger, locked: bool) -> Objection:
     if key == CONTEXT:
         return Objection("it contradicts the text around the instructions")
+    if locked:
+        return Objection(f'it contradicts {key} "{old[key].text}", which is locked')
     return Objection(f'it contradicts {key} "{old[key].text}"', key)
+
+
+def _find_locked(event: Event, old: Ledger, against: Inspection) -> list[str]:
+    """Which locked instructions an event would change, or contradicts."""
+    if not isinstance(event, Add | Rewrite):
+        return []
+    keys = [key for key in (event.id, *_contrary(event, old, against)) if key in against.locked]
+    return [f'{key} "{old[key].text}" is locked' for key in keys]
 
 
 def _reasons(event: Event, old: Ledger, known: str, against: Inspection) -> list[str]:

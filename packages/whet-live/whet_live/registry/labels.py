@@ -202,6 +202,12 @@ class LabelledPrompts(VersionStore):
             page = [Move(**row._mapping) for row in connection.execute(query)]
         return ListPage.of(page, limit, lambda move: move.number)
 
+    def recent_moves(self, limit: int = 50) -> Sequence[Move]:
+        """The newest moves of labels of all prompts, the newest first. Raises UsageError for a limit that no page has."""
+        query = newest_first(label_moves.c.number, None, limit).limit(limit)
+        with self.database.read() as connection:
+            return [Move(**row._mapping) for row in connection.execute(query)]
+
     def protect(self, name: str, label: str, *, actor: str) -> None:
         """From now on the label moves by approval only: on this prompt or, with the name `*`, on every prompt."""
         with self.change() as connection:

@@ -69,7 +69,9 @@ def version_number_of(connection: Connection, address: Address) -> int:
     standing = read_labels(connection, address.name)
     if address.label not in standing:
         raise UsageError(
-            f'{address.name} has no label "{address.label}".{did_you_mean(str(address.label), standing)}'
+            f'{address.name} has no label "{address.label}".{did_you_mean(str(address.label), standing)} '
+            f"Read {address.name}@{NEWEST}, or put the label on a version: "
+            f"whet prompts promote {address.name} {last} --label {address.label}."
         )
     return standing[str(address.label)]
 

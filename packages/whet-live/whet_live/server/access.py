@@ -21,9 +21,11 @@ from whet_client import LONGEST_NAME
 from whet_live.database import Database, iso, new_id, now, put, server_address, sessions, tokens, users
 from whet_live.learner import AUTHOR
 from whet_live.registry import append_entry, audited_transaction
-from whet_live.server.roles import Principal, Role
+from whet_live.server.roles import PAGE, Principal, Role
 
 PREFIX = "whet_"
+PUBLIC_PREFIX = "whetp_"
+"""What secret tokens and public keys begin with."""
 FIRST = "admin"
 SESSION_SECONDS = 12 * 3600
 HINT = 10
@@ -54,7 +56,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A person or a program with its tokens, the newest first."""
+    """A person or a program with its tokens, the newest first. `page`: a program whose tokens are public keys."""
 
     name: str
     role: Role
@@ -63,10 +65,16 @@ class User:
     created_by: str
     disabled: int | None
     tokens: tuple[Token, ...]
+    page: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The role as people write it: `page` and `app` for programs."""
+        return PAGE if self.page else "app" if self.app else self.role.word
 
     def as_json(self) -> dict[str, object]:
         """The user as JSON values."""
-        return {**asdict(self), "role": "app" if self.app else self.role.word}
+        return {**asdict(self), "role": self.kind}
 
 
 def digest(secret: bytes) -> bytes:
@@ -90,8 +98,8 @@ class Access:
         with audited_transaction(self._database) as connection:
             if connection.execute(select(users.c.name).limit(1)).first() is not None:
                 return None
-            self._add_user(connection, FIRST, Role.ADMIN, False, FIRST)
-            return self._add_token(connection, FIRST, FIRST, None, None)
+            self._add_user(connection, FIRST, Role.ADMIN.word, False, FIRST)
+            return self._add_token(connection, FIRST, PREFIX, FIRST, None, None)
 
     def note_address(self, url: str) -> None:
         """Remember where the server can be reached."""
@@ -114,14 +122,15 @@ class Access:
         role: Role,
         *,
         app: bool = False,
+        page: bool = False,
         by: str,
         expires: int | None = None,
         prompts: Collection[str] = (),
         all_prompts: bool = False,
     ) -> str:
         """Add a user and return the token, which is never shown again. `expires` as in `Token`. A program's token is for
-        `prompts` or, if that is said, for `all_prompts`. Raises UsageError for a name that is taken, reserved or no name, and
-        for a program's token that is for nothing."""
+        `prompts` or, if that is said, for `all_prompts`; with `page` it is a public key, which is for `prompts`. Raises
+        UsageError for a name that is taken, reserved or no name, and for a program's token that is for nothing."""
         if name.lower() in RESERVED:
             raise UsageError(
                 f'"{name}" is the name under which the server itself writes. Choose another one.'
@@ -130,14 +139,14 @@ class Access:
             raise UsageError(
                 f'"{name[:64]}" is no user name. Use 1 to 64 letters, digits and . _ @ + -, a letter or digit first.'
             )
-        scope = _scope(name, app, prompts, all_prompts)
+        scope = _scope(name, app or page, page, prompts, all_prompts)
         with audited_transaction(self._database) as connection:
             if self._user(connection, name) is not None:
                 raise UsageError(
                     f'There is a user "{name}" already. Give it another token, or choose another name.'
                 )
-            self._add_user(connection, name, role, app, by)
-            return self._add_token(connection, name, by, expires, scope)
+            self._add_user(connection, name, PAGE if page else role.word, app or page, by)
+            return self._add_token(connection, name, _prefix(page), by, expires, scope)
 
     def new_token(
         self,
@@ -153,8 +162,9 @@ class Access:
             row = self._find_user(connection, name)
             if row.disabled is not None:
                 raise UsageError(f"{name} is disabled. Give it a role first; that enables it again.")
-            scope = _scope(name, row.app, prompts, all_prompts)
-            return self._add_token(connection, name, by, expires, scope)
+            page = row.role == PAGE
+            scope = _scope(name, row.app, page, prompts, all_prompts)
+            return self._add_token(connection, name, _prefix(page), by, expires, scope)
 
     def revoke(self, token: str, *, by: str) -> None:
         """End a token and its sessions. Raises UsageError for an unknown id, and for the last way in of an admin."""
@@ -170,14 +180,12 @@ class Access:
             self._keep_an_admin(connection)
 
     def set_role(self, name: str, role: Role, *, by: str) -> None:
-        """Give a user another role; a disabled one is enabled. Raises UsageError for an unknown user and for the last
-        admin."""
+        """Give a user another role; a disabled one is enabled. What holds public keys is enabled and keeps its role, because
+        anybody can read them. Raises UsageError for an unknown user and for the last admin."""
         with self._database.begin() as connection:
-            self._note(connection, by, "access.role", name, {"role": role.word})
-            self._find_user(connection, name)
-            connection.execute(
-                update(users).where(users.c.name == name).values(role=role.word, disabled=None)
-            )
+            word = PAGE if self._find_user(connection, name).role == PAGE else role.word
+            self._note(connection, by, "access.role", name, {"role": word})
+            connection.execute(update(users).where(users.c.name == name).values(role=word, disabled=None))
             self._keep_an_admin(connection)
 
     def disable(self, name: str, *, by: str) -> None:
@@ -205,12 +213,13 @@ class Access:
         return [
             User(
                 u.name,
-                Role[u.role.upper()],
+                _role_of(u.role),
                 u.app,
                 u.created,
                 u.created_by,
                 u.disabled,
                 tuple(theirs.get(u.name, ())),
+                u.role == PAGE,
             )
             for u in rows
         ]
@@ -273,15 +282,21 @@ class Access:
             raise UsageError(f'There is no user "{name[:64]}".{did_you_mean(name[:64], names)}')
         return row
 
-    def _add_user(self, connection: Connection, name: str, role: Role, app: bool, by: str) -> None:
-        row = {"name": name, "role": role.word, "app": app, "created": self._clock(), "created_by": by}
-        self._note(connection, by, "access.add", name, {"role": "app" if app else role.word})
+    def _add_user(self, connection: Connection, name: str, role: str, app: bool, by: str) -> None:
+        row = {"name": name, "role": role, "app": app, "created": self._clock(), "created_by": by}
+        self._note(connection, by, "access.add", name, {"role": "app" if app and role != PAGE else role})
         connection.execute(insert(users).values(**row))
 
     def _add_token(
-        self, connection: Connection, name: str, by: str, expires: int | None, scope: list[str] | None
+        self,
+        connection: Connection,
+        name: str,
+        prefix: str,
+        by: str,
+        expires: int | None,
+        scope: list[str] | None,
     ) -> str:
-        secret = PREFIX + secrets.token_urlsafe(32)
+        secret = prefix + secrets.token_urlsafe(32)
         details: dict[str, object] = {"token": secret[:HINT]} | ({} if scope is None else {"prompts": scope})
         details |= {} if expires is None else {"expires": iso(expires)}
         self._note(connection, by, "access.token", name, details)
@@ -329,10 +344,19 @@ def _principal(row: Row[Any] | None, key: bytes) -> Principal | None:
     if row is None or not compare_digest(row.key.encode(), key):
         return None
     scope = None if row.prompts is None else frozenset(row.prompts)
-    return Principal(row.name, Role[row.role.upper()], row.app, row.id, prompts=scope)
+    return Principal(row.name, _role_of(row.role), row.app, row.role == PAGE, row.id, prompts=scope)
 
 
-def _scope(name: str, app: bool, prompts: Collection[str], all_prompts: bool) -> list[str] | None:
+def _role_of(word: str) -> Role:
+    """The role of a row; that of a public key counts as the lowest, and is never asked for."""
+    return Role.VIEWER if word == PAGE else Role[word.upper()]
+
+
+def _prefix(page: bool) -> str:
+    return PUBLIC_PREFIX if page else PREFIX
+
+
+def _scope(name: str, app: bool, page: bool, prompts: Collection[str], all_prompts: bool) -> list[str] | None:
     """The prompts that a token is for, None for all. Raises UsageError."""
     if not app:
         if prompts or all_prompts:
@@ -340,6 +364,11 @@ def _scope(name: str, app: bool, prompts: Collection[str], all_prompts: bool) ->
                 f"{name} is a person, whose role says what they may do. Leave --prompt and --all-prompts out."
             )
         return None
+    if page and (all_prompts or not prompts):
+        raise UsageError(
+            f"Anybody can read the public key of {name[:64]}, so it is for prompts that are named: --prompt NAME, as often as "
+            "needed."
+        )
     if bool(prompts) == all_prompts:
         raise UsageError(
             f"Say which prompts the token of {name[:64]} is for: --prompt NAME, as often as needed, or else --all-prompts."

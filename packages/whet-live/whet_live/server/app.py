@@ -16,15 +16,19 @@ from whet_live.server.middleware import RequestMiddleware
 from whet_live.server.pages import (
     access,
     annotate,
+    answers,
     assets,
     audit,
     changes,
     experiments,
     feedback,
     learning,
+    overview,
     prompts,
+    quality,
     review,
     runs,
+    snippet,
     trials,
 )
 from whet_live.server.responses import Refused
@@ -32,10 +36,14 @@ from whet_live.server.v1 import ROUTERS as PROGRAMS
 
 _PAGES = (
     assets,
+    snippet,
+    overview,
     prompts,
+    quality,
     changes,
     review,
     annotate,
+    answers,
     feedback,
     learning,
     experiments,

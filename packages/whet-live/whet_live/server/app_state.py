@@ -31,6 +31,7 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 REMEMBERED = 10_000
 REMEMBERED_SECONDS = 2.0
 PROBE_SECONDS = 1.0
+QUALITY_SECONDS = 60.0
 _LONGEST_WAY = 1000
 """Characters at the end of X-Forwarded-For that are read."""
 
@@ -42,13 +43,15 @@ class ServerSettings:
     `hosts` are the names that a Host header may carry, without a port: everything else is refused, so that no other
     site's name can be turned to this server. `url` is the public address where the server stands behind a proxy that
     speaks TLS; its host is allowed too, and cookies are then sent by TLS only. `runs` is the root of the run folders.
-    `proxies` are the addresses of proxies that say truly for whom they ask (X-Forwarded-For).
+    `proxies` are the addresses of proxies that say truly for whom they ask (X-Forwarded-For). `page_origins` are the origins
+    whose pages may send feedback with a public key, as browsers write them.
     """
 
     hosts: frozenset[str] = LOOPBACK
     url: str = ""
     runs: str = "runs"
     proxies: frozenset[str] = frozenset()
+    page_origins: frozenset[str] = frozenset()
     limits: ServerLimits = field(default_factory=ServerLimits)
 
     @property
@@ -87,6 +90,7 @@ class AppState:
         self._anonymous = Buckets(self.limits.anonymous)
         self._failures = Buckets(self.limits.failures)
         self._probing, self._probe_due = Lock(), 0.0
+        self._measuring, self._quality_due = Lock(), 0.0
         self._known: OrderedDict[bytes, tuple[float, Principal]] = OrderedDict()
 
     async def who(self, scope: Scope, headers: dict[bytes, bytes]) -> Principal | None:
@@ -111,6 +115,20 @@ class AppState:
             if cookie
             else None
         )
+
+    async def find_page(self, scope: Scope, key: str) -> Principal:
+        """Who a public key belongs to. Raises Refused: 401 for a key that is wrong, revoked or expired, 429 after too many of
+        them, 403 for a secret token."""
+        principal = await self._find(scope, key.encode("utf-8", "replace"), self.access.by_token)
+        if principal is None:
+            raise Refused(401, "The key is wrong, revoked or expired.")
+        if not principal.page:
+            raise Refused(
+                403,
+                "This is no public key but a secret token. If a page shows it, revoke it, and make a key: "
+                "whet access add NAME --role page --prompt PROMPT.",
+            )
+        return principal
 
     async def _find(
         self, scope: Scope, secret: bytes, find: Callable[[bytes], Principal | None]
@@ -163,6 +181,14 @@ class AppState:
                 self.live.database.check_writable()
                 self._probe_due = time.monotonic() + PROBE_SECONDS
 
+    def refresh_quality(self) -> None:
+        """Bring the figures of quality up to date; asked often, it reads the traffic once in `QUALITY_SECONDS`. Raises
+        StorageError."""
+        with self._measuring:
+            if time.monotonic() >= self._quality_due:
+                self.metrics.set_quality(self.live.quality)
+                self._quality_due = time.monotonic() + QUALITY_SECONDS
+
     def forget(self) -> None:
         """Look every caller up again: call it after access was changed, from any thread."""
         self._known = OrderedDict()
@@ -202,6 +228,16 @@ class AppState:
         scheme = urlsplit(self.settings.url).scheme if self.settings.url else str(scope["scheme"])
         if origin.lower() != f"{scheme}://".encode() + headers.get(b"host", b"").lower():
             raise Refused(403, "The request comes from another site.")
+
+    def check_page_origin(self, headers: dict[bytes, bytes]) -> bytes:
+        """The origin of a page that sends feedback. Raises Refused (403) where the operator did not name it."""
+        origin = headers.get(b"origin", b"")
+        if origin.decode("latin-1") not in self.settings.page_origins:
+            raise Refused(
+                403,
+                "Pages of this origin may not send feedback here. `whet serve --snippet-origin ORIGIN` names one.",
+            )
+        return origin
 
 
 def address_of(scope: Scope) -> str:

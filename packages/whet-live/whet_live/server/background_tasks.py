@@ -1,4 +1,4 @@
-"""What a server does by itself: decide experiments, learn, and delete what is too old.
+"""What a server does by itself: decide experiments, learn, watch the quality, send alerts, and delete what is too old.
 
 The learner runs in a process of its own, so that nothing it reads or computes holds up a request. The server holds one end of
 a pipe. The child stops when that end is closed, and the system closes it also where the server was killed: the child never
@@ -15,7 +15,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from multiprocessing import Pipe, get_context
 from multiprocessing.connection import Connection, wait
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from whet.errors import WhetError
 from whet_live import Live, erased_completely, everything_is_older, open_live, retain
+from whet_live.quality import AlertChannel, deliver_due
 from whet_live.server.metrics import log_to_stderr
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 5.0
 PATIENCE_SECONDS = 10.0
+QUALITY_SECONDS = 60.0
+"""How often the traffic of the hours that are over is looked at, and alerts are sent."""
 RETAIN_SECONDS = 3600.0
 """How often old traffic is looked for."""
 ACTOR = "whet serve"
@@ -160,6 +163,8 @@ class BackgroundTasks:
         learner: LearnerProcess | None = None,
         seconds: float = LOOK_SECONDS,
         retention: int | None = None,
+        channels: Sequence[AlertChannel] = (),
+        address: str = "",
     ) -> None:
         self._live = live
         self._learner = learner
@@ -168,7 +173,10 @@ class BackgroundTasks:
         jobs: dict[str, tuple[Callable[[], object], float]] = {
             "experiments": (lambda: live.experiments.refresh(), seconds),
             "erasure": (lambda: erased_completely(live.database), seconds),
+            "quality": (lambda: live.quality.watch(), QUALITY_SECONDS),
         }
+        if channels:
+            jobs["alerts"] = (lambda: deliver_due(live.database, channels, address), QUALITY_SECONDS)
         if learner is not None:
             jobs["learner"] = (learner.run, seconds)
         if retention is not None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,7 +29,7 @@ from whet_live.server.request_context import (
     too_large,
 )
 from whet_live.server.responses import Refused
-from whet_live.server.roles import PROGRAMS, PUBLIC, Permission, Principal
+from whet_live.server.roles import PAGES, PROGRAMS, PUBLIC, Permission, Principal
 
 if TYPE_CHECKING:
     from whet_live.server.app_state import AppState
@@ -38,6 +39,12 @@ SAFE = frozenset({"GET", "HEAD"})
 FORM_SIZE, JSON_SIZE, INGEST_SIZE = "form_bytes", "json_bytes", "ingest_bytes"
 KEPT = 4
 """How many times as large as its limit a form may be to be shown again."""
+
+
+class PageKey(msgspec.Struct):
+    """The part of a page's request that says whose it is."""
+
+    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,38 @@ class Endpoint:
         """Answer one request. Raises Refused; the middleware turns that into a response."""
         state: AppState = scope["whet.state"]
         headers = dict(scope["headers"])
+        if self.needs is PAGES:
+            call = await self._admit_page(state, scope, receive, headers)
+        else:
+            call = await self._admit_caller(state, scope, receive, headers)
+        if inspect.iscoroutinefunction(self.handle):
+            answer = await self.handle(call)
+        else:
+            answer = await run_in_threadpool(self.handle, call)
+        await answer(scope, receive, send)
+
+    async def _admit_page(
+        self, state: AppState, scope: Scope, receive: Receive, headers: dict[bytes, bytes]
+    ) -> RequestContext:
+        """The request of a page of the app. Its key stands in the body: for a header, a browser would ask the server first,
+        which is too late for a page that is left. Cookies and tokens in headers count for nothing."""
+        scope["whet.origin"] = state.check_page_origin(headers)
+        state.spend(None, scope, self.ingest)
+        body = await read_body(receive, headers, state.limits.page_bytes, state.limits.receive)
+        try:
+            key = msgspec.json.decode(body, type=PageKey).key
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Refused(400, f"The body does not fit: {error}.") from None
+        who = await state.find_page(scope, key)
+        scope["whet.who"] = who.name
+        state.spend(who, scope, self.ingest)
+        state.spend_bytes(who, len(body))
+        return RequestContext(Request(scope, receive), headers, state, who, body)
+
+    async def _admit_caller(
+        self, state: AppState, scope: Scope, receive: Receive, headers: dict[bytes, bytes]
+    ) -> RequestContext:
+        """The request of a person or a program, which is known by a header."""
         if self.method not in SAFE:
             state.check_origin(scope, headers)
         who = await state.who(scope, headers)
@@ -108,11 +147,7 @@ class Endpoint:
             if len(body) > state.limits.form_bytes:
                 raise too_large(state.limits.form_bytes, "Shorten a text of the form.")
         self._check_csrf(who, headers, body)
-        if inspect.iscoroutinefunction(self.handle):
-            answer = await self.handle(call)
-        else:
-            answer = await run_in_threadpool(self.handle, call)
-        await answer(scope, receive, send)
+        return call
 
     async def _read(
         self, state: AppState, receive: Receive, headers: dict[bytes, bytes], who: Principal | None
@@ -143,6 +178,8 @@ class Endpoint:
             raise Refused(403, self._describe_need(who))
 
     def _describe_need(self, who: Principal) -> str:
+        if who.page:
+            return "A public key adds feedback from a page; it may do nothing else."
         if who.app:
             return "A program's token fetches prompts and sends what it saw; it may do nothing else."
         if self.needs is PROGRAMS:

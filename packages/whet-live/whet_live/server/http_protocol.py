@@ -167,7 +167,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
 
 def careful_protocol(
     limits: ServerLimits, metrics: Metrics, proxies: Collection[str] = ()
-) -> type[asyncio.Protocol]:
+) -> type[LimitedHttpProtocol]:
     """The protocol of one server; `proxies` are addresses that connect for many others."""
     shared = {"limits": limits, "metrics": metrics, "proxies": proxies, "open": Counter(), "waiting": {}}
     return type("LimitedHttpProtocol", (LimitedHttpProtocol,), shared)

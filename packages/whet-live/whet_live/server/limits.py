@@ -22,11 +22,12 @@ class TokenBucket:
 class ServerLimits:
     """Limits of the server. Sizes in bytes, times in seconds, rates per principal, or per address where nobody is known.
 
-    `ingest` counts requests that store inferences, feedback or traces; `use` all others of a known caller; `anonymous`
-    those of an unknown one; `failures` tokens that are wrong. `rows` and `sent_bytes` are the rows and the bytes (unpacked)
-    of what one caller sends, `kept_bytes` how much of it may be stored at a time. `receive` bounds the time in which a request
-    must be complete, `send` the time in which a client must take the next piece of its answer. Of all `connections`
-    one address may hold `address_connections`; behind a proxy that is believed these are requests under way.
+    `ingest` counts requests that store inferences, feedback or traces; `use` all others of a known caller; `anonymous` those
+    of an unknown one; `failures` tokens that are wrong. `rows` and `sent_bytes` are the rows and the bytes (unpacked) of what
+    one caller sends, `kept_bytes` how much of it may be stored at a time. `page_bytes` is the size of a request with a public
+    key, as much as a browser still sends of a page that is left. `receive` bounds the time in which a request must be
+    complete, `send` the time in which a client must take the next piece of its answer. Of all `connections` one address may
+    hold `address_connections`; behind a proxy that is believed these are requests under way.
     """
 
     ingest: TokenBucket = TokenBucket(10_000, 20_000)
@@ -42,6 +43,7 @@ class ServerLimits:
     form_fields: int = 200
     json_bytes: int = 1_048_576
     ingest_bytes: int = 8_388_608
+    page_bytes: int = 65_536
     receive: float = 15.0
     send: float = 30.0
     connections: int = 1_000

@@ -10,6 +10,7 @@ import orjson
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from whet_client.version import __version__
+from whet_live.quality import Quality
 
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
 LOGGERS = ("whet_live.server", "whet.learner", "whet.experiments", "uvicorn.error")
@@ -42,6 +43,21 @@ class Metrics:
         self.duplicates = Counter(
             "whet_ingest_duplicates", "Rows that were stored before", ("kind",), registry=self.registry
         )
+        self.quality = Gauge(
+            "whet_quality",
+            "Mean of a measure of a prompt over the last day",
+            ("prompt", "measure"),
+            registry=self.registry,
+        )
+        self.quality_values = Gauge(
+            "whet_quality_values",
+            "Values of a measure of a prompt that were read for its mean over the last day",
+            ("prompt", "measure"),
+            registry=self.registry,
+        )
+        self.quality_answers = Gauge(
+            "whet_quality_answers", "Answers of a prompt in the last day", ("prompt",), registry=self.registry
+        )
         info = Gauge("whet_build_info", "The running version", ("version",), registry=self.registry)
         info.labels(__version__).set(1)
 
@@ -49,6 +65,17 @@ class Metrics:
         """Count one answer."""
         self.requests.labels(method, route, str(status)).inc()
         self.seconds.labels(route).observe(seconds)
+
+    def set_quality(self, quality: Quality) -> None:
+        """Take over how the prompts did in the last day. It waits for the database."""
+        counts, means = quality.now()
+        for gauge in (self.quality, self.quality_values, self.quality_answers):
+            gauge.clear()
+        for prompt, answers in counts.items():
+            self.quality_answers.labels(prompt).set(answers)
+        for one in means:
+            self.quality.labels(one.prompt, one.measure).set(one.mean)
+            self.quality_values.labels(one.prompt, one.measure).set(one.n)
 
     def text(self) -> bytes:
         """The exposition."""

@@ -66,7 +66,7 @@ class RequestMiddleware:
         state, started = self._state, time.perf_counter()
         scope["whet.state"], scope["whet.who"] = state, None
         scope["client"] = client_of(scope, state.settings.proxies)
-        answer = _Answer(send, self._headers, state.limits.send)
+        answer = _Answer(scope, send, self._headers, state.limits.send)
         state.metrics.in_flight.inc()
         state.under_way[address_of(scope)] += 1
         try:
@@ -114,14 +114,16 @@ class SlowClient(Exception):
 
 
 class _Answer:
-    """`send` with the security headers, the status remembered, and a deadline for each piece of a stream.
+    """`send` with the security headers, where the endpoint sets no others, the leave to read the answer for the page of an
+    origin that was admitted, the status remembered, and a deadline for each piece of a stream.
 
     An answer of one piece never waits here: the connection holds it, and cuts off who does not take it.
     """
 
-    __slots__ = ("_headers", "_seconds", "_send", "_streams", "status")
+    __slots__ = ("_headers", "_scope", "_seconds", "_send", "_streams", "status")
 
-    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]], seconds: float) -> None:
+    def __init__(self, scope: Scope, send: Send, headers: list[tuple[bytes, bytes]], seconds: float) -> None:
+        self._scope = scope
         self._send = send
         self._headers = headers
         self._seconds = seconds
@@ -131,7 +133,12 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message.get("headers", ()), *self._headers]
+            own = list(message.get("headers", ()))
+            named = {name for name, _ in own}
+            own += [one for one in self._headers if one[0] not in named]
+            if origin := self._scope.get("whet.origin"):
+                own += [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
+            message["headers"] = own
         elif message.get("more_body"):
             self._streams = True
         if not self._streams:

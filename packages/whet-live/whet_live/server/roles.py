@@ -33,14 +33,18 @@ class Role(IntEnum):
 
 class SpecialPermission(Enum):
     """Permissions beside the roles. PUBLIC: health, the login page, style sheets. PROGRAMS: what only programs may do, whatever
-    the role of a person: record what an application did."""
+    the role of a person: record what an application did. PAGES: what a public key may do, which anybody can read in a page."""
 
     PUBLIC = "public"
     PROGRAMS = "programs"
+    PAGES = "pages"
 
 
 PUBLIC: Final = SpecialPermission.PUBLIC
 PROGRAMS: Final = SpecialPermission.PROGRAMS
+PAGES: Final = SpecialPermission.PAGES
+PAGE: Final = "page"
+"""The role of a public key, as people write it and as it is stored."""
 Permission = Role | SpecialPermission
 
 
@@ -48,14 +52,16 @@ Permission = Role | SpecialPermission
 class Principal:
     """An authenticated caller.
 
-    `app`: a program, which may only fetch prompts and send what it saw; its role then does not count. `token` is the
-    id of the token that it came with, and `prompts` are the prompts which that is for, None for all. `csrf` is the secret
-    that its forms carry, empty unless it came with a session cookie.
+    `app`: a program, which may only fetch prompts and send what it saw; its role then does not count. `page`: a program
+    whose token is a public key, which may only add feedback from pages. `token` is the id of the token that it came with,
+    and `prompts` are the prompts which that is for, None for all. `csrf` is the secret that its forms carry, empty unless
+    it came with a session cookie.
     """
 
     name: str
     role: Role
     app: bool = False
+    page: bool = False
     token: str = ""
     csrf: str = ""
     prompts: frozenset[str] | None = None
@@ -68,6 +74,8 @@ class Principal:
         """Whether it may use what needs this permission, and is (`app`) or is not meant for programs."""
         if needs is PUBLIC:
             return True
+        if needs is PAGES or self.page:
+            return needs is PAGES and self.page
         if needs is PROGRAMS:
             return self.app
         return app if self.app else self.role >= needs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ipaddress
 import logging
@@ -19,6 +20,7 @@ import uvicorn
 
 from whet.errors import UsageError
 from whet_live import Live, open_live
+from whet_live.quality import read_channels
 from whet_live.registry import ANY_PROMPT
 from whet_live.server.access import Access
 from whet_live.server.app import Server
@@ -29,6 +31,7 @@ from whet_live.server.http_protocol import careful_protocol
 from whet_live.server.limits import ServerLimits
 from whet_live.server.metrics import log_to_stderr
 from whet_live.server.responses import link_with
+from whet_live.server.tls_door import TlsDoor
 
 if TYPE_CHECKING:
     from whet_live.learner import LearnerConfig
@@ -51,7 +54,8 @@ class ServeOptions:
     `proxies` the addresses of proxies in front whose X-Forwarded-For is believed,
     `certificate` and `key` files in PEM form for TLS without a proxy. `learner` is what the learner of this server works
     with, None for no learner; `every` are the seconds between its looks, and between those at experiments. `retention` are
-    the days that traffic is kept, None for ever.
+    the days that traffic is kept, None for ever. `alerts` is the file that names the channels of alerts. `snippet_origins` are
+    the origins whose pages may send feedback.
     """
 
     host: str = "127.0.0.1"
@@ -64,6 +68,8 @@ class ServeOptions:
     learner: LearnerConfig | None = None
     every: float = LOOK_SECONDS
     retention: int | None = None
+    alerts: Path | None = None
+    snippet_origins: tuple[str, ...] = ()
     certificate: str | None = None
     key: str | None = None
     limits: ServerLimits = field(default_factory=ServerLimits)
@@ -94,10 +100,11 @@ def serve(options: ServeOptions, say: Callable[[str], None], show_token: Callabl
         locked = live.registry.protect_first(ANY_PROMPT, "production", actor=STARTED)
         with listen(options) as listening:
             state = AppState(live, access, settings_of(options))
-            state.background = background_of(live, options)
             address = address_at(options, listening.getsockname()[1])
+            state.background = background_of(live, options, address)
             access.note_address(address)
-            for line in [*welcome(options, address, token), *(LOCKED if locked else ())]:
+            reading = _reading_lines(live, options)
+            for line in [*welcome(options, address, token), *(LOCKED if locked else ()), *reading]:
                 say(line)
             for line in token_lines(address, token):
                 show_token(line)
@@ -118,8 +125,10 @@ def _allow_files(connections: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def background_of(live: Live, options: ServeOptions) -> BackgroundTasks:
-    """What the server does by itself: decide experiments and, where it has a `learner`, learn in another process."""
+def background_of(live: Live, options: ServeOptions, address: str = "") -> BackgroundTasks:
+    """What the server does by itself: decide experiments, watch the quality, send alerts with links to `address`, and, where it
+    has a `learner`, learn in another process."""
+    channels = () if options.alerts is None else read_channels(options.alerts)
     learner = None
     if options.learner is not None:
         from whet_live.learner import check_reader
@@ -127,14 +136,53 @@ def background_of(live: Live, options: ServeOptions) -> BackgroundTasks:
         check_reader(options.learner)
         learn_with(live, options.learner, learns=False)
         learner = LearnerProcess(options.database, options.learner, options.every)
-    return BackgroundTasks(live, learner=learner, seconds=options.every, retention=options.retention)
+    return BackgroundTasks(
+        live,
+        learner=learner,
+        seconds=options.every,
+        retention=options.retention,
+        channels=channels,
+        address=address,
+    )
+
+
+def _reading_lines(live: Live, options: ServeOptions) -> list[str]:
+    """What the reader of feedback sees, where there is one."""
+    if options.learner is None or not options.learner.reader:
+        return []
+    from whet_live.learner import describe_reading
+
+    return [describe_reading(live.learner.settings(ANY_PROMPT).reads)]
 
 
 def settings_of(options: ServeOptions) -> ServerSettings:
     """The settings of the application behind these options."""
     hosts = LOOPBACK | set(options.hosts)
     tls = f"https://{options.host}" if options.certificate and not options.url else options.url
-    return ServerSettings(frozenset(hosts), tls, options.runs, frozenset(options.proxies), options.limits)
+    return ServerSettings(
+        frozenset(hosts),
+        tls,
+        options.runs,
+        frozenset(options.proxies),
+        frozenset(origin_of(origin) for origin in options.snippet_origins),
+        options.limits,
+    )
+
+
+def origin_of(text: str) -> str:
+    """An origin as browsers write it: in lower case, without the usual port. Raises UsageError for what is none.
+
+    >>> origin_of("https://Shop.example:443/"), origin_of("http://localhost:3000")
+    ('https://shop.example', 'http://localhost:3000')
+    """
+    if not _is_origin(text) or not text.isascii() or "*" in text:
+        raise UsageError(
+            f'--snippet-origin is "{text[:200]}". Write the origin of one site as browsers do, like https://shop.example; a '
+            "name in another script begins with xn--."
+        )
+    parts = urlsplit(text.lower())
+    usual = {"http": 80, "https": 443}[parts.scheme]
+    return f"{parts.scheme}://{parts.netloc.removesuffix(f':{usual}')}"
 
 
 def _check(options: ServeOptions) -> None:
@@ -142,9 +190,13 @@ def _check(options: ServeOptions) -> None:
         raise UsageError(f'--url is "{options.url}". Write an address like https://whet.example.org.')
     if bool(options.certificate) != bool(options.key):
         raise UsageError("--tls-cert and --tls-key belong together. Give both files.")
+    for origin in options.snippet_origins:
+        origin_of(origin)
     for file in (options.certificate, options.key):
         if file is not None and not Path(file).is_file():
             raise UsageError(f"{file}: there is no such file.")
+    if options.alerts is not None:
+        read_channels(options.alerts)  # before a first token is made, which is shown once
     if options.public and not options.url:
         raise UsageError(
             f"{options.host} can be reached from other machines. Say by which address: --url https://NAME "
@@ -225,10 +277,13 @@ class Uvicorn(uvicorn.Server):
 
     def __init__(self, state: AppState, options: ServeOptions) -> None:
         self._state = state
+        self._protocol = careful_protocol(state.limits, state.metrics, state.settings.proxies)
+        self._door: TlsDoor | None = None
+        self._accepting: list[asyncio.Task[None]] = []
         super().__init__(
             uvicorn.Config(
                 Server(state),
-                http=careful_protocol(state.limits, state.metrics, state.settings.proxies),
+                http=self._protocol,
                 ws="none",
                 lifespan="on",
                 log_config=None,
@@ -247,7 +302,29 @@ class Uvicorn(uvicorn.Server):
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
 
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept. With TLS the connections come through a door that counts handshakes; uvicorn would count what comes
+        after them."""
+        if sockets is None or self.config.ssl is None:
+            await super().startup(sockets)
+            return
+        await super().startup([])
+        loop = asyncio.get_running_loop()
+
+        def make() -> asyncio.Protocol:
+            return self._protocol(
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
+            )
+
+        self._door = TlsDoor(self._protocol, make, self.config.ssl)
+        self._accepting = [loop.create_task(self._door.accept(one)) for one in sockets]
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting, finish what runs, drain what was accepted."""
         self._state.stopping.set()
+        for accepting in self._accepting:
+            accepting.cancel()
+        await asyncio.gather(*self._accepting, return_exceptions=True)
+        if self._door is not None:
+            self._door.close()
         await super().shutdown(sockets)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from whet_live.traffic.importers import earlier_ids, read_files, store_imported
     from whet_live.traffic.schema import MOST_ROWS, RefusedRow, RowsRefused, parse_feedback, read_inferences
 
+from whet_live.traffic.answer_search import AnswerMatches
 from whet_live.traffic.erase import Erased
 from whet_live.traffic.search import (
     EVERYTHING,
@@ -30,6 +31,7 @@ from whet_live.traffic.write import IdConflict, Receipt
 __all__ = [
     "EVERYTHING",
     "MOST_ROWS",
+    "AnswerMatches",
     "BehaviourModel",
     "Count",
     "DiskQuotaExceeded",

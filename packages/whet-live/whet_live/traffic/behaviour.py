@@ -152,13 +152,13 @@ def fit_behaviour(
     rows = list(observations)
     rated = np.array([row.rating is not None for row in rows], dtype=bool)
     _refuse(rows, int(rated.sum()))
-    names, x, means, scales = _features(rows)
+    names, x, means, scales = standardised_features(rows)
     y = np.array([row.rating for row in rows if row.rating is not None], dtype=np.float64)
     sources = _sources(rows)
     mine = sources[rated]
     rates, propensity = _propensity(x, rated, ridge)
     inverse = 1.0 / propensity[rated]
-    shrunk = _shrunk(inverse, mine, most)
+    shrunk = bounded_shares(inverse, mine, most)
     inverse *= shrunk
     inverse *= len(y) / inverse.sum()
     beta, weights = _fit(x[rated], y, inverse, mine, ridge)
@@ -216,7 +216,7 @@ def _feature(name: str, signals: Mapping[str, float]) -> float | None:
     return math.log1p(max(value, 0.0)) if name in ("dwell", "regenerate", "follow_up", "share") else value
 
 
-def _features(rows: Sequence[RatedAnswer]) -> tuple[list[str], Array, list[float], list[float]]:
+def standardised_features(rows: Sequence[RatedAnswer]) -> tuple[list[str], Array, list[float], list[float]]:
     """Names, standardised columns (n, k), means and scales of the features that vary."""
     names, columns, means, scales = [], [], [], []
     for name in (*EVENTS, *MEASURES, *(f"{name} sent" for name in MEASURES)):
@@ -302,7 +302,7 @@ def _mean(values: Array, sources: NDArray[np.int64]) -> Estimate:
     return Estimate(mean, max(mean - _Z * error, 0.0), min(mean + _Z * error, 1.0))
 
 
-def _shrunk(weights: Array, sources: NDArray[np.int64], most: float) -> Array:
+def bounded_shares(weights: Array, sources: NDArray[np.int64], most: float) -> Array:
     """How much of its weight each rating keeps, in (0, 1], so that no source has more than `most` ratings of average weight:
     the mean over the sources of what one rating of theirs weighs."""
     _, place, each = np.unique(sources, return_inverse=True, return_counts=True)

@@ -11,11 +11,17 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from whet.errors import UsageError
-from whet_client.records import IMPLICIT
+from whet_client.records import IMPLICIT, Feedback
 from whet_live.database import Database
 from whet_live.traffic.behaviour import BehaviourModel, RatedAnswer, fit_behaviour
 from whet_live.traffic.rows import chunks
-from whet_live.traffic.search import Filter, find_inferences
+from whet_live.traffic.search import (
+    Filter,
+    StoredInference,
+    find_inferences,
+    hide_forgotten,
+    stored_feedback,
+)
 from whet_live.traffic.traffic_tables import feedback
 
 PEOPLE = ("user", "annotator")
@@ -45,6 +51,29 @@ def observations(
         for row in page.rows:
             rows = by_answer.get(row.seq, [])
             yield RatedAnswer(row.inference.id, signals(rows), rating(rows), row.inference.user)
+        left -= len(page.rows)
+        cursor = page.next
+        if cursor is None:
+            return
+
+
+def answers_with_feedback(
+    database: Database, wanted: Filter, most: int
+) -> Iterator[tuple[StoredInference, list[Feedback]]]:
+    """The newest `most` answers that fit, newest first, each with the feedback about it in the order of arrival. Of somebody
+    who is being forgotten there is nothing."""
+    cursor, left = None, most
+    while left > 0:
+        with database.read() as connection:
+            page = find_inferences(connection, wanted, min(_ROWS, left), cursor)
+            by_answer: dict[int, list[Feedback]] = {}
+            for part in chunks(row.seq for row in page.rows):
+                query = select(feedback).where(feedback.c.about.in_(part)).order_by(feedback.c.seq)
+                rows = hide_forgotten(connection, feedback, connection.execute(query).all())
+                for one in map(stored_feedback, rows):
+                    by_answer.setdefault(one.about or 0, []).append(one.feedback)
+        for row in page.rows:
+            yield row, by_answer.get(row.seq, [])
         left -= len(page.rows)
         cursor = page.next
         if cursor is None:

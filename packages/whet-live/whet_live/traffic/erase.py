@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,6 +171,12 @@ def _mark(connection: Connection, newest: int, marks: Sequence[tuple[str, str]])
         connection.execute(erased.insert(), rows)
         end_turn(connection, newest + len(rows))
     return newest + len(rows)
+
+
+def any_erased(connection: Connection, ids: Iterable[str]) -> bool:
+    """Whether one of these rows was erased."""
+    queries = (select(erased.c.seq).where(erased.c.id.in_(part)).limit(1) for part in chunks(ids))
+    return any(connection.execute(query).first() is not None for query in queries)
 
 
 def erased_after(connection: Connection, seq: int) -> set[str]:

@@ -17,7 +17,15 @@ from sqlalchemy import select
 
 from whet._util.verdicts import Verdicts
 from whet.errors import UsageError
-from whet.feedback.rows import LONGEST, FeedbackRow, order_ratings, read_row, snake_case, table_rows
+from whet.feedback.rows import (
+    LONGEST,
+    FeedbackRow,
+    SaysNothing,
+    order_ratings,
+    read_row,
+    snake_case,
+    table_rows,
+)
 from whet.instructions.guard import visible
 from whet.task.files import kind_of, read_text
 from whet.task.rows import TABLES, SourceRow
@@ -231,7 +239,7 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
     target = target_of(row)
     try:
         content = read_row(row, where, verdicts=naming.verdicts)
-    except UsageError:
+    except SaysNothing:
         content = read_row({**row, "comment": _EMPTY}, where, verdicts=naming.verdicts)
     nothing = content.comment == _EMPTY
     if nothing and content.input is None and content.output is None:

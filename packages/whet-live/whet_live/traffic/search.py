@@ -86,7 +86,8 @@ class Filter:
 
     For feedback: `kind`, `source`, `text` (all of its words, in any order; in SQLite the newest arrivals come first, unless all
     words are of scripts without blanks, which are found anywhere in the text). For
-    inferences: `session`, `episode`, and `unreviewed` for those without an annotator's feedback.
+    inferences: `session`, `episode`, `model`, `failed` (whether there was an error), and `unreviewed` for those without an
+    annotator's feedback.
     """
 
     prompt: str | None = None
@@ -99,6 +100,8 @@ class Filter:
     text: str | None = None
     session: str | None = None
     episode: str | None = None
+    model: str | None = None
+    failed: bool | None = None
     unreviewed: bool = False
 
 
@@ -167,14 +170,28 @@ def find_inferences(
 ) -> RowPage[StoredInference]:
     """One page of inferences. Raises UsageError for a cursor that is none."""
     i = inferences.c
-    where = _common(inferences, wanted)
-    pairs = ((i.session, wanted.session), (i.episode, wanted.episode))
-    where += [column == value for column, value in pairs if value]
-    if wanted.unreviewed:
-        where.append(~exists().where(feedback.c.about == i.seq, feedback.c.source == "annotator"))
-    query = _after(select(i.seq, i.time).where(*where), inferences, cursor)
+    query = _after(select(i.seq, i.time).where(*_inference_conditions(wanted)), inferences, cursor)
     numbers, more = _page(connection, query, limit)
     return RowPage([stored_inference(row) for row in _by_number(connection, inferences, numbers)], more)
+
+
+def inference_rows(connection: Connection, wanted: Filter, limit: int, cursor: str | None) -> Sequence[Any]:
+    """Whole rows of inferences, the newest first, those of somebody who is being forgotten among them. Raises UsageError for a
+    cursor that is none."""
+    query = _after(select(inferences).where(*_inference_conditions(wanted)), inferences, cursor)
+    return connection.execute(query.limit(limit)).all()
+
+
+def _inference_conditions(wanted: Filter) -> list[ColumnElement[bool]]:
+    i = inferences.c
+    where = _common(inferences, wanted)
+    pairs = ((i.session, wanted.session), (i.episode, wanted.episode), (i.model, wanted.model))
+    where += [column == value for column, value in pairs if value]
+    if wanted.failed is not None:
+        where.append(i.error.is_not(None) if wanted.failed else i.error.is_(None))
+    if wanted.unreviewed:
+        where.append(~exists().where(feedback.c.about == i.seq, feedback.c.source == "annotator"))
+    return where
 
 
 def _common(table: Table, wanted: Filter) -> list[ColumnElement[bool]]:

@@ -18,9 +18,10 @@ from sqlalchemy.exc import DataError, DBAPIError, SQLAlchemyError, StatementErro
 
 import whet_live.traffic.search as search
 from whet.errors import StorageError, UsageError
-from whet.feedback.sources import principal
+from whet.feedback.sources import EVALUATOR, principal
 from whet_client.records import Feedback, Inference, checked_feedback, checked_inference
 from whet_live.database import Database
+from whet_live.traffic.answer_search import AnswerMatches, search_answers
 from whet_live.traffic.search import (
     EVERYTHING,
     Count,
@@ -124,6 +125,14 @@ class Traffic:
         with self.database.read() as connection:
             return search.find_inferences(connection, wanted, limit, cursor)
 
+    def search_answers(
+        self, wanted: Filter, words: str, limit: int = 50, cursor: str | None = None
+    ) -> AnswerMatches:
+        """Inferences whose inputs and output hold every word, in any case and script, the newest first; some thousand are looked
+        at. Raises UsageError for a cursor that is none."""
+        with self.database.read() as connection:
+            return search_answers(connection, wanted, words, limit, cursor)
+
     def counts(self, prompts: Iterable[str] | None = None, version: int | None = None) -> list[Count]:
         """Counts of every version and kind, of some prompts or of all, without touching the rows themselves."""
         with self.database.read() as connection:
@@ -192,6 +201,11 @@ class Intake:
         request was stored.
         """
         batch = check_batch(inference_rows, feedback_rows, sender, spans)
+        for n, one in enumerate(batch.feedback, 1):
+            if one.user is not None and one.user.startswith(EVALUATOR):
+                raise UsageError(
+                    f'feedback {n}: user begins with "{EVALUATOR}", which is for whet itself. Send another name.'
+                )
         future: Future[Receipt] = Future()
         future.set_running_or_notify_cancel()
         with self._changed:

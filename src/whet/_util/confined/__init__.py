@@ -15,6 +15,7 @@ import sys
 import sysconfig
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,9 @@ _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
 }
 _WAITS = 3.0
+_LONGEST_WAIT = 20.0
+"""By how many times the clock's limit may be passed at most while processes wait for a processor."""
+_CHECKS_EVERY = 0.2
 _ENDS_WITHIN = 0.5
 _LATE = (-signal.SIGXCPU, -signal.SIGKILL)
 
@@ -55,7 +59,8 @@ class OutOfBounds(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """`seconds` of computing (three times as many may pass by the clock), `memory` in MiB of address space, `output` in bytes."""
+    """`seconds` of computing (three times as many by the clock, the wait for a processor aside), `memory` in MiB of address
+    space, `output` in bytes."""
 
     seconds: float = 10.0
     memory: int = 1024
@@ -124,17 +129,31 @@ def start_confined(
                         pipe.close()
 
 
-def read_output(process: subprocess.Popen[bytes], payload: bytes, limits: Limits) -> tuple[bytes, str]:
-    """What the process wrote, cut at the limit, and a sentence that says why it was ended early, or ''."""
+def read_output(
+    process: subprocess.Popen[bytes], payload: bytes, limits: Limits, beside: Sequence[int] = ()
+) -> tuple[bytes, str]:
+    """What the process wrote, cut at the limit, and a sentence that says why it was ended early, or ''. `beside`: processes that
+    it waits for.
+
+    On a machine that has more to do than it can, a process is not ended for the time in which it, or one that it waits for, stood
+    in the queue for a processor.
+    """
     assert process.stdin is not None and process.stdout is not None
-    late = threading.Event()
+    late, done, pids = threading.Event(), threading.Event(), (process.pid, *beside)
 
-    def end() -> None:
-        late.set()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+    def end_when_late() -> None:
+        began, left = time.monotonic(), limits.wall
+        while not done.wait(left):
+            passed = time.monotonic() - began
+            left = limits.wall - passed + sum(map(seconds_in_queue, pids))
+            if left <= 0 or passed >= _LONGEST_WAIT * limits.wall:
+                late.set()
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                return
+            left = max(left, _CHECKS_EVERY)
 
-    clock = threading.Timer(limits.wall, end)
+    clock = threading.Thread(target=end_when_late, daemon=True)
     clock.start()
     try:
         with contextlib.suppress(BrokenPipeError):
@@ -145,10 +164,19 @@ def read_output(process: subprocess.Popen[bytes], payload: bytes, limits: Limits
             return output[: limits.output], f"it wrote more than {limits.output:,} bytes"
         code = process.wait()
     finally:
-        clock.cancel()
+        done.set()
+        clock.join()
     if late.is_set():
         return output, _never_ended(limits)
     return output, _why(code, limits)
+
+
+def seconds_in_queue(pid: int) -> float:
+    """How long a process has been ready to run and had no processor; 0 where this machine does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def is_late(why: str, limits: Limits) -> bool:

@@ -1,30 +1,37 @@
-"""The process that watches another one: `process.py PID TEXT`. It uses nothing but the standard library.
+"""The process that watches another one: `process.py PID [TEXT]`. It uses nothing but the standard library.
 
 Lines come on its standard input: `.` while Python code runs there, `N SECONDS TEXT` where code N begins that may take so long,
-`N` where it has ended. The number of each signal comes as one byte. The end of the input ends this process.
+`N` where it has ended. The text is what to say where it is late, and behind a separator what to say where the other process ends
+while it is under way. The number of each signal comes as one byte. The end of the input ends this process.
+
+With a TEXT, the words after Ctrl-C, it ends the other process where code is late. Without one it only says what is late, once.
 """
 
 import os
-import select
+import queue
 import signal
 import sys
+import threading
 import time
 
 BEAT = 0.25
 """Seconds between two signs of life."""
 SILENT = 1.5
 """Without a sign of life for so many seconds nothing of Python runs there."""
+SURELY_SILENT = 4.0
+"""As much where nothing but words follows from it, which should be right on a busy machine too."""
 AFTER_INTERRUPT = 2.0
+SEPARATOR = "\x1e"
 _INTERRUPT = b"\x02"
 
 
 class ProcessWatch:
     """What is known of the other process at second `now`, which counts only while this process is awake."""
 
-    def __init__(self, interrupted: str) -> None:
+    def __init__(self, interrupted: str = "") -> None:
         self.now = self.heard = 0.0
         self._interrupted, self._interrupts = interrupted, list[float]()
-        self._ends: dict[str, tuple[float, str]] = {}
+        self._ends: dict[str, tuple[float, str, str]] = {}
         self._rest = b""
 
     def hear(self, received: bytes) -> None:
@@ -36,7 +43,7 @@ class ProcessWatch:
             number, _, rest = line.decode("utf-8", "replace").partition(" ")
             seconds, _, text = rest.partition(" ")
             if seconds:
-                self._ends[number] = self.now + float(seconds), text
+                self._ends[number] = self.now + float(seconds), *text.partition(SEPARATOR)[::2]
             else:
                 self._ends.pop(number, None)
 
@@ -44,7 +51,7 @@ class ProcessWatch:
         """Why the other process has to be ended; empty while it need not."""
         if self.now - self.heard < SILENT:
             return ""
-        late = [(end, text) for end, text in self._ends.values() if end <= self.now]
+        late = [(end, text) for end, text, _ in self._ends.values() if end <= self.now]
         if late:
             return min(late)[1]
         by_user = len(self._interrupts) > 1 or (
@@ -52,24 +59,58 @@ class ProcessWatch:
         )
         return self._interrupted if by_user else ""
 
+    def late(self) -> str:
+        """What to say, once, where nothing of Python has run there for long and the code that began last is late: only one can
+        hold the interpreter, and nothing began after it did."""
+        if self.now - self.heard < SURELY_SILENT or not self._ends:
+            return ""
+        number, (end, text, dead) = next(reversed(self._ends.items()))
+        if end > self.now:
+            return ""
+        self._ends[number] = float("inf"), text, dead
+        return text
+
+    def last_words(self) -> str:
+        """What to say of the end of the other process: that it ended under code of a user, unless Ctrl-C ended it."""
+        texts = [text for _, _, text in self._ends.values()]
+        return texts[-1] if texts and not self._interrupts else ""
+
+
+def _read_on(pieces: "queue.SimpleQueue[bytes]") -> None:
+    """Put what comes on the standard input into a queue, at the end an empty piece: to wait for a pipe with a time limit is not
+    possible on every system."""
+    received = b"."
+    while received:
+        received = os.read(0, 65536)
+        pieces.put(received)
+
 
 def main() -> None:
     """Watch until the other process ends, or end it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    process, watch = int(sys.argv[1]), ProcessWatch(sys.argv[2])
-    while os.getppid() == process:
+    process, interrupted = int(sys.argv[1]), "".join(sys.argv[2:])
+    watch, pieces = ProcessWatch(interrupted), queue.SimpleQueue[bytes]()
+    threading.Thread(target=_read_on, args=(pieces,), daemon=True).start()
+    while True:
         began = time.monotonic()
-        came = select.select([0], [], [], BEAT)[0]
+        try:
+            received = pieces.get(timeout=BEAT)
+        except queue.Empty:
+            received = None
         watch.now += min(time.monotonic() - began, 2 * BEAT)
-        if came:
-            received = os.read(0, 65536)
-            if not received:
-                return
+        if received:
             watch.hear(received)
-        if why := watch.verdict():
+        elif received is not None or (os.name == "posix" and os.getppid() != process):
+            break
+        if not interrupted:
+            if text := watch.late():
+                os.write(2, f"{text}\n".encode())
+        elif why := watch.verdict():
             os.write(2, f"{why}\n".encode())
             os.kill(process, signal.SIGKILL)
             return
+    if words := watch.last_words():
+        os.write(2, f"{words}\n".encode())
 
 
 if __name__ == "__main__":

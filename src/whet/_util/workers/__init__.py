@@ -1,13 +1,14 @@
 """Work of a run that another process can do: a job, and who does it.
 
-A run hands the functions of a user to its `Executor`. `Here` calls them in this process, one at a time; `ProcessPool` calls them
-in worker processes, as many at once as there are, and kills the one whose job takes too long. What is recorded stays with
-the run either way: a worker that dies costs the jobs it had in hand, and nothing that was paid.
+A run hands the functions of a user to its `Executor`. `Here` calls them in this process, one at a time; `Elsewhere` sends them
+to worker processes, as many at once as there are, and ends the one whose job takes too long. These are on this machine
+(`whet._util.workers.pool`) or on those of a Ray cluster (`whet._util.workers.ray_pool`). What is recorded stays with the run
+either way: a worker that dies costs the jobs it had in hand, and nothing that was paid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -19,11 +20,25 @@ class Work:
     """What is sent to a worker, as JSON: a function of the installed code, `module:name`, and its arguments by name.
 
     The worker calls that function, which loads what is needed, such as a module of the user. It returns what computes the
-    result, a JSON value.
+    result, a JSON value: called without arguments, or with the worker's end of the conversation (`Asking`).
     """
 
     loader: str
     arguments: dict[str, Any]
+
+
+Back = Callable[[Any], Awaitable[Any]]
+"""Sends a JSON value to the code that asked, as a question of its own, and returns its reply."""
+Answer = Callable[[Any, Back], Awaitable[Any]]
+"""The answer to a question that a job asks while it goes on, both JSON values."""
+
+
+class Asking(Protocol):
+    """How code in a worker asks the run that sent it."""
+
+    async def ask(self, question: Any, reply: Callable[[Any], Coroutine[Any, Any, Any]] | None = None) -> Any:
+        """The answer of the run. Where the run sends something back first, `reply` makes the reply to that."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -33,6 +48,10 @@ class Job:
     `seconds`: what the computation may take; `late` makes the error of one that takes longer. `name` says whose function runs on
     what, for messages. `make_work` raises UsageError for a function that another process cannot load. `movable` says whether the
     job may go to another process unasked, and `processor_seconds` how long `here` kept the processor.
+
+    `answer`: who answers what the work asks of the run while it goes on, one question at a time. Such work is repeated from
+    its start where its worker dies, and gets the answers again that it got; the seconds in which it waits for an answer do
+    not count. None: it asks nothing.
     """
 
     here: Callable[[], Awaitable[object]]
@@ -42,10 +61,16 @@ class Job:
     late: Callable[[], WhetError]
     movable: bool = False
     processor_seconds: Callable[[], float] = float
+    answer: Answer | None = None
 
 
 class Executor(Protocol):
     """Who does the jobs of a run."""
+
+    async def prepare(self, make_works: Callable[[], Sequence[Work]]) -> None:
+        """Called before anything is paid. `make_works` makes work of each function of the user that will be a job: it is loaded
+        and not done. Raises UsageError where a worker on another machine cannot load it, or finds other code around it."""
+        ...
 
     async def run(self, job: Job) -> Any:
         """The result of a job, a JSON value. Raises what `job.late` makes, and UsageError for a worker that does not live."""
@@ -58,6 +83,9 @@ class Executor(Protocol):
 
 class Here:
     """Does every job in this process."""
+
+    async def prepare(self, make_works: Callable[[], Sequence[Work]]) -> None:
+        return None
 
     async def run(self, job: Job) -> Any:
         return await job.here()

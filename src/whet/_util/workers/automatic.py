@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from whet._util.workers import HERE, Executor, Job
-from whet._util.workers.pool import ProcessPool
+from whet._util.workers import HERE, Executor, Job, Work
+from whet._util.workers.elsewhere import Elsewhere
+from whet._util.workers.pool import make_pool
+from whet._util.workers.ray_cluster import RAY
+from whet._util.workers.ray_pool import RayWorkers
 
 TRIED, SLOW = 5, 0.1
 """Jobs that are measured, and seconds of the processor a job on average from which on worker processes are worth it."""
@@ -17,44 +20,72 @@ SHARE = 0.5
 
 
 class Automatic:
-    """Does jobs here. Once the first ones have taken `SLOW` seconds of the processor each on average, a pool of as many processes
-    as there are processors does the rest, where the jobs allow it and the memory is there. `say` is told."""
+    """Does jobs here. Once the first ones of a function have taken `SLOW` seconds of the processor each on average, a pool of as
+    many processes as there are processors does the rest, where the jobs allow it and the memory is there. `say` is told."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._seconds = say, list[float]()
-        self._executor: Executor = HERE
+        self._say, self._seconds = say, dict[str, list[float]]()
+        self._slow: set[str] = set()
+        self._pool: Executor = HERE
+
+    async def prepare(self, make_works: Callable[[], Sequence[Work]]) -> None:
+        """See `Executor`."""
 
     async def run(self, job: Job) -> Any:
         """See `Executor`."""
-        executor = self._executor
-        result = await executor.run(job)
-        if executor is HERE and job.movable and len(self._seconds) < TRIED:
-            self._seconds.append(job.processor_seconds())
-            if len(self._seconds) == TRIED:
-                self._choose(job)
+        whose = job.name.partition(" for ")[0]
+        if whose in self._slow:
+            return await self._pool.run(job)
+        result = await HERE.run(job)
+        seconds = self._seconds.setdefault(whose, [])
+        if job.movable and len(seconds) < TRIED:
+            seconds.append(job.processor_seconds())
+            if len(seconds) == TRIED:
+                self._choose(whose, sum(seconds) / TRIED)
         return result
 
-    def _choose(self, job: Job) -> None:
-        mean, count = sum(self._seconds) / TRIED, count_processors()
+    def _choose(self, whose: str, mean: float) -> None:
+        count = count_processors()
         if mean < SLOW or count < 2 or not has_room_for(count):
             return
-        self._executor = ProcessPool(count)
+        if self._pool is HERE:
+            self._pool = make_pool(count)
+        self._slow.add(whose)
         self._say(
-            f"{job.name.partition(' for ')[0]} takes {mean:.2g} s of the processor an answer: from now on {count} worker "
-            "processes call it (--workers 0 keeps it in this one)"
+            f"{whose} takes {mean:.2g} s of the processor an answer: from now on {count} worker processes call it "
+            "(--workers 0 keeps it in this one)"
         )
 
     async def close(self) -> None:
         """See `Executor`."""
-        await self._executor.close()
+        await self._pool.close()
 
 
-def make_executor(workers: int | None, memory: int | None, say: Callable[[str], None]) -> Executor:
-    """The executor of a run with so many workers: 0: none, None: where it is worth it. `memory`: MiB a worker; None: no limit."""
-    if workers is None and memory is None:
+LOCAL, PROCESSES = "local", "processes"
+ENGINES = (LOCAL, PROCESSES, RAY)
+"""Who calls the functions of users; `ray://HOST:PORT` too."""
+
+
+def is_ray(engine: str | None) -> bool:
+    """Whether the workers of that engine are on a Ray cluster."""
+    return engine is not None and (engine == RAY or engine.startswith(f"{RAY}://"))
+
+
+def make_executor(
+    engine: str | None, workers: int | None, memory: int | None, share: int, say: Callable[[str], None]
+) -> Executor:
+    """The executor of a run with so many workers: 0: none, None: where it is worth it. `memory`: MiB a worker; None: no limit.
+
+    `engine`: one of `ENGINES`, or the address of a Ray cluster; None: what `workers` says. `share` runs use it at once.
+    """
+    if engine is not None and is_ray(engine):
+        return Elsewhere(RayWorkers(engine, workers, memory or 0, share, say))
+    if engine is None and workers is None and memory is None:
         return Automatic(say)
+    if engine == LOCAL:
+        return HERE
     count = count_processors() if workers is None else workers
-    return ProcessPool(count, memory or 0) if count else HERE
+    return make_pool(count, memory or 0) if count else HERE
 
 
 def count_processors() -> int:

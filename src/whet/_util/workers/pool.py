@@ -1,29 +1,27 @@
-"""A pool of worker processes for the functions of a user."""
+"""Worker processes on this machine."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import signal
 import struct
 import sys
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from whet._util.user_code import ENDED_AFTER, working_folder
-from whet._util.workers import Job
-from whet.errors import UsageError, WhetError, parameter
-
-DEATHS = 3
-"""How often a worker may die over the same job before the job is given up."""
+from whet._util.workers import Work
+from whet._util.workers.elsewhere import Elsewhere, Talk, WorkerDied
 
 
-class WorkerDied(WhetError):
-    """A worker process ended in the middle of a job."""
+def make_pool(count: int, memory: int = 0) -> Elsewhere:
+    """An executor with up to `count` worker processes of at most so many MiB of data each; 0: no limit."""
+    return Elsewhere(Processes(count, memory))
 
 
 @dataclass(eq=False)
@@ -33,8 +31,8 @@ class _Worker:
     process: asyncio.subprocess.Process
 
     @classmethod
-    async def start(cls, memory: int, folder: str) -> _Worker:
-        """A process with this one's import path, in a working directory, with at most so many MiB of data; 0: no limit."""
+    async def start(cls, memory: int, path: list[str], folder: str) -> _Worker:
+        """A process with that import path, in a working directory, with at most so many MiB of data; 0: no limit."""
         file = Path(__file__).with_name("process.py")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -44,7 +42,7 @@ class _Worker:
             stdout=asyncio.subprocess.PIPE,
         )
         worker = cls(process)
-        await worker.send(json.dumps([sys.path, folder]).encode())
+        await worker.send(json.dumps([path, folder]).encode())
         return worker
 
     async def send(self, body: bytes) -> None:
@@ -61,7 +59,7 @@ class _Worker:
             (length,) = struct.unpack(">I", await self.process.stdout.readexactly(4))
             return await self.process.stdout.readexactly(length)
         except asyncio.IncompleteReadError:
-            raise WorkerDied(_describe_end(await self.process.wait())) from None
+            raise WorkerDied(describe_end(await self.process.wait())) from None
 
     async def do(self, work: bytes, seconds: float) -> bytes:
         """The outcome of a job. Raises TimeoutError and WorkerDied."""
@@ -76,88 +74,162 @@ class _Worker:
         await self.process.wait()
 
 
-class ProcessPool:
-    """Up to `count` worker processes, started when they are first needed.
+@dataclass(eq=False)
+class _Host:
+    """One process in which conversations are held, beside each other. `alone`: one after the other."""
 
-    A job whose worker dies (the system was out of memory, somebody killed it, a library crashed) is done again by a new one, at
-    most `DEATHS` times. A job that is late or cancelled takes its worker with it. `memory`: MiB of data that a worker may have;
-    0: no limit.
+    worker: _Worker
+    alone: bool
+    talks: dict[int, asyncio.Queue[dict[str, Any] | WorkerDied]] = field(default_factory=dict)
+    died: WorkerDied | None = None
+    reading: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Hand messages to whom they are for from now on."""
+        self.reading = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                message = json.loads(await self.worker.read())
+                queue = self.talks.get(message.pop("talk"))
+                if queue is not None:
+                    queue.put_nowait(message)
+        except WorkerDied as error:
+            self.died = error
+            for queue in self.talks.values():
+                queue.put_nowait(error)
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """Send a message, if anybody is there."""
+        await self.worker.send(json.dumps(message).encode())
+
+    async def end(self) -> None:
+        """Kill the process; whoever waits for it hears that it died."""
+        await self.worker.end()
+        if self.reading is not None:
+            await self.reading
+
+
+@dataclass(eq=False)
+class _HostTalk:
+    """See `Talk`."""
+
+    processes: Processes
+    host: _Host
+    number: int
+    _done: bool = False
+
+    async def next(self) -> dict[str, Any]:
+        message = await self.host.talks[self.number].get()
+        if isinstance(message, WorkerDied):
+            raise message
+        self._done = "value" in message or "refused" in message
+        return message
+
+    async def send(self, number: int, key: str, value: Any) -> None:
+        await self.host.send({"talk": self.number, "to": number, key: value})
+
+    async def end(self, late: bool) -> None:
+        self.host.talks.pop(self.number, None)
+        given_up = self.host.alone and not self._done
+        if late or given_up or self.host.died is not None:
+            await self.processes.end_host(self.host)
+        elif not self._done:
+            await self.host.send({"talk": self.number, "over": True})
+        if self.host.alone:
+            self.processes.free_alone.release()
+
+
+class Processes:
+    """See `Workers`: up to `count` processes for work that asks nothing, one job each at a time, and as many that share the work
+    that asks. They are started when they are first needed. `memory`: MiB of data that each may have; 0: no limit.
+
+    `path`, `folder`: their import path and working directory; by default those of this process.
     """
 
-    def __init__(self, count: int, memory: int = 0) -> None:
+    def __init__(
+        self, count: int, memory: int = 0, path: Sequence[str] | None = None, folder: str | None = None
+    ) -> None:
         if count < 1:
             raise ValueError(f"count must be 1 or more, found {count}")
-        self.count, self.memory, self._folder = count, memory, working_folder()
-        self._places = asyncio.Semaphore(count)
+        self.count, self.memory, self._path = count, memory, path
+        self._folder = working_folder() if folder is None else folder
+        self._places, self.free_alone = asyncio.Semaphore(count), asyncio.Semaphore(count)
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
+        self._hosts: list[_Host] = []
+        self._starting = asyncio.Lock()
+        self._numbers = itertools.count()
 
-    async def run(self, job: Job) -> Any:
-        """See `Executor`."""
-        work = _write_work(job)
+    async def prepare(self, make_works: Callable[[], Sequence[Work]]) -> None:
+        """Nothing: they see the files of this process, and import what it imports."""
+
+    async def do(self, work: bytes, seconds: float) -> bytes:
+        """See `Workers`."""
         async with self._places:
-            for death in range(1, DEATHS + 1):
-                try:
-                    return _read_outcome(await self._do(work, job), job)
-                except WorkerDied as error:
-                    if death == DEATHS:
-                        raise UsageError(
-                            f"{job.name}: the worker process that ran it {error}, {DEATHS} times. Look for a call that ends "
-                            "the process, or for its use of memory. What was recorded is kept; mend it and run the same command "
-                            "again."
-                        ) from None
+            worker = self._idle.pop() if self._idle else await self._start()
+            try:
+                outcome = await worker.do(work, seconds)
+            except BaseException:
+                self._all.discard(worker)
+                await worker.end()
+                raise
+            self._idle.append(worker)
+            return outcome
 
-    async def _do(self, work: bytes, job: Job) -> bytes:
-        worker = self._idle.pop() if self._idle else await self._start()
+    async def open(self, work: bytes, alone: bool) -> Talk:
+        """See `Workers`."""
+        number = next(self._numbers)
+        if alone:
+            await self.free_alone.acquire()
         try:
-            outcome = await worker.do(work, job.seconds)
-        except BaseException as error:
-            self._all.discard(worker)
-            await worker.end()
-            if isinstance(error, TimeoutError):
-                raise job.late() from None
+            host = await self._choose_host(alone, number)
+        except BaseException:
+            if alone:
+                self.free_alone.release()
             raise
-        self._idle.append(worker)
-        return outcome
+        if host.died is not None:
+            host.talks[number].put_nowait(host.died)
+        await host.send({"talk": number, "work": json.loads(work)})
+        return _HostTalk(self, host, number)
+
+    async def _choose_host(self, alone: bool, number: int) -> _Host:
+        """The host of a conversation: one with no other, or the one with the fewest."""
+        async with self._starting:
+            there = [host for host in self._hosts if host.alone == alone and host.died is None]
+            least = min(there, key=lambda host: len(host.talks), default=None)
+            host = least
+            if host is None or (host.talks and (alone or len(there) < self.count)):
+                host = _Host(await self._start(), alone)
+                host.begin()
+                self._hosts.append(host)
+            host.talks[number] = asyncio.Queue()
+            return host
+
+    async def end_host(self, host: _Host) -> None:
+        """End a host and all that goes on in it."""
+        if host in self._hosts:
+            self._hosts.remove(host)
+            self._all.discard(host.worker)
+            await host.end()
 
     async def _start(self) -> _Worker:
-        worker = await _Worker.start(self.memory, self._folder)
+        path = sys.path if self._path is None else list(self._path)
+        worker = await _Worker.start(self.memory, path, self._folder)
         self._all.add(worker)
         return worker
 
     async def close(self) -> None:
         """See `Executor`."""
+        while self._hosts:
+            await self.end_host(self._hosts[-1])
         while self._all:
             await self._all.pop().end()
         self._idle.clear()
 
 
-def _write_work(job: Job) -> bytes:
-    """The work of a job as JSON. Raises UsageError for values that JSON does not keep as they are."""
-    work = asdict(job.make_work())
-    try:
-        text = json.dumps(work)
-        kept = json.loads(text) == work
-    except (TypeError, ValueError, RecursionError):
-        kept = False
-    if not kept:
-        raise UsageError(
-            f"{job.name}: its values cannot be sent to a worker process, which gets them as JSON. Use texts, numbers, lists and "
-            f"mappings in the rows, or leave out {parameter('workers')}."
-        )
-    return text.encode()
-
-
-def _read_outcome(frame: bytes, job: Job) -> Any:
-    outcome = orjson.loads(frame)
-    if "refused" in outcome:
-        known = outcome["kind"] == UsageError.__name__
-        what = outcome["refused"] if known else f"{outcome['kind']}: {outcome['refused']}"
-        raise UsageError(f"{job.name}: a worker process cannot run it: {what}")
-    return outcome["value"]
-
-
-def _describe_end(code: int) -> str:
+def describe_end(code: int) -> str:
     """How a process ended, as the end of a sentence about it."""
     if code >= 0:
         return f"ended with exit code {code}"

@@ -13,11 +13,14 @@ from typing import TypeAlias
 from whet.api.doctor.checkup import BROKEN, NOT_INSTALLED, NOT_SET, OK, WARN, DoctorFinding, DoctorReport
 from whet.api.doctor.endpoint import MOST_CALLS, MOST_SECONDS, examine_endpoint
 from whet.api.doctor.local_servers import PORTS, examine_ports
+from whet.api.doctor.ray import examine_ray
 from whet.api.doctor.rewards import examine_reward, grade_target_and_nonsense
+from whet.api.doctor.state import examine_state
 from whet.engine.options import RoleModel
 from whet.errors import UsageError, parameter
 from whet.methods import is_page_here
 from whet.models.addresses import at_endpoint, split_address
+from whet.models.endpoint import split_urls
 from whet.models.openai import OpenAIModel
 from whet.models.providers import OPENAI, PROVIDERS
 from whet.task import ModelSpec, Task
@@ -48,10 +51,14 @@ EXTRAS: Mapping[str, Sequence[str]] = {
     "embedded": ("torch", "tokenizers", "safetensors"),
     "hf": ("torch", "transformers"),
     "train": ("torch", "transformers", "peft", "trueskill"),
+    "postgres": ("psycopg",),
+    "ray": ("ray",),
     "server": ("starlette", "uvicorn", "sqlalchemy", "msgspec"),
 }
 """Packages that tell whether an extra is installed."""
 
+_OPTIONS = {"task": "--lm", "optimizer": "--optimizer-lm", "judge": "--judge-lm"}
+"""The option that names the model of a role."""
 Endpoints: TypeAlias = Collection[tuple[str, ModelSpec]]
 """Models to examine: the role of each, and how it is reached and asked."""
 
@@ -63,7 +70,7 @@ def endpoints_of(
     optimizer_lm: RoleModel = None,
     judge_lm: RoleModel = None,
 ) -> Endpoints:
-    """The models that a run would call.
+    """The models that a run would call, one for each base URL.
 
     Raises UsageError for an address that cannot be used, and for a URL that only the task names and that gets no secret.
     """
@@ -83,7 +90,9 @@ def endpoints_of(
         spec = with_base_url(spec, base_url, None if role == "task" else first)
         split_address(str(spec.address))
         check_consent(spec)
-        specs.setdefault(model_key(spec, role), (role, spec))
+        for url in split_urls(spec.base_url) or (spec.base_url,):  # each server of the model by itself
+            one = replace(spec, base_url=url)
+            specs.setdefault(model_key(one, role), (role, one))
     if base_url is not None and not specs:
         raise UsageError(
             f"{parameter('base_url')} {base_url} belongs to a model, and none is named. Add --lm openai/NAME."
@@ -111,6 +120,8 @@ async def examine(
     checkup = checkup or DoctorReport()
     _packages(checkup)
     _keys(checkup)
+    await examine_state(checkup)
+    examine_ray(checkup)
     for role, spec in endpoints:
         await _model(checkup, role, spec, calls, seconds)
     if not endpoints:
@@ -143,7 +154,7 @@ def _packages(checkup: DoctorReport) -> None:
         if broken:
             where = ", ".join(f"{name} in {_place(name)}" for name in broken)
             remedy = f"rename that folder or file if it is yours, else {install} --force-reinstall"
-            checkup.fail(f"extra {extra}", f"found, but it is no installed package: {where}", remedy)
+            checkup.fail(f"extra {extra}", f"found, but it is not an installed package: {where}", remedy)
         elif missing:
             checkup.absent(f"extra {extra}", NOT_INSTALLED, f"{', '.join(missing)}; optional", install)
         else:
@@ -194,7 +205,10 @@ async def _model(checkup: DoctorReport, role: str, spec: ModelSpec, calls: bool,
         spec = replace(spec, timeout=seconds) if at_endpoint(address) else spec
         model = model_of(spec, role)
     except UsageError as error:
-        checkup.fail(address, str(error), _see("docs/models.md"))
+        places = " or ".join(filter(None, (_OPTIONS.get(role), f"`models: {{{role}: ...}}` in task.yaml")))
+        checkup.fail(
+            address, str(error), ", ".join(filter(None, (f"change {places}", _see("docs/models.md"))))
+        )
         return
     try:
         if not isinstance(model, OpenAIModel):

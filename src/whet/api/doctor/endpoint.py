@@ -11,7 +11,7 @@ from whet.api.doctor.checkup import DoctorReport
 from whet.errors import ProviderError
 from whet.models.openai import OpenAIModel
 from whet.models.openai_answers import NEGLECTS, completions, find_neglected_options, reported_usage
-from whet.models.openai_wire import SYSTEM
+from whet.models.openai_wire import SYSTEM, WEB_PAGE
 from whet.types import Completion, Message, Request
 
 MOST_CALLS = 11
@@ -146,14 +146,52 @@ async def _examine(checkup: DoctorReport, model: PatientModel) -> None:
     await _check_structured_output(checkup, model, body)
 
 
+_AGAIN = "`whet doctor` says when it answers"
+_OTHER_MODEL = "name another model with --lm (--optimizer-lm, --judge-lm)"
+_OTHER_PLACE = (
+    "name the address of the API with --base-url (`base_url` in task.yaml), which usually ends in /v1"
+)
+_REMEDIES = {
+    401: "export the variable of the key with a key that this endpoint takes, or read it from another variable: "
+    "--lm-option key_variable=NAME",
+    402: f"add credit at the provider, or {_OTHER_MODEL}",
+    403: f"allow the key to use this model at the provider, or {_OTHER_MODEL}",
+    404: f"{_OTHER_MODEL} (GET /models of the base URL lists those of this server); or {_OTHER_PLACE}",
+    405: _OTHER_PLACE,
+    429: f"raise the quota at the provider, or {_OTHER_MODEL}",
+}
+"""What to do about a refusal by its HTTP status."""
+_NO_TEXT = (
+    f"send it a question by hand; if it thinks without end or filters every answer, {_OTHER_MODEL}; on a server of your own, "
+    "check its chat template"
+)
+_REFUSED = (
+    "take out what it complains about: --lm-option KEY=VALUE and `models:` in task.yaml set what is sent (temperature, "
+    "extra_body)"
+)
+
+
 def _remedy(model: PatientModel, error: ProviderError | None) -> str:
     """What to do about an endpoint that does not answer."""
-    if error is not None and "no server is listening" in str(error):
-        return "start the server; `whet doctor` says when it answers"
-    if error is not None and "no answer within" in str(error):
-        return f"see whether the server works; where it is only slow, --timeout {4 * model.seconds:g} waits longer"
-    wait = error is not None and error.retryable and not error.fatal
-    return f"{'wait until it is ready' if wait else 'correct that'}; `whet doctor` says when it answers"
+    if error is None:
+        return _NO_TEXT
+    words = str(error)
+    if "no server is listening" in words:
+        return f"start the server; {_AGAIN}"
+    if "no answer within" in words:
+        return (
+            f"see whether the server works; if it is only slow, --timeout {4 * model.seconds:g} waits longer"
+        )
+    if WEB_PAGE in words or (error.status is not None and error.status < 400 and error.fatal):
+        return _OTHER_PLACE
+    if error.retryable and not error.fatal:
+        return f"wait until it is ready; {_AGAIN}"
+    if error.status is None:
+        return (
+            f"see whether {model.base_url} is right (--base-url) and can be reached from here, through a proxy if there is one; "
+            f"{_AGAIN}"
+        )
+    return _REMEDIES.get(error.status, _REFUSED)
 
 
 async def _first_answer(

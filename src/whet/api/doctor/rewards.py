@@ -29,6 +29,12 @@ ROWS = 3
 SLOW, PATIENCE = 1.0, 10.0
 NONSENSE = "zxqj 7000003"
 _ORDER = "write `def reward(example, output)`: first the row (a dict), then the answer (a text)"
+_AGAIN = "`whet doctor TASK --no-calls` tries it again"
+_TELL_APART = f"give a right answer more than a wrong one: a search has nothing to climb. Print both inside reward(); {_AGAIN}"
+_OTHER_REWARD = (
+    "name a reward that reads these targets (`reward:` in task.yaml; `whet init` proposes one), or correct the targets; "
+    f"{_AGAIN}"
+)
 
 
 class _NoEnd(Exception):
@@ -53,12 +59,16 @@ async def examine_reward(checkup: DoctorReport, task: Task) -> None:
             checkup.fail(name, f"its arguments look swapped: {error}", _ORDER)
         else:
             checkup.fail(
-                name, f"crashes: {error}", "correct it; it is tried on the first three training rows"
+                name,
+                f"crashes: {error}",
+                f"correct that line, or the rows that it reads; {_AGAIN} on the first three training rows",
             )
         return
     except _NoEnd:
         checkup.fail(
-            name, f"no answer within {PATIENCE:g} s", "look for a loop without end, or a call that waits"
+            name,
+            f"no answer within {PATIENCE:g} s",
+            f"look for a loop without end, or a call that waits; {_AGAIN}",
         )
         return
     if seconds > SLOW:
@@ -92,17 +102,26 @@ def _constant(
                 name, "its arguments look swapped: the other way round it tells answers apart", _ORDER
             )
         else:
-            remedy = "print both inside reward(): a search has nothing to climb"
+            remedy = _TELL_APART if _is_of_user(task.reward) else _OTHER_REWARD
             checkup.fail(name, f"constant: target and nonsense are worth the same ({shown})", remedy)
     elif sum(a > b for a, b in zip(right, wrong, strict=True)) == 0:
         checkup.warn(
-            name, f"nonsense is worth more than the target ({shown})", "is lower meant to be better?"
+            name,
+            f"nonsense is worth more than the target ({shown})",
+            "if lower is meant to be better, reverse the sign: a run makes the reward as large as it can",
         )
     else:
         targets, nonsense = (", ".join(f"{value:g}" for value in values) for values in (right, wrong))
         checkup.ok(
             name, f"on {quantity(len(wrong), 'row')} the target earns {targets}, and nonsense {nonsense}"
         )
+
+
+def _is_of_user(reward: RewardFunction) -> bool:
+    """Whether code of the user grades, alone or as a part."""
+    if isinstance(reward, Weighted):
+        return any(_is_of_user(part) for _, part in reward.parts)
+    return isinstance(reward, ProgramReward)
 
 
 def _grade(reward: RewardFunction, rows: Sequence[Example]) -> tuple[list[float], list[float], float]:

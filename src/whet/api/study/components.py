@@ -179,9 +179,7 @@ def _as_mapping(part: Part | Mapping[str, Any]) -> Mapping[str, Any]:
 def _part(entry: PartEntry, node: Node, taken: set[str]) -> Part:
     name = " ".join(entry.name.split())
     if not name or name in taken:
-        node.refuse(
-            f'The name "{name}" of a part is empty or used already. Give each part a name of its own.'
-        )
+        node.refuse(f'The name "{name}" of a part is empty or already used. Give each part a different name.')
     usual: Kind = "examples" if entry.examples else next((kind for kind in KINDS if kind == name), "line")
     kind = usual if entry.kind is UNSET else entry.kind
     text, instead = (getattr(entry, key) or "" for key in ("text", "instead"))

@@ -81,6 +81,8 @@ class StudyPlan:
     prompts: Sequence[Prompt]
     rows: Sequence[Example]
     setting: Mapping[str, Any]
+    samples: Sequence[int] = ()
+    """Of each prompt which answer of the model it is, where a prompt is asked more than once (default: all the first)."""
 
     @property
     def seed(self) -> int:
@@ -276,7 +278,7 @@ async def _measure(
             async with core.draining():
                 run = DurableRun(core, f"/{STUDY}", Budget())
                 with watching(progress.on_rollout):
-                    rollouts = await evaluate_grid(run, assembly.env, plan.prompts, plan.rows)
+                    rollouts = await evaluate_grid(run, assembly.env, plan.prompts, plan.rows, plan.samples)
                 refuse_broken_reward([rollout for own in rollouts for rollout in own])
         except BudgetExceeded as error:
             field = "cost_usd" if error.limit == "cost" else error.limit

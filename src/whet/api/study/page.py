@@ -22,6 +22,7 @@ from whet.reporting import (
     IntervalRow,
     Section,
     clip,
+    describe_price,
     document,
     el,
     facts,
@@ -193,7 +194,7 @@ def front_section(
         ("Prompts", number_format.count(side(side(result, "plan"), "study").get("prompts"))),
         ("Rows", number_format.count(result["rows"])),
         ("Model calls", number_format.count(sum(side(usage, "calls").values()))),
-        ("Cost", number_format.price(usage.get("cost_usd"), bool(usage.get("price_unknown")))),
+        ("Cost", describe_price(usage)),
         ("Time", number_format.duration(usage.get("seconds"))),
     ]
     warnings = [el("li", text) for text in result["warnings"]]

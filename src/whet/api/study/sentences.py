@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whet.errors import quantity, show_reward
+from whet.stats.intervals import show_p
 
 UNSEALED = "No sealed test row was answered. A prompt that is chosen here still needs a test of its own."
 FAMILIES = (
@@ -24,7 +25,7 @@ def effect_cells(effect: Mapping[str, Any]) -> list[str]:
     if effect["difference"] is None:
         return ["no answer", "-", "-"]
     difference, low, high = (show_reward(effect[key], sign=True) for key in ("difference", "low", "high"))
-    return [difference, f"[{low}, {high}]", f"{effect['p_adjusted']:.3g}"]
+    return [difference, f"[{low}, {high}]", show_p(effect["p_adjusted"])]
 
 
 def say_effects(

@@ -18,21 +18,28 @@ from whet._util.confined import (
     run_confined,
     start_confined,
 )
+from whet.replies import without_thought
+from whet.replies.blocks import stretches_of
 from whet.rewards.asking import RewardOptions
-from whet.rewards.verifiers.reading import LONGEST_ANSWER, code_in, cut, number_option
+from whet.rewards.verifiers.python_code import UNREADABLE
+from whet.rewards.verifiers.reading import LONGEST_ANSWER, PYTHON, code_in, cut, number_option
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
 _PYTHON, _COMMAND = (Path(__file__).with_name(name) for name in ("compile_process.py", "command_process.py"))
 
 
+NO_FENCE = "No fenced block stands in the answer, so all of it was taken for code."
+
+
 @dataclass(frozen=True)
 class Compiles:
     """1 when the code of the answer compiles, else 0, with what the compiler says as critique.
 
-    The code is the last fenced block, else the whole answer. Without a `command` it is Python, compiled in a confined process
-    and not executed. A `command` gets the code in its standard input, and its exit code 0 counts; its time and memory are limited
-    and it can write no file, but it may read files and start processes, as the compiler that it is.
+    The code is the last fenced block, else the whole answer: prose around code without a fence does not compile. The part
+    `unreadable` is 1 where an answer without a fenced block does not. Without a `command` it is Python, compiled in a confined
+    process and not executed. A `command` gets the code in its standard input, and its exit code 0 counts; its time and memory
+    are limited and it can write no file, but it may read files and start processes, as the compiler that it is.
     """
 
     command: tuple[str, ...] = ()
@@ -44,7 +51,7 @@ class Compiles:
     needs: frozenset[str] = frozenset()
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        code = code_in(completion.text)
+        code = code_in(completion.text, () if self.command else PYTHON)
         if not code.strip() or len(code) > LONGEST_ANSWER:
             return Reward(
                 0.0,
@@ -55,7 +62,12 @@ class Compiles:
             return await asyncio.to_thread(self._command_fault if self.command else self._python_fault, code)
 
         fault: Any = await run.effect("reward", measure, [example.id, completion.text])
-        return Reward(0.0, critique=f"The code does not compile: {cut(fault)}.") if fault else Reward(1.0)
+        if not fault:
+            return Reward(1.0)
+        critique = f"The code does not compile: {cut(fault)}."
+        if len(stretches_of(without_thought(completion.text))) < 2:
+            return Reward(0.0, {UNREADABLE: 1.0}, f"{critique} {NO_FENCE}")
+        return Reward(0.0, critique=critique)
 
     def _python_fault(self, code: str) -> str:
         try:

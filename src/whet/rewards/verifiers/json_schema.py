@@ -55,7 +55,8 @@ class JsonSchema:
         return Reward(0.0, critique="\n".join(faults)) if faults else Reward(1.0)
 
     def _value(self, text: str) -> tuple[bool, object]:
-        values = json_in(text)[:1]
+        is_object = isinstance(self.schema, Mapping) and self.schema.get("type") == "object"
+        values = json_in(text, lambda value: isinstance(value, dict) or not is_object)[:1]
         if values and (not self.bare or text.strip()[:1] in ("{", "[")):
             whole = not self.bare or _load(text) == (True, values[0])
             return (True, values[0]) if whole else (False, None)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from whet.rewards.fields_of_json import json_in
+from whet.rewards.fields_of_json import holds_object, json_in
 
 LONGEST_MODEL = 100_000
 """Characters of a model that are read at most."""
@@ -93,7 +93,7 @@ def read_model(text: str) -> LinearModel:
     """
     if len(text) > LONGEST_MODEL:
         raise NoModel(f"it has {len(text):,} characters; {LONGEST_MODEL:,} are read at most")
-    values = json_in(text)[:1]
+    values = json_in(text, holds_object)[:1]
     model = _model_of_json(values[0]) if values and isinstance(values[0], dict) else _LpReader(text).read()
     if not model.variables:
         raise NoModel("it has no variables")

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from whet._util.confined import Limits, OutOfBounds, run_confined
+from whet._util.words import fold
 from whet.errors import UsageError
 from whet.rewards.asking import RewardOptions
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import quote_target, targets_of
-from whet.rewards.verifiers.math_places import formula_in, is_marked, read_answer
+from whet.rewards.verifiers.math_money import is_currency
+from whet.rewards.verifiers.math_places import formula_in, is_marked, read_answer, without_emphasis
 from whet.rewards.verifiers.math_reading import (
     Formula,
     MathNode,
@@ -80,7 +82,8 @@ class MathEqual:
     def _critique(self, answer: str, targets: Sequence[str]) -> str:
         """What is wrong with an answer, or ''."""
         wanted, text = [read_formula(formula_in(target)) for target in targets], formula_in(answer)
-        if any(target.node.kind == "text" and target.node.text == text for target in wanted):
+        words = _fold_words(without_emphasis(text))
+        if any(target.node.kind == "text" and _fold_words(target.node.text) == words for target in wanted):
             return ""
         try:
             by_unit = {unit: read_answer(answer, unit) for unit in {target.unit for target in wanted}}
@@ -93,7 +96,7 @@ class MathEqual:
 
     def _difference(self, answer: Formula, target: Formula) -> str | None:
         """None where both are equal, else how they differ, as the end of a sentence."""
-        if answer.unit and answer.unit != target.unit:
+        if answer.unit and answer.unit != target.unit and not (is_currency(answer.unit) and not target.unit):
             wanted = f"that of the target is {target.unit!r}" if target.unit else "the target has none"
             return f": its unit is {answer.unit!r}, and {wanted}"
         decisions = _Decisions(self.relative)
@@ -138,6 +141,8 @@ class _Decisions:
 
     def are_same(self, one: MathNode, other: MathNode) -> bool:
         """Whether two whole answers are equal; an open pair counts as unequal."""
+        one, other = _join_sets(one), _join_sets(other)
+        one, other = _as_solutions(one, other), _as_solutions(other, one)
         one, other = _without_name(one, other), _without_name(other, one)
         if one == other:
             return True
@@ -150,8 +155,8 @@ class _Decisions:
             return self._are_matched(one.parts, other.parts)
         if one.kind == other.kind and one.kind in ("sequence", "matrix", "row"):
             return one.text == other.text and self._are_same_in_order(one.parts, other.parts)
-        if {"text"} < {one.kind, other.kind} <= {"text", "symbol"}:
-            return one.text == other.text  # \text{B} is the choice B
+        if {"text"} <= {one.kind, other.kind} <= {"text", "symbol"}:
+            return _fold_words(one.text) == _fold_words(other.text)  # \text{B} is the choice B
         if _is_whole(one) or _is_whole(other):
             return False
         return self._decide(_Pair(one, other))
@@ -167,6 +172,8 @@ class _Decisions:
         return all(any(row) for row in same) and all(any(column) for column in zip(*same, strict=True))
 
     def _are_same_relations(self, one: MathNode, other: MathNode) -> bool:
+        if "in" in (one.text, other.text):
+            return one.text == other.text and self._are_same_in_order(one.parts, other.parts)
         (signs, sides), (others, other_sides) = _upwards(one), _upwards(other)
         if signs != others or any(_is_whole(side) for side in (*sides, *other_sides)):
             return False
@@ -185,20 +192,66 @@ class _Decisions:
         return bool(self.known.get(pair))
 
 
+def _fold_words(text: str) -> str:
+    """Words as they are compared: in any case, with brackets around all of them or without, as the choice (B)."""
+    inner = text[1:-1] if text[:1] == "(" and text[-1:] == ")" else text
+    return fold(" ".join(inner.split()))
+
+
 def _is_whole(node: MathNode) -> bool:
     return node.kind in ("sequence", "set", "union", "relation", "matrix", "row", "text")
 
 
 def _without_name(node: MathNode, other: MathNode) -> MathNode:
-    """The right side of `x = 5` beside an answer that is no relation."""
+    """The right side of `x = 5` or `x \\in [0, 5]` beside an answer that is no relation."""
     if (
         node.kind == "relation"
-        and node.text == "="
+        and node.text in ("=", "in")
         and other.kind != "relation"
         and node.parts[0].kind == "symbol"
     ):
         return node.parts[1]
     return node
+
+
+def _join_sets(node: MathNode) -> MathNode:
+    """The set that a union of sets is."""
+    if node.kind != "union" or any(part.kind != "set" for part in node.parts):
+        return node
+    return MathNode("set", tuple(item for part in node.parts for item in part.parts))
+
+
+def _as_solutions(node: MathNode, other: MathNode) -> MathNode:
+    """An inequality of one variable and constants, `x <= 5`, as the interval of its solutions, where the other side is one."""
+    interval = other.parts[1] if other.kind == "relation" and other.text == "in" else other
+    if node.kind != "relation" or (interval.kind, interval.text) not in _INTERVALS:
+        return node
+    signs, sides = _upwards(node)
+    if len(sides) == 2 and _is_symbol(sides[0]):
+        signs, sides = ["<", *signs], [_LEAST, *sides]
+    elif len(sides) == 2:
+        signs, sides = [*signs, "<"], [*sides, _GREATEST]
+    if len(sides) != 3 or not set(signs) <= {"<", "<="} or not _is_symbol(sides[1]):
+        return node
+    low, _, high = sides
+    if _is_whole(low) or _is_whole(high) or _holds(low, sides[1]) or _holds(high, sides[1]):
+        return node
+    brackets = ("(" if signs[0] == "<" else "[") + (")" if signs[1] == "<" else "]")
+    solutions = MathNode("sequence", (low, high), brackets)
+    return solutions if interval is other else replace(other, parts=(sides[1], solutions))
+
+
+_INTERVALS = {("sequence", brackets) for brackets in ("()", "[)", "(]", "[]")}
+_GREATEST = MathNode("constant", text="oo")
+_LEAST = multiply([number(-1), _GREATEST])
+
+
+def _is_symbol(node: MathNode) -> bool:
+    return node.kind == "symbol"
+
+
+def _holds(node: MathNode, symbol: MathNode) -> bool:
+    return node == symbol or any(_holds(part, symbol) for part in node.parts)
 
 
 def _upwards(relation: MathNode) -> tuple[list[str], list[MathNode]]:

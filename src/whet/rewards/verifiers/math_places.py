@@ -7,8 +7,18 @@ from contextlib import suppress
 from itertools import pairwise
 
 from whet.replies import without_thought
-from whet.replies.marked import last_box, marked_results
-from whet.rewards.verifiers.math_reading import LONGEST_FORMULA, Formula, Unread, read_formula, words_of
+from whet.replies.marked import last_boxes, marked_results
+from whet.rewards.verifiers.math_money import is_currency, read_money
+from whet.rewards.verifiers.math_reading import (
+    LONGEST_FORMULA,
+    Formula,
+    MathNode,
+    Unread,
+    are_words,
+    number,
+    read_formula,
+    words_of,
+)
 
 _MARKS = (("$$", "$$"), ("\\(", "\\)"), ("\\[", "\\]"), ("$", "$"))
 _CURRENCY = "\ue000"
@@ -28,6 +38,41 @@ def formula_in(answer: str) -> str:
     return _formula_and_whole(answer)[0]
 
 
+def is_formula(target: str) -> bool:
+    """Whether a target is read as a formula; one that is a word, whose letters would be multiplied, is none."""
+    try:
+        read_formula(formula_in(target))
+    except Unread:
+        return False
+    return is_marked(target) or not are_words(target)
+
+
+def shows_formula(target: str) -> bool:
+    """Whether a target cannot be taken for a code, a score or a name: it is written in LaTeX or between its marks, or has a sum,
+    a power, a function, a relation, a tuple, an interval, a set in braces or a matrix.
+
+    >>> [shows_formula(text) for text in ("x^2+1", "(0, 1]", "2\\\\pi", "A-1", "N/A", "3-1", "a, b")]
+    [True, True, True, False, False, False, False]
+    """
+    if "\\" in target or is_marked(target):
+        return True
+    try:
+        node = read_formula(formula_in(target)).node
+    except Unread:
+        return False
+    return "+" in target or _has_notation(node, target.lstrip()[:1] in tuple("([{"))
+
+
+def _has_notation(node: MathNode, bracketed: bool) -> bool:
+    if node.kind in ("call", "relation", "union", "matrix"):
+        return True
+    if node.kind == "power" and node.parts[1] != number(-1):  # that is the fraction of N/A
+        return True
+    if node.kind in ("sequence", "set"):
+        return bracketed
+    return any(_has_notation(part, False) for part in node.parts)
+
+
 def is_marked(answer: str) -> bool:
     """Whether an answer marks its formula by a box, tags, dollar signs or LaTeX's brackets."""
     formula, whole = _formula_and_whole(answer)
@@ -37,11 +82,16 @@ def is_marked(answer: str) -> bool:
 def _formula_and_whole(answer: str) -> tuple[str, str | None]:
     """The formula, and the whole text, whose end may say it too; None where a box or tags mark the formula."""
     text = without_thought(answer)
-    box = last_box(text)
-    marked = [box] if box is not None else marked_results(text)
+    boxes = last_boxes(text)
+    marked = [", ".join(boxes)] if boxes else marked_results(text)
     if len(marked) == 1:
         return _without_stop(_last_formula(marked[0])), None
     return _without_stop(_last_formula(text)), _without_stop(text)
+
+
+def without_emphasis(text: str) -> str:
+    """A text without `**` and backticks around its parts, and without a full stop at its end."""
+    return _without_stop(_EMPHASIS.sub("", text))
 
 
 def _without_stop(text: str) -> str:
@@ -116,6 +166,8 @@ def _without_unit(text: str, unit: str) -> str | None:
 
 
 def _read_with_unit(text: str, unit: str) -> Formula:
+    if is_currency(unit) and (money := read_money(text, unit)) is not None:
+        return Formula(number(money[0]), money[1])
     bare = _without_unit(text, unit)
     formula = read_formula(text if bare is None else bare)
     return formula if bare is None or formula.unit else Formula(formula.node, unit)

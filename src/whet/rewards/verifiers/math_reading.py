@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import factorial, log2
 
+from whet.rewards.verifiers.math_money import read_money
+
 LONGEST_FORMULA = 2_000
 """Characters of a formula that is read at most."""
 _MOST_TOKENS, _DEEPEST, _MOST_DIGITS, _MOST_BITS, _LARGEST_FACTORIAL = 1_000, 40, 400, 20_000, 300
@@ -117,7 +119,13 @@ _TOKEN = re.compile(
     r"|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+(?![A-Za-z0-9.]))?|[A-Za-z]+|\*\*|<=|>=|!=|\S",
     re.DOTALL,
 )
-_GROUPED = re.compile(r"(?<![0-9.])[0-9]{1,3}(?:(?:\{,\}|\\[,!;:])[0-9]{3})+(?![0-9])")
+_GROUPED = re.compile(
+    r"(?<![0-9.])[0-9]{1,3}(?:(?:\{,\}|,?\\[,!;: ]|[~ \u00a0\u2009\u202f])[0-9]{3})+(?![0-9]|\s*(?:/|\\[dtc]?frac))"
+)
+"""A number whose thousands are divided by a sign that is no comma; `1 125/1000` is a mixed number."""
+_REPEATING = re.compile(r"(?<![0-9.])([0-9]*+)\.([0-9]*+)\\overline\s{0,9}\{([0-9]++)\}")
+_MOST_REPEATING = 100
+_UPRIGHT = re.compile(r"[ei]|-?[0-9]{1,400}(?:\.[0-9]{1,400})?")
 _COMMA_GROUPED = re.compile(r"(?<![0-9.])[0-9]{1,3}(?:,[0-9]{3})+(?![0-9])")
 _UNSEEN = r"\left \right \big \Big \bigl \bigr \Bigl \Bigr \displaystyle \limits \, \; \: \! \quad \qquad ~"
 _SKIPPED = frozenset([*_UNSEEN.split(), "\\ "])
@@ -125,7 +133,7 @@ _SIGNS = str.maketrans(
     {
         "\u2212": "-", "\u2013": "-", "\u00d7": "*", "\u22c5": "*", "\u00b7": "*", "\u00f7": "/", "\u2215": "/", "\u2044": "/",
         "\u03c0": "\\pi ", "\u221e": "\\infty ", "\u221a": "\\sqrt ", "\u2264": "<=", "\u2265": ">=", "\u2260": "!=",
-        "\u222a": "\\cup ", "\u00b1": "\\pm ", "\u00b0": "\\degree ",
+        "\u222a": "\\cup ", "\u2208": "\\in ", "\u00b1": "\\pm ", "\u00b0": "\\degree ",
     }
 )  # fmt: skip
 _RAISED = re.compile("\u207b?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
@@ -144,7 +152,7 @@ _FUNCTIONS = {
 _TIMES, _OVER = frozenset(["*", r"\cdot", r"\times", r"\ast"]), frozenset(["/", r"\div"])
 _RELATIONS = {
     "=": "=", "<": "<", ">": ">", "<=": "<=", ">=": ">=", r"\le": "<=", r"\leq": "<=", r"\ge": ">=", r"\geq": ">=",
-    r"\lt": "<", r"\gt": ">", "!=": "!=", r"\ne": "!=", r"\neq": "!=",
+    r"\lt": "<", r"\gt": ">", "!=": "!=", r"\ne": "!=", r"\neq": "!=", r"\in": "in",
 }  # fmt: skip
 _FRACTIONS = (r"\frac", r"\dfrac", r"\tfrac", r"\cfrac")
 _BINOMIALS = (r"\binom", r"\dbinom", r"\tbinom")
@@ -164,6 +172,8 @@ def read_formula(text: str) -> Formula:
     """A formula as a tree. Raises Unread, whose text says what cannot be read."""
     if len(text) > LONGEST_FORMULA:
         raise Unread(f"it has {len(text):,} characters; {LONGEST_FORMULA:,} are read at most")
+    if (money := read_money(text)) is not None:
+        return Formula(number(money[0]), money[1])
     tokens = _tokens(text)
     tokens, unit = _split_unit(tokens)
     if len(tokens) == 1 and _is_word(tokens[0]):
@@ -177,13 +187,30 @@ def _tokens(text: str) -> list[str]:
     plain = _RAISED.sub(
         lambda m: "^{" + unicodedata.normalize("NFKC", m[0]).replace("\u2212", "-") + "}", text
     )
-    plain = _GROUPED.sub(lambda m: re.sub(r"[^0-9]", "", m[0]), plain.translate(_SIGNS))
+    plain = _REPEATING.sub(_write_fraction, plain.translate(_SIGNS))
+    plain = _GROUPED.sub(lambda m: re.sub(r"[^0-9]", "", m[0]), plain)
     if not any(sign in plain for sign in "([{"):
         plain = _COMMA_GROUPED.sub(lambda m: m[0].replace(",", ""), plain)
-    tokens = [token for token in _TOKEN.findall(plain) if token not in _SKIPPED]
+    signs = (token for token in _TOKEN.findall(plain) if token not in _SKIPPED)
+    tokens = [inner for token in signs for inner in _without_font(token)]
     if len(tokens) > _MOST_TOKENS:
         raise Unread(f"it has more than {_MOST_TOKENS:,} signs")
     return tokens
+
+
+def _without_font(token: str) -> list[str]:
+    """The tokens of a constant or a number that is set upright, `\\mathrm{e}` or `\\text{13}`; anything else as it is."""
+    word = _word(token) if _is_word(token) else ""
+    return _TOKEN.findall(word) if _UPRIGHT.fullmatch(word) else [token]
+
+
+def _write_fraction(match: re.Match[str]) -> str:
+    """A number whose last decimals repeat, `0.1\\overline{6}`, as the fraction that it is."""
+    whole, fixed, again = match.groups()
+    if len(whole + fixed + again) > _MOST_REPEATING:
+        return match[0]
+    over = int(whole + fixed + again) - int(whole + fixed or "0")
+    return rf"\frac{{{over}}}{{{10 ** len(fixed) * (10 ** len(again) - 1)}}}"
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
@@ -213,7 +240,17 @@ def _word(token: str) -> str:
 
 
 def _split_unit(tokens: list[str]) -> tuple[list[str], str]:
-    """The tokens without a unit: a currency sign before them, a percent or degree sign or words behind them."""
+    """The tokens without a unit: a currency sign before them, a percent or degree sign or words behind them; the base of a whole
+    number, `2516_8`, is one too."""
+    below = [token for token in tokens[2:] if token not in "{}"]
+    if (
+        len(tokens) in (3, 5)
+        and tokens[0].isdigit()
+        and tokens[1] == "_"
+        and len(below) == 1
+        and below[0].isdigit()
+    ):
+        return tokens[:1], f"_{below[0]}"
     before = ""
     if tokens and (tokens[0] == r"\$" or unicodedata.category(tokens[0][0]) == "Sc"):
         before, tokens = tokens[0].lstrip("\\"), tokens[1:]
@@ -295,11 +332,18 @@ class _Reader:
         return items
 
     def _relation(self) -> MathNode:
-        sides, signs = [self._union()], []
+        sides, signs = [self._ratio()], []
         while self.next in _RELATIONS:
             signs.append(_RELATIONS[self.take()])
-            sides.append(self._union())
+            sides.append(self._ratio())
         return MathNode("relation", tuple(sides), " ".join(signs)) if signs else sides[0]
+
+    def _ratio(self) -> MathNode:
+        parts = [self._union()]
+        while self.next == ":":
+            self.take()
+            parts.append(self._union())
+        return MathNode("sequence", tuple(parts), ":") if len(parts) > 1 else parts[0]
 
     def _union(self) -> MathNode:
         parts = [self._sum()]
@@ -360,7 +404,7 @@ class _Reader:
         if not token or token in _CLOSING or token in _RELATIONS or token == r"\cup":
             return False
         return not (token == "|" and self.bars) and token not in (
-            ",", ";", "+", "-", r"\pm", r"\mp", "^", "_", "!", "&", r"\\", r"\end",
+            ",", ";", ":", "+", "-", r"\pm", r"\mp", "^", "_", "!", "&", r"\\", r"\end",
         )  # fmt: skip
 
     def _signed_factor(self) -> MathNode:

@@ -24,7 +24,8 @@ from whet._util.confined import (
 )
 from whet.errors import UsageError, quantity
 from whet.rewards.asking import RewardOptions
-from whet.rewards.verifiers.reading import LONGEST_ANSWER, code_in, cut, flag_option, number_option
+from whet.rewards.verifiers.python_code import NO_CODE, UNREADABLE, is_unreadable, python_in
+from whet.rewards.verifiers.reading import LONGEST_ANSWER, cut, flag_option, number_option
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -38,11 +39,13 @@ TIMED_OUT = "timed_out"
 class PythonTests:
     """The share of a row's tests that the code of the answer passes, 0 to 1; with `all`, 1 when all pass, else 0.
 
-    The code is the last fenced block, else the whole answer. The tests stand in the row's column `tests`: a list
-    of sources, each one test; or one source, of which each function `test...` is a test, else `check(candidate)` is called with
-    the function that the column `entry` names, else each `assert` of the module is a test. Code and tests run in two confined
-    processes. Tests see plain values; other objects of the answer are equal to each other only, so that none passes for a number.
-    Parts: `passed`, `tests`, and `timed_out`, which is 1 where the time ended before the tests.
+    The code is the fenced block that makes what the tests call, with the earlier ones that it needs, else the last one, else the
+    statements between the prose, else the whole answer. The tests stand in the row's column `tests`: a list of sources, each
+    one test; or one source, of which each function `test...` is a test, else `check(candidate)` is called with the function that
+    the column `entry` names, else each `assert` of the module is a test. Code and tests run in two confined processes. Tests see
+    plain values; other objects of the answer are equal to each other only, so that none passes for a number.
+    Parts: `passed`, `tests`, `timed_out`, which is 1 where the time ended before the tests, and `unreadable`, which is 1 where
+    the answer has no fenced block and is no code.
     """
 
     tests: str = "tests"
@@ -74,7 +77,9 @@ class PythonTests:
                 ) from None
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        code = code_in(completion.text)
+        tests: Any = example.row[self.tests]
+        source = tests if isinstance(tests, str) else "\n".join(tests)
+        code = python_in(completion.text, source, str(example.row.get(self.entry) or ""))
         if len(code) > LONGEST_ANSWER:
             return Reward(
                 0.0, critique=f"The code was refused: it is longer than {LONGEST_ANSWER:,} characters."
@@ -84,6 +89,9 @@ class PythonTests:
             return await asyncio.to_thread(self._measure, code, example)
 
         graded: Any = await run.effect("reward", measure, [example.id, completion.text])
+        if not graded["value"] and is_unreadable(completion.text, code):
+            critique = f"{graded['critique']}\n{NO_CODE}"
+            return Reward(0.0, {**graded["parts"], UNREADABLE: 1.0}, critique)
         return Reward(graded["value"], graded["parts"], graded["critique"])
 
     def _measure(self, code: str, example: Example) -> dict[str, Any]:
@@ -137,7 +145,7 @@ class PythonTests:
                     to.close()
                     back.close()
                     question |= {"to": passed[0], "from": passed[1], "codec": _ANSWER.read_text("utf-8")}
-                    output, why = read_output(process, json.dumps(question).encode(), limits)
+                    output, why = read_output(process, json.dumps(question).encode(), limits, (answer.pid,))
                 lines = [json.loads(line) for line in output.decode("utf-8", "replace").split("\n")[:-1]]
                 broken = not why and any(line.get("fault") for line in lines)
                 late = was_late(answer) if broken else is_late(why, limits)

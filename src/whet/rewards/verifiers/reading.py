@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from whet._util.storable import is_number
 from whet.replies import without_thought
-from whet.replies.blocks import blocks_in, stretches_of
+from whet.replies.blocks import stretches_of
 from whet.rewards.asking import RewardOptions
 
 LONGEST = 200
 """Characters that a critique quotes at most."""
+PYTHON, SQL = frozenset(["python", "python3", "py", "py3"]), frozenset(["sql", "sqlite", "sqlite3"])
+"""How blocks of a language are named."""
 LONGEST_ANSWER = 1_000_000
 """Characters of an answer that a verifier reads at most."""
 
 
-def code_in(answer: str) -> str:
+def code_in(answer: str, languages: Collection[str] = ()) -> str:
     """The last closed fenced block of an answer, else the whole answer; without what the model thought.
 
-    Of a single fence, what stands before it where it closes what the prompt opened, and what follows it where it opens a block
-    that never ends; of a block in a block the inner one.
+    Where blocks are named one of `languages`, only these count. Of a single fence, what stands before it where it closes what the
+    prompt opened, and what follows it where it opens a block that never ends; of a block in a block the inner one.
 
     >>> code_in("Here it is:\\n```python\\nx = 1\\n```\\nDone.")
     'x = 1\\n'
@@ -27,15 +30,23 @@ def code_in(answer: str) -> str:
     ('x = 1\\n', 'x = 1')
     """
     text = without_thought(answer)
-    blocks = blocks_in(text)
+    blocks = code_blocks(text, languages)
     if blocks:
-        return code_in(blocks[-1]) if blocks[-1].lstrip().startswith(("```", "~~~")) else blocks[-1]
+        inner = blocks[-1].lstrip().startswith(("```", "~~~"))
+        return code_in(blocks[-1], languages) if inner else blocks[-1]
     open_block = next((stretch for stretch in stretches_of(text) if stretch.fenced), None)
     if open_block is None:
         return text
     *before, fence = text[: open_block.begin].splitlines(keepends=True)
     closes = "".join(before).strip() and not fence.strip(" \t\r\n`~")
-    return "".join(before) if closes else text[open_block.begin :]
+    return "".join(before) if closes else open_block.text_in(text)
+
+
+def code_blocks(answer: str, languages: Collection[str]) -> list[str]:
+    """The closed blocks of an answer in order; only those that are named one of `languages` where some are."""
+    blocks = [stretch for stretch in stretches_of(answer) if stretch.closed]
+    named = [block for block in blocks if block.name in languages]
+    return [block.text_in(answer) for block in named or blocks]
 
 
 def cut(text: str) -> str:

@@ -19,7 +19,7 @@ from whet._util.confined import Limits, OutOfBounds, run_confined
 from whet._util.storable import is_number
 from whet.errors import UsageError, quantity
 from whet.rewards.asking import RewardOptions
-from whet.rewards.fields_of_json import json_in
+from whet.rewards.fields_of_json import holds_object, json_in
 from whet.rewards.targets import accepted_answers, quote_target, show_target
 from whet.rewards.verifiers.linear_model import LinearModel, NoModel, read_model
 from whet.rewards.verifiers.reading import LONGEST_ANSWER, code_in, cut, number_option
@@ -150,7 +150,7 @@ class Solver:
 
     def _measure_assignment(self, text: str, example: Example) -> dict[str, Any]:
         model = self._model_of(example)
-        objects = [value for value in json_in(text)[:1] if isinstance(value, dict)]
+        objects = [value for value in json_in(text, holds_object)[:1] if isinstance(value, dict)]
         answer = objects[0] if objects else {}
         missing = [name for name in model.variables if not is_number(answer.get(name))]
         if missing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import sqlite3
 import urllib.parse
 from collections import Counter
@@ -19,6 +20,7 @@ from whet.rewards.reward import TARGET
 from whet.rewards.targets import targets_of
 from whet.rewards.verifiers.reading import (
     LONGEST_ANSWER,
+    SQL,
     code_in,
     cut,
     flag_option,
@@ -30,6 +32,8 @@ from whet.types import Completion, Example, Reward
 
 _PROCESS = Path(__file__).with_name("sql_process.py")
 _MOST_NAMED = 3
+_NEAR = 5e-10
+"""Numbers that differ by this share are equal: half a unit of the ninth digit at most."""
 Row = tuple[tuple[str, str], ...]
 
 
@@ -66,7 +70,7 @@ class Sql:
                 ) from None
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        query = code_in(completion.text)
+        query = code_in(completion.text, SQL)
         if len(query) > LONGEST_ANSWER or "\0" in query:
             return Reward(0.0, critique="The query was refused: it is too long or holds a null character.")
         targets = targets_of(example)
@@ -107,13 +111,12 @@ class Sql:
             )
         if "fault" in result["query"]:
             return f"The query was refused: {cut(result['query']['fault'])}."
-        return self._difference(
-            *([_as_row(row) for row in result[part]["rows"]] for part in ("query", "target"))
-        )
+        columns, right = (result[part]["columns"] for part in ("query", "target"))
+        if columns != right:
+            return f"The query returns {quantity(columns, 'column')}; it should return {right}."
+        return self._difference(*_comparable(result["query"]["rows"], result["target"]["rows"]))
 
     def _difference(self, rows: list[Row], wanted: list[Row]) -> str:
-        if rows and wanted and len(rows[0]) != len(wanted[0]):
-            return f"The query returns {quantity(len(rows[0]), 'column')}; it should return {len(wanted[0])}."
         missing, extra = Counter(wanted) - Counter(rows), Counter(rows) - Counter(wanted)
         if not missing and not extra:
             return "" if not self.ordered or rows == wanted else "The rows are right, and their order is not."
@@ -125,16 +128,38 @@ class Sql:
         return " ".join(sentences)
 
 
-def _as_row(values: list[Any]) -> Row:
-    return tuple(_as_value(value) for value in values)
+def _comparable(rows: list[list[Any]], wanted: list[list[Any]]) -> tuple[list[Row], list[Row]]:
+    """The rows of two results, with texts that are the same for equal values. Whole numbers are compared exactly in a column
+    without other numbers."""
+    columns = [list(column) for column in zip(*rows, *wanted, strict=True)]
+    texts = [_texts_of(column) for column in columns]
+
+    def as_row(row: list[Any]) -> Row:
+        return tuple(_as_value(value, known) for value, known in zip(row, texts, strict=True))
+
+    return [as_row(row) for row in rows], [as_row(row) for row in wanted]
 
 
-def _as_value(value: Any) -> tuple[str, str]:
+def _texts_of(column: list[Any]) -> dict[float, str]:
+    """A text for each number of a column: the same for numbers that agree in nine digits, or nearly do where a digit turns."""
+    numbers = {value for value in column if isinstance(value, int | float)}
+    if not any(isinstance(value, float) for value in numbers):
+        return {number: str(number) for number in numbers}
+    texts: dict[float, str] = {}
+    last, text = math.nan, ""
+    for number in sorted(numbers):
+        value = float(number) + 0.0  # a negative zero is zero
+        near = math.isfinite(value - last) and value - last <= _NEAR * max(abs(value), abs(last))
+        if not near and f"{value:.9g}" != f"{last:.9g}":
+            text = f"{value:.15g}"
+        texts[number], last = text, value
+    return texts
+
+
+def _as_value(value: Any, numbers: dict[float, str]) -> tuple[str, str]:
     """A value as its kind and a text that is the same for equal values."""
-    if isinstance(value, int) and abs(value) > 10**9:
-        return "number", f"{value}"
     if isinstance(value, int | float):
-        return "number", f"{float(value):.9g}"
+        return "number", numbers[value]
     return (
         ("null", "NULL")
         if value is None

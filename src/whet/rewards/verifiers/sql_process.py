@@ -52,7 +52,7 @@ def _run(question: dict[str, Any], query: str) -> dict[str, Any]:
             size += len(json.dumps(rows[-1]))
             if len(rows) > question["rows"] or size > _LONGEST:
                 return {"fault": f"its result is larger than {question['rows']:,} rows or {_LONGEST:,} bytes"}
-        return {"rows": rows}
+        return {"rows": rows, "columns": len(cursor.description)}
     except MemoryError:
         return {"fault": "it takes more memory than it may"}
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:

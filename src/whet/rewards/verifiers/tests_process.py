@@ -239,7 +239,34 @@ def _parts(tests: Any, entry: str) -> list[tuple[str, str]]:
     if functions or (entry and any(isinstance(n, ast.FunctionDef) and n.name == "check" for n in tree.body)):
         calls = [("function", f"{name}()") for name in functions] or [("function", f"check({entry})")]
         return [("setup", sources[0]), *calls]
-    return [("test" if isinstance(node, ast.Assert) else "setup", ast.unparse(node)) for node in tree.body]
+    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    helpers = {node.name: node for node in tree.body if isinstance(node, definitions)}
+    asserting = set[str]()
+    while new := {
+        name for name, node in helpers.items() if name not in asserting and _asserts(node, asserting)
+    }:
+        asserting |= new
+    return [
+        (
+            "test" if not isinstance(node, definitions) and _asserts(node, asserting) else "setup",
+            ast.unparse(node),
+        )
+        for node in tree.body
+    ]
+
+
+def _asserts(node: ast.AST, names: set[str]) -> bool:
+    """Whether a statement has an assert, in a loop or a condition too, or calls one of these functions, which have some. What
+    runs only in a program of its own (`if __name__ == ...`) has none."""
+    if isinstance(node, ast.If) and any(
+        isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test)
+    ):
+        return False
+    return any(
+        isinstance(inner, ast.Assert)
+        or (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id in names)
+        for inner in ast.walk(node)
+    )
 
 
 def _why(error: BaseException, remote: Remote) -> str:

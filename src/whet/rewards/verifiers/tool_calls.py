@@ -20,7 +20,7 @@ from whet.errors import UsageError, quantity
 from whet.replies import without_thought
 from whet.replies.texts import between
 from whet.rewards.asking import RewardOptions
-from whet.rewards.fields_of_json import json_in
+from whet.rewards.fields_of_json import holds_object, json_in
 from whet.rewards.targets import quote_target
 from whet.rewards.verifiers.reading import LONGEST_ANSWER, cut, flag_option
 from whet.run import Run
@@ -89,12 +89,13 @@ def _read_call(value: object) -> ToolCall:
     if not isinstance(call, Mapping) or not isinstance(call.get("name"), str):
         raise Unreadable(f"{cut(json.dumps(value))} is no call: it has no name")
     name: str = call["name"]
-    arguments: Any = next((call[key] for key in _ARGUMENTS if key in call), {})
+    arguments: Any = next((call[key] for key in _ARGUMENTS if call.get(key) is not None), None)
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments) if arguments.strip() else {}
+            arguments = json.loads(arguments) if arguments.strip() else None
         except (ValueError, RecursionError):
             raise Unreadable(f"the arguments of {cut(name)} are no JSON: {cut(arguments)}") from None
+    arguments = {} if arguments is None else arguments
     if not isinstance(arguments, Mapping):
         raise Unreadable(f"the arguments of {cut(name)} are no object: {cut(json.dumps(arguments))}")
     return ToolCall(name, arguments, call.get(_OUTPUT))
@@ -117,7 +118,7 @@ def _calls_of_text(text: str) -> list[ToolCall]:
             if len(pieces) != answer.count(opening):
                 raise Unreadable(f"{opening} is not closed")
             return [call for piece in pieces for call in _read_piece(piece)]
-    values = json_in(answer)[:1]
+    values = json_in(answer, holds_object)[:1]
     return read_calls(values[0]) if values and _may_be_calls(values[0]) else []
 
 

@@ -17,7 +17,7 @@ from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import ui
 from whet_live.server.request_context import RequestContext
 from whet_live.server.responses import Refused, link_with, see_other
-from whet_live.server.roles import PUBLIC, Role
+from whet_live.server.roles import PAGE, PUBLIC, Role
 
 router = EndpointRouter()
 APP = "app"
@@ -30,7 +30,11 @@ ROLES = [
     ("approver", "approver: also decides about what others wrote"),
     ("admin", "admin: also gives and takes access"),
 ]
-KINDS = [*ROLES, (APP, "app: a program that fetches prompts and sends what it saw")]
+KINDS = [
+    *ROLES,
+    (APP, "app: a program that fetches prompts and sends what it saw"),
+    (PAGE, "page: a public key, with which pages of an app add feedback"),
+]
 LONGEST = 2_000
 
 
@@ -44,11 +48,13 @@ def show(call: RequestContext) -> Response:
 def add(call: RequestContext) -> Response:
     """Add a user and show the token once."""
     name, kind = call.form.get("name", "").strip(), call.form.get("role", "")
-    role = Role.VIEWER if kind == APP else Role.of(kind)
+    program = kind in (APP, PAGE)
+    role = Role.VIEWER if program else Role.of(kind)
     if role is None:
         raise Refused(400, "Choose a role.")
     add, scope = call.state.access.add, _scope(call)
-    return _show_secret(call, name, add(name, role, app=kind == APP, by=call.name, **scope), kind != APP)
+    secret = add(name, role, app=program, page=kind == PAGE, by=call.name, **scope)
+    return _show_secret(call, name, secret, kind)
 
 
 @router("POST", "/access/{name}/token", Role.ADMIN, form=show)
@@ -56,7 +62,7 @@ def token(call: RequestContext) -> Response:
     """Another token for a user."""
     name, access = call.path("name"), call.state.access
     secret = access.new_token(name, by=call.name, **_scope(call))
-    return _show_secret(call, name, secret, not any(user.app for user in access.users() if user.name == name))
+    return _show_secret(call, name, secret, next(user.kind for user in access.users() if user.name == name))
 
 
 @router("POST", "/access/{name}/role", Role.ADMIN, form=show)
@@ -91,11 +97,17 @@ def _scope(call: RequestContext) -> dict[str, Any]:
     return {**scope, "expires": expires}
 
 
-def _show_secret(call: RequestContext, name: str, secret: str, person: bool) -> Response:
-    warning = el("p", "This is the only time it is shown. Hand it over on a way that nobody else reads.")
+def _show_secret(call: RequestContext, name: str, secret: str, kind: str) -> Response:
+    """The token of a new user or an old one of that kind, with the link that signs a person in."""
+    care = (
+        "It stands in pages, where anybody can read it."
+        if kind == PAGE
+        else "Hand it over on a way that nobody else reads."
+    )
+    warning = el("p", f"This is the only time it is shown. {care}")
     box = region("pre", secret, label="Token")
     address = call.state.settings.url.rstrip("/") or call.request.headers.get("origin", "")
-    link = person and [
+    link = kind not in (APP, PAGE) and [
         el("p", "This link signs in:"),
         region("pre", link_with(address, secret), label="Link"),
     ]
@@ -119,7 +131,7 @@ def _page(call: RequestContext, notice: Html | None) -> Response:
 
 
 def _user(call: RequestContext, user: User) -> Html:
-    mark = ui.tag("disabled", "bad") if user.disabled else ui.tag(APP if user.app else user.role.word)
+    mark = ui.tag("disabled", "bad") if user.disabled else ui.tag(user.kind)
     choices = ui.options([*ROLES, ("none", "no access")], "none" if user.disabled else user.role.word)
     box = el("select", choices, name="role", aria_label=f"Role of {user.name}")
     roles = ui.form(

@@ -1,4 +1,4 @@
-"""Style sheets, scripts and the icon: files of the package, served under their content's hash; and the entry address."""
+"""Style sheets, scripts and the icon: files of the package, served under their content's hash."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.request_context import RequestContext
-from whet_live.server.responses import not_found, see_other
-from whet_live.server.roles import PUBLIC, Role
+from whet_live.server.responses import not_found
+from whet_live.server.roles import PUBLIC
 
 router = EndpointRouter()
 KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
@@ -38,9 +38,3 @@ async def asset(call: RequestContext) -> Response:
         raise not_found("such file")
     kept = {"Cache-Control": "public, max-age=31536000, immutable"}
     return Response(ASSETS[name], headers=kept, media_type=KINDS[name.rpartition(".")[2]])
-
-
-@router("GET", "/", Role.VIEWER)
-async def home(call: RequestContext) -> Response:
-    """The first page is the list of prompts."""
-    return see_other("/prompts")

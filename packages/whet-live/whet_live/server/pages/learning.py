@@ -29,7 +29,20 @@ VERDICTS = {
     TO_READER: "speak to the reader",
     UNREADABLE: "could not be read",
 }
-OUTCOMES = {"proposed": "live", "staged": "live", "refused": "bad", "empty": "", "stale": "", "open": "live"}
+SEEN = [
+    ("comment", "comments only"),
+    ("answer", "comments with input and answer, masked"),
+    ("conversation", "the same, and earlier answers of the session"),
+]
+OUTCOMES = {
+    "proposed": "live",
+    "staged": "live",
+    "moved": "live",
+    "refused": "bad",
+    "empty": "",
+    "stale": "",
+    "open": "live",
+}
 
 
 @router("GET", "/learning", Role.VIEWER)
@@ -136,10 +149,23 @@ def _summary(status: Mapping[str, Any]) -> Html:
         ("Events not read yet", number_format.count(status["unread"])),
         ("Sources", number_format.count(status["sources"])),
         ("Reader", status["reader"] or "none here: a person writes the instructions"),
+        ("The reader sees", dict(SEEN)[status["settings"]["reads"]]),
+        *((f"Search of {one['day']}", _describe_search(one)) for one in status["searches"][:1]),
+        *((f"Evaluator {one['evaluator']}", _describe_evaluator(one)) for one in status["evaluators"]),
         ("Comments that wait for a reader", number_format.count(status["to_read"])),
         ("Comments that", idle or "ask for nothing: none"),
     ]
     return join(facts(pairs), bool(status["warning"]) and note(status["warning"]))
+
+
+def _describe_search(one: Mapping[str, Any]) -> Child:
+    shown = f"{one['method'] or 'a method'}, {one['state']}. {one['reason']}"
+    return ui.link(shown, ui.path_to("review", one["proposal"])) if one["proposal"] else shown
+
+
+def _describe_evaluator(one: Mapping[str, Any]) -> str:
+    graded = number_format.plural(one["answers"], "answer")
+    return f"{graded} graded on {one['day']}, {one['low']} low, {one['failed']} could not be graded"
 
 
 def _requirements(call: RequestContext, name: str, requirements: list[Mapping[str, object]]) -> Html:
@@ -211,10 +237,20 @@ def _quarantine(call: RequestContext, name: str, rows: list[Mapping[str, Any]]) 
     return ui.section(f"Quarantine: {len(rows)}", hint, ui.stack_rows(items))
 
 
+def _subject(update: Mapping[str, Any]) -> str:
+    """What an update is about: so many requirements, or a step of upkeep."""
+    plan = update["plan"]
+    return (
+        f"Upkeep: {plan['step']}"
+        if plan
+        else number_format.plural(len(update["requirements"]), "requirement")
+    )
+
+
 def _updates(updates: list[Mapping[str, Any]]) -> Html:
     items = [
         ui.row(
-            el("b", number_format.plural(len(one["requirements"]), "requirement")),
+            el("b", _subject(one)),
             ui.tag(one["outcome"], OUTCOMES.get(one["outcome"], "")),
             one["proposal"] and ui.link("proposal", ui.path_to("review", one["proposal"])),
             one["experiment"] and ui.link("experiment", ui.path_to("experiments", one["experiment"])),
@@ -244,6 +280,7 @@ def _rules(call: RequestContext, name: str, settings: Mapping[str, Any]) -> Html
         ui.path_to("learning-settings", name),
         ui.select("mode", "Mode", modes, settings["mode"]),
         ui.text_input("label", "Label of the version to improve", settings["label"], maxlength=36),
+        ui.select("reads", "The reader sees", SEEN, settings["reads"]),
         ui.button("Change"),
         class_="inline",
     )
@@ -290,6 +327,8 @@ def configure(call: RequestContext) -> Response:
     learner, name, mode = call.state.live.learner, call.path("name"), call.form.get("mode", "")
     if mode not in MODES:
         raise UsageError("Choose a mode.")
-    changed = replace(learner.settings(name), mode=mode, label=call.form.get("label", "").strip())
+    before = learner.settings(name)
+    reads, label = call.form.get("reads", before.reads), call.form.get("label", "").strip()
+    changed = replace(before, mode=mode, label=label, reads=reads)
     learner.configure(name, changed, actor=call.name)
     return see_other(ui.path_to("learning", name))

@@ -23,8 +23,9 @@ from whet_live.registry import Summary, Version
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import ui
 from whet_live.server.pages.evidence import evidence_section, instruction
+from whet_live.server.pages.terms import terms_form, terms_line
 from whet_live.server.request_context import RequestContext
-from whet_live.server.responses import or_404
+from whet_live.server.responses import or_404, see_other
 from whet_live.server.roles import Role
 from whet_live.traffic import Count
 
@@ -99,7 +100,7 @@ def show(call: RequestContext) -> Response:
         el("p", el("b", f"Version {version.version}"), by, ui.tags(marks), class_="run-line"),
         ui.reason(version.message),
         _actions(call, version),
-        _instructions(version),
+        _instructions(call, version),
         _text(version),
         _traffic(call, name),
         evidence_section(version.evidence, version.run),
@@ -118,18 +119,41 @@ def _actions(call: RequestContext, version: Version) -> Html:
         bool(version.parent) and ui.button_link("Compare with version before", before),
         edits and ui.button_link("Experiment", ui.path_to("new-experiment", name)),
         call.may(Role.ANNOTATOR) and ui.button_link("Annotate", annotate),
+        ui.button_link("Quality over time", ui.path_to("quality", name), key="q"),
         ui.button_link("What people want", ui.path_to("learning", name)),
     )
 
 
-def _instructions(version: Version) -> Html:
+@router("POST", "/terms/{name:path}", Role.APPROVER, form=show)
+def set_terms(call: RequestContext) -> Response:
+    """Lock or unlock an instruction, or set its dates."""
+    lock, name = call.form.get("lock", ""), call.path("name")
+    call.state.live.learner.set_terms(
+        name, call.form.get("key", ""), actor=call.name, reason=call.form.get("reason", ""),
+        locked={"yes": True, "no": False}.get(lock), dates=call.form.get("dates"), review=call.form.get("review"),
+    )  # fmt: skip
+    return see_other(ui.path_to("prompts", name))
+
+
+def _instructions(call: RequestContext, version: Version) -> Html:
     rows, many = version.instructions, len(version.ledgers) > 1
+    learner = call.state.live.learner
+    terms, (taught, region) = learner.terms(version), learner.version_and_region(version.name)
+    ours = {one.id for _, one in rows} if taught == version.version else set()
     if not rows:
         hint = "This version has no managed instructions. They appear when something is learned or added."
         return ui.section("Instructions", note(hint), id="instructions")
     items = [
-        instruction(one, f"e{i}", many and el("p", f"Region {region}", class_="quiet"))
-        for i, (region, one) in enumerate(rows)
+        instruction(
+            one,
+            f"e{i}",
+            many and el("p", f"Region {where}", class_="quiet"),
+            terms_line(terms.get((where, one.id)), learner.context.today()),
+            one.id in ours
+            and where == region
+            and terms_form(call, version.name, one.id, terms.get((where, one.id))),
+        )
+        for i, (where, one) in enumerate(rows)
     ]
     body = el("ol", items, class_="instructions")
     return ui.section(f"Instructions: {len(rows)}", body, id="instructions")

@@ -18,9 +18,11 @@ from whet_live.server.responses import Refused, page_answer
 from whet_live.server.roles import Role
 
 NAV_ITEMS = (
+    ("", "Overview", Role.VIEWER, "o"),
     ("prompts", "Prompts", Role.VIEWER, "p"),
     ("review", "Review", Role.VIEWER, "r"),
     ("annotate", "Annotate", Role.ANNOTATOR, "a"),
+    ("answers", "Answers", Role.VIEWER, "w"),
     ("feedback", "Feedback", Role.VIEWER, "f"),
     ("learning", "Learning", Role.VIEWER, "n"),
     ("experiments", "Experiments", Role.VIEWER, "e"),

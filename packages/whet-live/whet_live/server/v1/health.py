@@ -39,5 +39,6 @@ async def ready(call: RequestContext) -> Response:
 
 @router("GET", "/metrics", Role.VIEWER, kind="text/plain")
 async def metrics(call: RequestContext) -> Response:
-    """Figures in Prometheus' text format."""
+    """Figures in Prometheus' text format: of the server, and of the quality of each prompt over the last day."""
+    await run_in_threadpool(call.state.refresh_quality)
     return Response(call.state.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -52,6 +52,7 @@ _MODEL = (
     "gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id",
     "langfuse.observation.model.name",
 )  # fmt: skip
+_FINGERPRINT = ("openai.response.system_fingerprint", "gen_ai.openai.response.system_fingerprint")
 _COST = ("whet.cost", "gen_ai.usage.cost", "llm.cost.total")
 _TOKENS = {
     "input": (
@@ -79,6 +80,8 @@ def is_answer(span: OtlpSpan) -> bool:
         return str(a["openinference.span.kind"]).upper() == "LLM"
     if "langfuse.observation.type" in a:
         return str(a["langfuse.observation.type"]) == "generation"
+    if "traceloop.span.kind" in a:
+        return False
     if "ai.operationId" in a:
         return str(a["ai.operationId"]).rpartition(".")[2] in ("doGenerate", "doStream")
     named = any(name in a for name in ("gen_ai.request.model", "gen_ai.response.model", "llm.request.type"))
@@ -95,6 +98,12 @@ def answer_of(span: OtlpSpan) -> Inference:
     metadata = {"span": span.name, "span_id": span.id, "trace_id": span.trace}
     if not whole and first_attribute(a, *_VERSION) is not None:
         metadata["prompt_version"] = storable_text(text_of(a, *_VERSION) or "")[:LONGEST_ID]
+    if fingerprint := _short(a, LONGEST_ID, *_FINGERPRINT):
+        metadata["system_fingerprint"] = fingerprint
+    if reasons := a.get("gen_ai.response.finish_reasons"):
+        metadata["finish_reason"] = storable_text(str(reasons[0] if isinstance(reasons, list) else reasons))[
+            :LONGEST_ID
+        ]
     output = _output(span)
     inputs = template if isinstance(template, Mapping) and template else _inputs(span)
     inference = Inference(

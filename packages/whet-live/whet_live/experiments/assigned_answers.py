@@ -1,0 +1,113 @@
+"""Answers of a prompt as `version_rewards` counts them: their signals and ratings from the store, and the chances with which an
+experiment drew their versions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import orjson
+from sqlalchemy import Connection, select
+
+from whet._util.storable import is_number
+from whet.errors import UsageError
+from whet_client.records import Feedback, Inference
+from whet_live.database import Database
+from whet_live.experiments.experiment_store import read_experiments
+from whet_live.experiments.experiment_tables import experiments
+from whet_live.experiments.version_rewards import (
+    LOGGED,
+    AssignedAnswer,
+    VersionRewards,
+    estimate_versions,
+)
+from whet_live.traffic.behaviour import RatedAnswer
+from whet_live.traffic.dataset import answers_with_feedback, rating, signals
+from whet_live.traffic.derived_signals import KEPT, SignalDeriver
+from whet_live.traffic.search import Filter
+
+MOST_ANSWERS = 50_000
+PROPENSITY, POSITION = "propensity", "position"
+"""Keys of an inference's metadata: the chance with which the app's own assigner drew the version, and the place of the answer
+in a list."""
+_METADATA = "metadata."
+NO_VALUE = "no value"
+"""The segment of answers whose metadata do not have the key."""
+
+Chances = Mapping[tuple[str, str], Mapping[int, float]]
+"""The chances of the versions, by the id of an experiment and the number of its revision."""
+
+
+def version_rewards_of(
+    database: Database, prompt: str, *, by: str = "", since: int | None = None, most: int = MOST_ANSWERS
+) -> VersionRewards:
+    """The estimates for the versions of a prompt from its newest `most` answers since a time (microseconds); `by` names what
+    makes the segments: metadata.KEY, or nothing. Raises UsageError for another `by` and where no answers are stored."""
+    key = _segment_key(by)
+    answers = list(assigned_answers(database, prompt, key, since, most))
+    if not answers:
+        raise UsageError(
+            f'No answers of "{prompt[:200]}" are stored{"" if since is None else " since then"}.'
+        )
+    return estimate_versions(prompt, answers)
+
+
+def _segment_key(by: str) -> str:
+    if by and not (by.startswith(_METADATA) and len(by) > len(_METADATA)):
+        raise UsageError(f'"{by[:80]}" makes no segments. Write metadata.KEY, such as metadata.plan.')
+    return by.removeprefix(_METADATA)
+
+
+def assigned_answers(
+    database: Database, prompt: str, key: str = "", since: int | None = None, most: int = MOST_ANSWERS
+) -> Iterator[AssignedAnswer]:
+    """The newest answers of a prompt without an error, newest first. Signals that the app did not send are derived
+    (`traffic.derived_signals`)."""
+    deriver = SignalDeriver()
+    with database.read() as connection:
+        chances = _chances(connection, prompt)
+    wanted = Filter(prompt=prompt, since=since, failed=False)
+    for stored, rows in answers_with_feedback(database, wanted, most):
+        yield _to_assigned_answer(stored.inference, rows, chances, key, deriver)
+
+
+def _to_assigned_answer(
+    inference: Inference, rows: Sequence[Feedback], chances: Chances, key: str, deriver: SignalDeriver
+) -> AssignedAnswer:
+    kept = [row.text for row in rows if row.kind in KEPT and row.text]
+    user = inference.user or (f"session {inference.session}" if inference.session else None)
+    values = deriver.derive(inference, kept, signals(rows))
+    more = inference.metadata or {}
+    draw, own = "", chances.get((inference.experiment or "", inference.variant or ""), {})
+    if inference.version in own:
+        draw = str(inference.experiment)
+    elif (
+        isinstance(chance := more.get(PROPENSITY), int | float) and is_number(chance) and 0.0 < chance <= 1.0
+    ):
+        draw, own = LOGGED, {inference.version: float(chance)}
+    else:
+        own = {}
+    place = more.get(POSITION)
+    position = place if isinstance(place, int) and not isinstance(place, bool) and place > 0 else 0
+    answer = RatedAnswer(inference.id, values, rating(rows), user)
+    segment = _segment_of(more.get(key)) if key else ""
+    return AssignedAnswer(answer, inference.version, inference.time, draw, own, segment, position)
+
+
+def _segment_of(value: object) -> str:
+    """The name of a segment, as charts of the quality have it: a text, or a value as JSON."""
+    if value is None:
+        return NO_VALUE
+    return (value if isinstance(value, str) else orjson.dumps(value).decode("utf-8"))[:200] or NO_VALUE
+
+
+def _chances(connection: Connection, prompt: str) -> dict[tuple[str, str], dict[int, float]]:
+    rows = connection.execute(select(experiments).where(experiments.c.prompt == prompt)).all()
+    return {
+        (one.id, str(revision.number)): {
+            version: weight / sum(revision.weights)
+            for version, weight in zip(one.definition.versions, revision.weights, strict=True)
+            if weight > 0
+        }
+        for one in read_experiments(connection, rows)
+        for revision in one.revisions
+    }

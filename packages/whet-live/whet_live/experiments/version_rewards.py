@@ -1,0 +1,362 @@
+"""What the answers of each version are worth, as a whole and by segment: ratings and signals in one estimate with an interval.
+
+Two things distort a plain mean of ratings: which people rate, and which answers a version got. Both are corrected.
+
+*Who rates.* `traffic.behaviour` learns from rated answers what signals are worth. Every answer counts with what its signals are
+worth; where somebody rated it, the rating takes the place of that, with the inverse of the probability that such an answer of
+such a version is rated. So ratings decide, and signals fill in where there are none: the estimate is right if either of the two
+models is (augmented inverse-propensity weighting; Robins, Rotnitzky and Zhao, JASA 89(427), 1994). Signals that explain much
+narrow the interval, and signals that explain nothing do not move the mean (compare prediction-powered inference; Angelopoulos et
+al., Science 382, 2023).
+
+*Which answers.* An experiment draws the version with known chances, which change with its revisions. Each answer of a version
+counts with the inverse of its chance, and what is expected of the version at that time is added for the answers that another
+version gave (doubly robust policy evaluation; Dudík, Langford and Li, ICML 2011). Weights are divided by their sum (Hájek) and
+clipped at `MOST_WEIGHT` (Ionides, Journal of Computational and Graphical Statistics 17(2), 2008): clipping draws the estimate to
+that of answers which are drawn often, and `clipped` counts the answers. Where answers stand in a list, each version is taken
+over the positions of all (direct standardisation; for what a position does to clicks, Joachims, Swaminathan and Schnabel, WSDM
+2017).
+
+Intervals take the answers of one user as one cluster. They cover no distortion that neither signals, versions nor times show.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from whet.errors import UsageError, quantity
+from whet.stats.clustered import mean_interval
+from whet.stats.logistic import logistic, sigmoid
+from whet_live.traffic.behaviour import (
+    MOST,
+    SMALLEST_PROPENSITY,
+    BehaviourModel,
+    Estimate,
+    RatedAnswer,
+    bounded_shares,
+    fit_behaviour,
+    standardised_features,
+)
+
+LEAST_RATED, LEAST_PEOPLE = 20, 10
+"""Rated answers of a version, and people who rated them, without which its estimate is not calibrated."""
+MOST_WEIGHT = 20.0
+"""What the inverse of a chance counts at most."""
+MOST_SEGMENTS = 8
+LOGGED = "logged"
+"""The draw of an answer whose chance the app logged itself."""
+_BLOCKS, _PER_BLOCK, _PRIOR = 8, 50, 5.0
+_LEAST_DRAWN = 20
+_METHOD = "doubly robust, Student's t over users"
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+State = Literal["calibrated", "not calibrated"]
+
+
+@dataclass(frozen=True, slots=True)
+class AssignedAnswer:
+    """An answer with its signals and rating, and how its version was chosen: `draw` names the experiment (`LOGGED`: an assigner
+    of the app; empty: nobody drew), `chances` are the probabilities of the versions that could have been drawn. `time` is in
+    microseconds, `position` its place in a list of answers from 1 on, 0 where it stood alone."""
+
+    answer: RatedAnswer
+    version: int
+    time: int
+    draw: str = ""
+    chances: Mapping[int, float] = field(default_factory=dict)
+    segment: str = ""
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VersionReward:
+    """What the answers of a version in a segment (empty: all) are worth, from 0 to 1.
+
+    `naive` is the mean of their ratings, `weighted` the same with inverse propensities, `value` the joined estimate; each None
+    where there is none. `answers` are those of the version, `rated` of them by `people` users. `drawn` says whether the value is
+    corrected for the draw of versions; it then is the mean over the `population` of all answers that could have got the version.
+    `clipped` answers had a larger weight than is allowed. `notes` say what limits the estimate.
+    """
+
+    version: int
+    segment: str
+    state: State
+    answers: int
+    rated: int
+    people: int
+    drawn: bool
+    population: int
+    naive: Estimate | None = None
+    weighted: Estimate | None = None
+    value: Estimate | None = None
+    clipped: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRewards:
+    """The estimates of a prompt, versions in order, the whole before its segments. `model` is what signals are worth, None
+    with the `reason` where there are too few ratings to learn it from."""
+
+    prompt: str
+    answers: int
+    rewards: tuple[VersionReward, ...]
+    model: BehaviourModel | None
+    reason: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The estimates as JSON values."""
+        shown = [{**asdict(one), "notes": list(one.notes)} for one in self.rewards]
+        return {
+            "prompt": self.prompt,
+            "answers": self.answers,
+            "rewards": shown,
+            "weights": None if self.model is None else self.model.as_json()["weights"],
+            "warnings": [] if self.model is None else list(self.model.warnings),
+            "reason": self.reason,
+        }
+
+
+def estimate_versions(
+    prompt: str, rows: Iterable[AssignedAnswer], *, ridge: float = 1.0, most: float = MOST
+) -> VersionRewards:
+    """The estimates for every version, as a whole and in each of the largest segments. `ridge` and `most` as in `fit_behaviour`:
+    the penalty on weights, and what the ratings of one user count at most."""
+    answers = list(rows)
+    reason, model = "", None
+    try:
+        model = fit_behaviour([row.answer for row in answers], ridge=ridge, most=most)
+    except UsageError as error:
+        reason = str(error)
+    columns = _Columns.of(answers, model, ridge, most)
+    segments = [
+        name for name, _ in Counter(row.segment for row in answers if row.segment).most_common(MOST_SEGMENTS)
+    ]
+    rewards = []
+    for version in sorted({row.version for row in answers}):
+        for segment in ("", *sorted(segments)):
+            inside = np.ones(len(answers), dtype=bool) if not segment else columns.segment == segment
+            if (inside & (columns.version == version)).any():
+                rewards.append(_estimate(columns, answers, version, segment, inside))
+    return VersionRewards(prompt, len(answers), tuple(rewards), model, reason)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The answers as columns (n,): `rating` is nan where there is none, `kept` what a rating keeps of its weight (1 without one),
+    `worth` what the signals say, `pseudo` the rating joined with that, `chance` that of the version which was drawn (1: nobody
+    drew), `inverse` the inverse probability of being rated."""
+
+    version: NDArray[np.int64]
+    segment: NDArray[np.object_]
+    time: NDArray[np.int64]
+    position: NDArray[np.int64]
+    cluster: NDArray[np.int64]
+    rating: Array
+    chance: Array
+    inverse: Array
+    kept: Array
+    worth: Array | None
+
+    @property
+    def rated(self) -> Mask:
+        """Which answers are rated."""
+        return ~np.isnan(self.rating)
+
+    @classmethod
+    def of(
+        cls, rows: Sequence[AssignedAnswer], model: BehaviourModel | None, ridge: float, most: float
+    ) -> _Columns:
+        numbers: dict[str, int] = {}
+        cluster = np.array(
+            [numbers.setdefault(_source(row.answer), len(numbers)) for row in rows], dtype=np.int64
+        )
+        rating = np.array([np.nan if row.answer.rating is None else row.answer.rating for row in rows])
+        version = np.array([row.version for row in rows], dtype=np.int64)
+        time = np.array([row.time for row in rows], dtype=np.int64)
+        inverse, kept = np.ones(len(rows)), np.ones(len(rows))
+        worth = None
+        if model is not None:
+            worth = np.array([model.reward(row.answer.signals) for row in rows])
+            rated = ~np.isnan(rating)
+            inverse = 1.0 / _rating_chances(rows, rated, version, time, ridge)
+            kept[rated] = bounded_shares(inverse[rated], cluster[rated], most)
+        chance = np.array([row.chances.get(row.version, 1.0) for row in rows])
+        segment = np.array([row.segment for row in rows], dtype=object)
+        position = np.array([row.position for row in rows], dtype=np.int64)
+        return cls(version, segment, time, position, cluster, rating, chance, inverse, kept, worth)
+
+
+def _source(answer: RatedAnswer) -> str:
+    return f"user {answer.user}" if answer.user is not None else f"answer {answer.id}"
+
+
+def _rating_chances(
+    rows: Sequence[AssignedAnswer],
+    rated: Mask,
+    version: NDArray[np.int64],
+    time: NDArray[np.int64],
+    ridge: float,
+) -> Array:
+    """The probability that each answer is rated (n,), from its signals, version and time; at least `SMALLEST_PROPENSITY`."""
+    if rated.all():
+        return np.ones(len(rows))
+    signals = standardised_features([row.answer for row in rows])[1]
+    spread = float(time.std())
+    parts = [np.ones((len(rows), 1)), signals]
+    if spread > 0:
+        parts.append(((time - time.mean()) / spread)[:, None])
+    values, counts = np.unique(version, return_counts=True)
+    others = [
+        one
+        for one, n in zip(values, counts, strict=True)
+        if n >= _LEAST_DRAWN and one != values[counts.argmax()]
+    ]
+    parts += [(version == one).astype(np.float64)[:, None] for one in others]
+    design = np.column_stack(parts)
+    penalty = np.array([1e-9] + [ridge] * (design.shape[1] - 1))
+    weights = logistic(design, rated.astype(np.float64), ridge=penalty)
+    return np.maximum(sigmoid(design @ weights), SMALLEST_PROPENSITY)
+
+
+def _estimate(
+    columns: _Columns, rows: Sequence[AssignedAnswer], version: int, segment: str, inside: Mask
+) -> VersionReward:
+    mine = inside & (columns.version == version)
+    everybody, notes = _population(rows, version, inside), []
+    drawn = int((everybody & mine).sum()) >= _LEAST_DRAWN
+    counted = everybody & mine if drawn else mine
+    population = everybody if drawn else mine
+    rated = counted & columns.rated
+    people = len(set(columns.cluster[rated].tolist()))
+    naive = None
+    if (mine & columns.rated).any():
+        chosen = mine & columns.rated
+        naive = _mean(columns.rating[chosen], columns.cluster[chosen], "ratings, Student's t over users")
+    shown = VersionReward(version, segment, "not calibrated", int(mine.sum()), int(rated.sum()), people, drawn,
+                          int(population.sum()), naive)  # fmt: skip
+    if columns.worth is None:
+        return _with_notes(shown, ["too few ratings of the prompt: signals have no weights yet"])
+    if rated.sum() < LEAST_RATED or people < LEAST_PEOPLE:
+        few = f"{quantity(shown.rated, 'rated answer')} by {quantity(people, 'user')}"
+        return _with_notes(shown, [f"{few}; it takes {LEAST_RATED} by {LEAST_PEOPLE}"])
+    if not drawn:
+        notes.append("no draw assigned this version: compare it with no other")
+    weights, clipped = _assignment_weights(columns, counted, drawn)
+    factor, unseen = _position_factor(columns, counted, population, weights)
+    if unseen:
+        notes.append(f"never shown at position {', '.join(map(str, unseen))}: nothing is known of it there")
+    weights = weights * factor
+    value = _doubly_robust(columns, counted, population, weights)
+    bounded = int((1.0 / columns.inverse[counted] <= SMALLEST_PROPENSITY).sum())
+    if naive is not None and (clipped or bounded):
+        value = _widen(value, naive)
+        notes.append(f"weights of {quantity(clipped + bounded, 'answer')} are clipped")
+    return VersionReward(version, segment, "calibrated", shown.answers, shown.rated, people, drawn, shown.population, naive,
+                         _weighted_ratings(columns, rated, counted, weights), value, clipped, tuple(notes))  # fmt: skip
+
+
+def _with_notes(one: VersionReward, notes: Sequence[str]) -> VersionReward:
+    return replace(one, notes=tuple(notes))
+
+
+def _population(rows: Sequence[AssignedAnswer], version: int, inside: Mask) -> Mask:
+    """Which answers could have got the version by a draw whose chances are known."""
+    logged = any(row.draw == LOGGED and row.version == version for row in rows)
+    could = [
+        (logged if row.draw == LOGGED else row.chances.get(version, 0.0) > 0.0) if row.draw else False
+        for row in rows
+    ]
+    possible: Mask = np.array(could, dtype=bool) & inside
+    return possible
+
+
+def _assignment_weights(columns: _Columns, counted: Mask, drawn: bool) -> tuple[Array, int]:
+    """The weights of the counted answers, in order, and how many were clipped."""
+    if not drawn:
+        return np.ones(int(counted.sum())), 0
+    inverse = 1.0 / columns.chance[counted]
+    return np.minimum(inverse, MOST_WEIGHT), int((inverse > MOST_WEIGHT).sum())
+
+
+def _position_factor(
+    columns: _Columns, counted: Mask, population: Mask, weights: Array
+) -> tuple[Array, list[int]]:
+    """What brings the positions of the counted answers to those of the population, and the positions that they never had."""
+    here, everywhere = columns.position[counted], columns.position[population]
+    places, counts = np.unique(everywhere, return_counts=True)
+    factor, unseen = np.ones(len(here)), []
+    for place, count in zip(places.tolist(), counts.tolist(), strict=True):
+        share = float(weights[here == place].sum() / weights.sum())
+        if share > 0.0:
+            factor[here == place] = count / len(everywhere) / share
+        else:
+            unseen.append(place)
+    return factor, unseen
+
+
+def _doubly_robust(columns: _Columns, counted: Mask, population: Mask, weights: Array) -> Estimate:
+    """The mean over the population: what is expected of the version at each time, and what its own answers add to that."""
+    assert columns.worth is not None
+    rated = columns.rated[counted]
+    pseudo = columns.worth[counted].copy()
+    inverse, kept = columns.inverse[counted][rated], columns.kept[counted][rated]
+    inverse = inverse * kept * (inverse.sum() / (inverse @ kept))
+    pseudo[rated] += inverse * (columns.rating[counted][rated] - pseudo[rated])
+    blocks = min(_BLOCKS, max(1, len(pseudo) // _PER_BLOCK))
+    edges = np.quantile(columns.time[counted], np.linspace(0, 1, blocks + 1)[1:-1])
+    own_block = np.searchsorted(edges, columns.time[counted], side="right")
+    total = float(weights @ pseudo / weights.sum())
+    mass = np.bincount(own_block, weights, blocks)
+    expected = (np.bincount(own_block, weights * pseudo, blocks) + _PRIOR * total) / (mass + _PRIOR)
+    values = expected[np.searchsorted(edges, columns.time[population], side="right")]
+    n = len(values)
+    residual = pseudo - expected[own_block]
+    share = weights * n / weights.sum()
+    correction = float(weights @ residual / weights.sum())
+    mean = float(values.mean()) + correction
+    own = counted[population]
+    values[own] += share * (residual - correction)
+    one = mean_interval(values + correction, columns.cluster[population].tolist())
+    return _clip(Estimate(mean, one.low - one.mean + mean, one.high - one.mean + mean, _METHOD))
+
+
+def _weighted_ratings(columns: _Columns, rated: Mask, counted: Mask, weights: Array) -> Estimate:
+    """The mean of the ratings alone, each with the inverse of both probabilities, divided by the sum of the weights."""
+    each = weights[columns.rated[counted]] * columns.inverse[rated] * columns.kept[rated]
+    each = each * len(each) / each.sum()
+    mean = float(each @ columns.rating[rated]) / len(each)
+    one = mean_interval(each * (columns.rating[rated] - mean), columns.cluster[rated].tolist())
+    return _clip(
+        Estimate(
+            mean,
+            mean + one.low - one.mean,
+            mean + one.high - one.mean,
+            "inverse propensities, Student's t over users",
+        )
+    )
+
+
+def _mean(values: Array, clusters: NDArray[np.int64], method: str) -> Estimate:
+    one = mean_interval(values, clusters.tolist())
+    return _clip(Estimate(one.mean, one.low, one.high, method))
+
+
+def _widen(value: Estimate, naive: Estimate) -> Estimate:
+    """The estimate with an interval that is no narrower than that of the plain mean."""
+    low = min(value.low, value.value - (naive.value - naive.low))
+    high = max(value.high, value.value + (naive.high - naive.value))
+    return _clip(Estimate(value.value, low, high, value.method))
+
+
+def _clip(one: Estimate) -> Estimate:
+    """The estimate inside 0..1."""
+    value, low, high = (min(1.0, max(0.0, end)) for end in (one.value, one.low, one.high))
+    return Estimate(value, low, high, one.method)

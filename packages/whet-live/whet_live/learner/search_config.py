@@ -1,0 +1,56 @@
+"""Which method searches for a better prompt beside the feedback, on which rows, and what it may spend a day."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from whet.engine.options import RoleModel
+from whet.errors import UsageError
+from whet.run import Budget
+from whet_live.learner.evaluator_config import check_one_prompt
+from whet_live.registry.names import check_name
+
+OPEN, PROPOSED, REFUSED, FAILED, STALE = "open", "proposed", "refused", "failed", "stale"
+UNCHANGED = "unchanged"
+"""The states of a search."""
+SEARCH = "search"
+"""The key of a proposal's evidence that says which search it comes from."""
+DAILY_CALLS = 500
+"""Model calls that a search may make a day where nobody says more."""
+
+
+@dataclass(frozen=True)
+class SearchConfig:
+    """A search for the prompt `prompt`, once a day at most: `method` (None: the one that fits the task) on the rows of a task
+    folder, or of its traffic (None). It spends at most `calls` model calls and, if given, `cost_usd` dollars. The
+    models are those of the task folder where none is named; `root` is where runs go."""
+
+    prompt: str
+    task: Path | None = None
+    method: str | None = None
+    calls: int = DAILY_CALLS
+    cost_usd: float | None = None
+    lm: RoleModel = None
+    optimizer_lm: RoleModel = None
+    judge_lm: RoleModel = None
+    base_url: str | None = None
+    root: Path = Path("runs")
+
+    @property
+    def budget(self) -> Budget:
+        """What one day's search may spend."""
+        return Budget(calls=self.calls, cost_usd=self.cost_usd)
+
+
+def check_searches(configs: Sequence[SearchConfig]) -> None:
+    """Raise UsageError unless each search is for a prompt of its own."""
+    names = set[str]()
+    for config in configs:
+        check_one_prompt(config.prompt, "a search looks for a better version")
+        if check_name(config.prompt) in names:
+            raise UsageError(
+                f"Two searches are for {config.prompt}, and a prompt has one a day. Name it once."
+            )
+        names.add(config.prompt)

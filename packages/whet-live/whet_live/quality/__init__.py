@@ -1,0 +1,48 @@
+"""Quality over time: charts with intervals, drift with a stated rate of false alarms, models that changed, alerts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whet_client.lazy import lazy
+
+if TYPE_CHECKING:
+    from whet_live.quality.alerts import QualityAlert
+    from whet_live.quality.channels import AlertChannel, read_channels
+    from whet_live.quality.delivery import deliver_due
+    from whet_live.quality.glance import PromptGlance
+    from whet_live.quality.marks import ChangeMark
+    from whet_live.quality.measures import QualityMeasure
+    from whet_live.quality.quality import Quality
+    from whet_live.quality.report import QualityQuery, QualityReport
+    from whet_live.quality.series import MeasureSeries, QualityGroup, QualityPoint
+
+_HOMES = {
+    "whet_live.quality.alerts": "QualityAlert",
+    "whet_live.quality.channels": "AlertChannel read_channels",
+    "whet_live.quality.delivery": "deliver_due",
+    "whet_live.quality.glance": "PromptGlance",
+    "whet_live.quality.marks": "ChangeMark",
+    "whet_live.quality.measures": "QualityMeasure",
+    "whet_live.quality.quality": "Quality",
+    "whet_live.quality.report": "QualityQuery QualityReport",
+    "whet_live.quality.series": "MeasureSeries QualityGroup QualityPoint",
+}
+
+__all__ = [
+    "AlertChannel",
+    "ChangeMark",
+    "MeasureSeries",
+    "PromptGlance",
+    "Quality",
+    "QualityAlert",
+    "QualityGroup",
+    "QualityMeasure",
+    "QualityPoint",
+    "QualityQuery",
+    "QualityReport",
+    "deliver_due",
+    "read_channels",
+]
+
+__getattr__ = lazy(__name__, _HOMES)

@@ -1,0 +1,343 @@
+"""The watch over the traffic of every prompt: hour by hour, what drifted and which model began to answer.
+
+A user counts once in an hour, with the mean of what came from him or her: rows of one user are no independent evidence. Ratings,
+scores, errors and amounts are looked at when their hour is over; what an answer has or has not (a correction, a second try) when
+its day is over, so that late signs are not missing from the newest answers only.
+
+Amounts have no bounds. The first `SAMPLE` values of one are kept, and a later value counts by its rank among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, func, select
+
+from whet.errors import show_size
+from whet.stats.changes import RISE, ChangeAlarm, ChangeWatch
+from whet_live.database import Database, put
+from whet_live.quality.alerts import QualityAlert, store_alert
+from whet_live.quality.marks import DRIFT, MODEL, model_name
+from whet_live.quality.measures import DONE, JUDGED, SCORE, QualityMeasure, measure_named
+from whet_live.quality.quality_tables import quality_models, quality_prompts, quality_watches
+from whet_live.quality.rows import (
+    AnswerColumns,
+    AnswerFilter,
+    count_answers,
+    metadata_text,
+    read_answers,
+    who_asked,
+)
+from whet_live.quality.series import DAY, HOUR, SECOND
+from whet_live.traffic.traffic_tables import feedback, inferences, traffic_counts
+
+FALSE_ALARMS = 1.0
+"""Expected false alarms of one prompt in a year, over all its measures and both directions, at most."""
+WATCHES = 24
+"""As many watches of a prompt share its false alarms: twelve measures, two directions."""
+THRESHOLD = 365.25 * WATCHES / FALSE_ALARMS
+"""The capital of a watch that is an alarm: the mean number of days until a false one, at least."""
+SAMPLE = 200
+BACK = 90 * DAY
+"""How far back the first look at a prompt begins."""
+LATE = 600 * SECOND
+"""How long after its end an hour is looked at: clients send with a delay."""
+SETTLED = DAY
+AWAY = DAY
+"""A model that has not answered for so long, while others did, comes back as a change."""
+_MOST_ROWS = 20_000
+_AMOUNTS = ("latency", "output_tokens", "cost")
+_SCORES = 2
+"""Scores of a prompt that are watched, the first by name: WATCHES counts them."""
+
+Values = Mapping[str, Sequence[tuple[int, int, float]]]
+"""By measure: (hour, cluster, value)."""
+
+
+@dataclass
+class _Watched:
+    """The watch of a measure, and the sample among which amounts are ranked."""
+
+    watch: ChangeWatch
+    sample: list[float]
+
+
+def watch_once(database: Database, moment: int) -> list[QualityAlert]:
+    """One look at every prompt with traffic. What is new is returned and is in the database. Any number of servers may look:
+    a stretch of time is looked at once."""
+    c = traffic_counts.c
+    with database.read() as connection:
+        names = connection.execute(select(c.prompt).where(c.prompt != "").distinct()).scalars().all()
+    alerts: list[QualityAlert] = []
+    for name in sorted(names):
+        alerts += watch_prompt(database, name, moment)
+    return alerts
+
+
+def watch_prompt(database: Database, prompt: str, moment: int) -> list[QualityAlert]:
+    """Look at the traffic of one prompt up to the last hour that is over, in stretches of at most some ten thousand rows."""
+    target = (moment - LATE) // HOUR * HOUR
+    alerts: list[QualityAlert] = []
+    while True:
+        with database.read() as connection:
+            row = connection.execute(select(quality_prompts).filter_by(prompt=prompt)).first()
+            if row is None:
+                first = _first_hour(connection, prompt, target - BACK)
+                if first is None:
+                    return alerts
+                since = settled = first
+            else:
+                since, settled = row.until, row.settled
+            if since >= target:
+                return alerts
+            until = _stretch(connection, prompt, since, target)
+            quick = _quick_values(connection, prompt, since, until)
+            done = max(settled, until - SETTLED)
+            slow = _settled_values(connection, prompt, settled, done)
+            models = _models(connection, prompt, since, until)
+        alerts += _write(
+            database, prompt, None if row is None else row.until, until, done, quick, slow, models
+        )
+
+
+def _first_hour(connection: Connection, prompt: str, earliest: int) -> int | None:
+    i = inferences.c
+    first = connection.execute(
+        select(func.min(i.time)).where(i.prompt == prompt, i.time >= earliest)
+    ).scalar()
+    return None if first is None else int(first) // HOUR * HOUR
+
+
+def _stretch(connection: Connection, prompt: str, since: int, target: int) -> int:
+    """The end of the next stretch: whole hours, few enough rows to hold."""
+    until = target
+    while until - since > HOUR and count_answers(connection, AnswerFilter(prompt, since, until)) > _MOST_ROWS:
+        until = since + max(HOUR, (until - since) // 2 // HOUR * HOUR)
+    return until
+
+
+def _by_hour(answers: AnswerColumns, names: Sequence[str]) -> dict[str, list[tuple[int, int, float]]]:
+    """Values of the answers' measures with their hour and cluster."""
+    hours = answers.time // HOUR
+    by_measure = {}
+    for name in names:
+        values = answers.measured.get(name)
+        if values is not None:
+            known = np.flatnonzero(~np.isnan(values))
+            by_measure[name] = [(int(hours[n]), int(answers.cluster[n]), float(values[n])) for n in known]
+    return by_measure
+
+
+def _quick_values(connection: Connection, prompt: str, since: int, until: int) -> Values:
+    """What is known at once: errors and amounts by the time of the answer, judgements by their own time."""
+    answers = read_answers(connection, AnswerFilter(prompt, since, until), most=_MOST_ROWS)
+    by_measure = _by_hour(answers, ("error", "refusal", *_AMOUNTS))
+    f, i = feedback.c, inferences.c
+    who = who_asked().label("who")
+    query = (
+        select(f.kind, f.name, f.value, f.time, who)
+        .join(inferences, i.seq == f.about)
+        .where(f.prompt == prompt, f.time >= since, f.time < until, f.kind.in_((*sorted(JUDGED), "score")))
+        .order_by(f.time, f.seq)
+    )
+    numbers: dict[str, int] = {}
+    for row in connection.execute(query):
+        name = f"{SCORE}{row.name or 'score'}" if row.kind == "score" else row.kind
+        if row.value is not None:
+            one = row.time // HOUR, numbers.setdefault(row.who, len(numbers)), float(row.value)
+            by_measure.setdefault(name, []).append(one)
+    scores = sorted(name for name in by_measure if name.startswith(SCORE))
+    return {name: values for name, values in by_measure.items() if name not in scores[_SCORES:]}
+
+
+def _settled_values(connection: Connection, prompt: str, since: int, until: int) -> Values:
+    """What an answer has or has not a day later."""
+    if since >= until:
+        return {}
+    answers = read_answers(connection, AnswerFilter(prompt, since, until), most=_MOST_ROWS)
+    for name in DONE - {"comment", "copy"}:
+        answers.measured.setdefault(name, np.zeros(len(answers.time)))
+    return _by_hour(answers, sorted(DONE - {"comment", "copy"}))
+
+
+# Drift
+
+
+def _write(
+    database: Database,
+    prompt: str,
+    before: int | None,
+    until: int,
+    settled: int,
+    quick: Values,
+    slow: Values,
+    models: Sequence[_ModelSpan],
+) -> list[QualityAlert]:
+    """Take a stretch into the watches, unless another server was quicker."""
+    alerts: list[QualityAlert] = []
+    with database.begin() as connection:
+        standing = connection.execute(
+            select(quality_prompts).filter_by(prompt=prompt).with_for_update()
+        ).first()
+        if (None if standing is None else standing.until) != before:
+            return []
+        put(connection, quality_prompts, {"prompt": prompt, "until": until, "settled": settled})
+        alerts += _take_models(connection, prompt, models)
+        for name, values in sorted({**quick, **slow}.items()):
+            watched = _read_watch(connection, prompt, name)
+            alerts += _take_values(measure_named(name), watched, prompt, values)
+            state = {"sample": watched.sample, "state": watched.watch.as_json()}
+            put(connection, quality_watches, {"prompt": prompt, "measure": name, **state})
+        return [new for alert in alerts if (new := store_alert(connection, alert)) is not None]
+
+
+def _read_watch(connection: Connection, prompt: str, name: str) -> _Watched:
+    row = connection.execute(select(quality_watches).filter_by(prompt=prompt, measure=name)).first()
+    if row is None:
+        return _Watched(ChangeWatch(), [])
+    return _Watched(ChangeWatch.from_json(row.state), list(row.sample))
+
+
+def _take_values(
+    measure: QualityMeasure, watched: _Watched, prompt: str, values: Sequence[tuple[int, int, float]]
+) -> Iterator[QualityAlert]:
+    """Show the watch the hours of a stretch, and say what it finds. After an alarm it begins anew."""
+    for hour, means in _hourly_means(values):
+        scaled = (means - measure.low) / (measure.high - measure.low)
+        values_of_hour = _rank(watched, means) if measure.kind == "amount" else scaled
+        watched.watch.add(hour * HOUR // DAY, np.clip(values_of_hour, 0.0, 1.0).tolist())
+        if (alarm := watched.watch.alarm(THRESHOLD)) is not None:
+            yield _drift_alert(measure, watched, alarm, prompt, hour)
+            watched.watch, watched.sample = ChangeWatch(), []
+
+
+def _hourly_means(values: Sequence[tuple[int, int, float]]) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """The hours in their order, each with the means of its users."""
+    if not values:
+        return
+    table = np.array(values, dtype=np.float64)
+    table = table[np.argsort(table[:, 0], kind="stable")]
+    hours, edges = np.unique(table[:, 0], return_index=True)
+    for hour, part in zip(hours, np.split(table, edges[1:]), strict=True):
+        _, index = np.unique(part[:, 1], return_inverse=True)
+        yield int(hour), np.bincount(index, weights=part[:, 2]) / np.bincount(index)
+
+
+def _rank(watched: _Watched, values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks in [0, 1] among the sample, ties in the middle; the sample is filled first."""
+    missing = SAMPLE - len(watched.sample)
+    watched.sample += values[:missing].tolist() if missing > 0 else []
+    rest = values[max(missing, 0) :]
+    ordered = np.sort(np.array(watched.sample))
+    below, up_to = np.searchsorted(ordered, rest, "left"), np.searchsorted(ordered, rest, "right")
+    ranks: NDArray[np.float64] = (below + up_to) / 2.0 / SAMPLE
+    return ranks
+
+
+def _drift_alert(
+    measure: QualityMeasure, watched: _Watched, alarm: ChangeAlarm, prompt: str, hour: int
+) -> QualityAlert:
+    rises = alarm.direction == RISE
+    before, after = (_amount(measure, watched, value) for value in (alarm.before, alarm.after))
+    worse = measure.better == 0 or rises == (measure.better < 0)
+    word = "rose" if rises else "fell"
+    text = f"{prompt}: {measure.title.lower()} {word} from {before} to {after}"
+    details = {
+        "direction": alarm.direction,
+        "before": before,
+        "after": after,
+        "evidence": min(alarm.evidence, 1e300),
+        "threshold": THRESHOLD,
+    }
+    key = f"{DRIFT}|{prompt}|{measure.name}|{hour}"
+    return QualityAlert(
+        "", key, DRIFT, prompt, measure.name, worse, alarm.began * DAY, (hour + 1) * HOUR, text, details
+    )
+
+
+def _amount(measure: QualityMeasure, watched: _Watched, value: float) -> str:
+    """A mean as people read it: a share in percent, stars; of an amount the value of the sample at that rank."""
+    if not np.isfinite(value):
+        return "unknown"
+    if measure.kind == "share":
+        return f"{value:.1%}"
+    if measure.kind == "bounded":
+        shown = show_size(measure.low + value * (measure.high - measure.low), 3)
+    else:
+        shown = show_size(float(np.quantile(np.array(watched.sample), value)), 3)
+    return f"${shown}" if measure.unit == "$" else f"{shown} {measure.unit}".strip()
+
+
+# Models
+
+
+@dataclass(frozen=True, slots=True)
+class _ModelSpan:
+    """A model with its fingerprint, and when it answered first and last in a stretch."""
+
+    model: str
+    fingerprint: str
+    first: int
+    last: int
+
+
+def _models(connection: Connection, prompt: str, since: int, until: int) -> list[_ModelSpan]:
+    """Which models answered on each day of a stretch, in the order of their first answers."""
+    i = inferences.c
+    mark = func.coalesce(metadata_text(connection, inferences, "system_fingerprint"), "").label("mark")
+    model = func.coalesce(i.model, "").label("model")
+    day = (i.time / DAY if connection.dialect.name == "sqlite" else func.div(i.time, DAY)).label("day")
+    query = (
+        select(model, mark, func.min(i.time).label("first"), func.max(i.time).label("last"))
+        .where(*AnswerFilter(prompt, since, until).conditions, i.error.is_(None))
+        .group_by(model, mark, day)
+    )
+    spans = [_ModelSpan(row.model, row.mark[:200], row.first, row.last) for row in connection.execute(query)]
+    return sorted(spans, key=lambda one: (one.first, one.model, one.fingerprint))
+
+
+def _take_models(connection: Connection, prompt: str, spans: Sequence[_ModelSpan]) -> Iterator[QualityAlert]:
+    """Note which models answered: one that never did, or that comes back after others, is a change."""
+    rows = connection.execute(
+        select(quality_models).filter_by(prompt=prompt).order_by(quality_models.c.began)
+    )
+    standing = {(row.model, row.fingerprint): _ModelSpan(*row[1:]) for row in rows}
+    changed = set()
+    for span in spans:
+        key = span.model, span.fingerprint
+        known, others = standing.get(key), [one for name, one in standing.items() if name != key]
+        last = max(others, key=lambda one: one.last, default=None)
+        away = (
+            known is not None
+            and span.first - known.last > AWAY
+            and last is not None
+            and last.last > known.last
+        )
+        changed.add(key)
+        if known is not None and not away:
+            standing[key] = replace(known, last=max(known.last, span.last))
+            continue
+        if known is not None:
+            _put_model(connection, prompt, known)
+        standing[key] = span
+        if last is not None:
+            yield _model_alert(prompt, last, span)
+    for key in changed:
+        _put_model(connection, prompt, standing[key])
+
+
+def _put_model(connection: Connection, prompt: str, span: _ModelSpan) -> None:
+    row = {"model": span.model, "fingerprint": span.fingerprint, "began": span.first, "last": span.last}
+    put(connection, quality_models, {"prompt": prompt, **row})
+
+
+def _model_alert(prompt: str, before: _ModelSpan, span: _ModelSpan) -> QualityAlert:
+    what = "the system behind the model changed" if before.model == span.model else "another model answers"
+    name, earlier = model_name(span.model, span.fingerprint), model_name(before.model, before.fingerprint)
+    details = {"before": earlier, "after": name, "model": span.model, "fingerprint": span.fingerprint}
+    key = f"{MODEL}|{prompt}|{span.model}|{span.fingerprint}|{span.first}"
+    text = f"{prompt}: {what}: {name}, before {earlier}"
+    return QualityAlert("", key, MODEL, prompt, "", True, span.first, span.first, text, details)

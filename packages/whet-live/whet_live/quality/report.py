@@ -1,0 +1,165 @@
+"""The quality of one prompt over a period: what is asked for, and the report of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, select
+
+from whet.errors import UsageError
+from whet_live.database import Database, iso, now
+from whet_live.quality.marks import ChangeMark, label_spans, marks_of
+from whet_live.quality.rows import AnswerColumns, AnswerFilter, count_answers, read_answers
+from whet_live.quality.series import DAY, QualityGroup, begin_of, group_series, largest_groups, step_for
+from whet_live.registry.registry_tables import label_moves, prompts
+from whet_live.traffic.traffic_tables import traffic_counts
+
+METADATA = "metadata."
+BY = ("version", "label", "model")
+MOST_DAYS = 3 * 366
+
+
+@dataclass(frozen=True, slots=True)
+class QualityQuery:
+    """The quality of which answers: of the `prompt`, from `since` to before `until` (microseconds; by default the `days` before
+    now), with one `version`, `label` (the version on which it stood when the answer was given) or `model`. `by` splits them:
+    version, label, model, or `metadata.KEY`. `step` is hour, day or week, by default what fits the period."""
+
+    prompt: str
+    days: int = 30
+    since: int | None = None
+    until: int | None = None
+    version: int | None = None
+    label: str | None = None
+    model: str | None = None
+    by: str = ""
+    step: str = ""
+
+
+class QualityOptions(TypedDict, total=False):
+    """The fields of `QualityQuery` that need not be named."""
+
+    days: int
+    since: int | None
+    until: int | None
+    version: int | None
+    label: str | None
+    model: str | None
+    by: str
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class QualityReport:
+    """The quality of a prompt from `since` to `until`, in steps of `width` (microseconds). `groups` are all answers, or the parts
+    that were asked for; `marks` what changed. `answers` is the number of all answers, of which one of `every` was read."""
+
+    prompt: str
+    since: int
+    until: int
+    width: int
+    answers: int
+    every: int
+    groups: tuple[QualityGroup, ...]
+    marks: tuple[ChangeMark, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as JSON values: times in ISO 8601, the step in seconds."""
+        return {
+            "prompt": self.prompt,
+            "since": iso(self.since),
+            "until": iso(self.until),
+            "step_seconds": self.width // 1_000_000,
+            "answers": self.answers,
+            "every": self.every,
+            "groups": [one.as_json() for one in self.groups],
+            "marks": [one.as_json() for one in self.marks],
+        }
+
+
+def measure_quality(database: Database, query: QualityQuery) -> QualityReport:
+    """The report that is asked for. Raises UsageError for a period, step or split that cannot be, and for a prompt that has
+    neither a version nor an answer."""
+    until = now() if query.until is None else query.until
+    if not 1 <= query.days <= MOST_DAYS:
+        raise UsageError(f"days is {query.days}; it must lie between 1 and {MOST_DAYS}.")
+    since = until - query.days * DAY if query.since is None else query.since
+    if since >= until:
+        raise UsageError("The period is empty: since must lie before until.")
+    width = step_for(since, until, query.step)
+    if query.since is None:
+        since = begin_of(since, width)
+    key = query.by.removeprefix(METADATA) if query.by.startswith(METADATA) else ""
+    if query.by and query.by not in BY and not key:
+        raise UsageError(f'"{query.by[:60]}" splits nothing. Write {", ".join(BY)} or {METADATA}KEY.')
+    wanted = AnswerFilter(query.prompt, since, until, query.version, query.model)
+    with database.read() as connection:
+        check_prompt_known(connection, query.prompt)
+        answers = read_answers(connection, wanted, key)
+        chosen = np.ones(len(answers.time), dtype=bool)
+        if query.label is not None:
+            chosen = _under_label(answers, label_spans(connection, query.prompt, query.label))
+        labels = None
+        if query.by == "label":
+            labels = _labels_of(connection, answers, query.prompt)
+        marks = tuple(marks_of(connection, query.prompt, since, until))
+        many = count_answers(connection, wanted) if query.label is None else int(chosen.sum()) * answers.every
+    groups = _groups(answers, chosen, query.by, labels, width)
+    return QualityReport(query.prompt, since, until, width, many, answers.every, groups, marks)
+
+
+def check_prompt_known(connection: Connection, prompt: str) -> None:
+    """Raises UsageError for a prompt that has neither a version nor any traffic."""
+    in_registry = connection.execute(select(prompts.c.name).where(prompts.c.name == prompt)).first()
+    c = traffic_counts.c
+    if (
+        in_registry is None
+        and connection.execute(select(c.prompt).where(c.prompt == prompt).limit(1)).first() is None
+    ):
+        raise UsageError(f'There is no prompt "{prompt[:200]}". See them with: whet prompts list.')
+
+
+def _groups(
+    answers: AnswerColumns, chosen: NDArray[np.bool_], by: str, labels: Sequence[str] | None, width: int
+) -> tuple[QualityGroup, ...]:
+    if not by:
+        return (group_series(answers, "", chosen, width),)
+    if by == "version":
+        names = [f"version {one}" if one else "unknown version" for one in answers.version.tolist()]
+    elif by == "model":
+        names = [one or "no model named" for one in answers.model]
+    elif labels is not None:
+        names = list(labels)
+    else:
+        names = [one or "no value" for one in answers.segment]
+    names = largest_groups(names)
+    where = np.array(names, dtype=object)
+    return tuple(
+        group_series(answers, name, chosen & (where == name), width)
+        for name in sorted(set(names))
+        if (chosen & (where == name)).any()
+    )
+
+
+def _under_label(answers: AnswerColumns, spans: Sequence[tuple[int, int | None]]) -> NDArray[np.bool_]:
+    """Which answers are of the version on which the label stood when they were given."""
+    standing = np.zeros(len(answers.time), dtype=np.int64)
+    for at, version in spans:
+        standing[answers.time >= at] = version or 0
+    under: NDArray[np.bool_] = (standing > 0) & (standing == answers.version)
+    return under
+
+
+def _labels_of(connection: Connection, answers: AnswerColumns, prompt: str) -> list[str]:
+    """The labels that stood on the version of each answer when it was given, in one text."""
+    m = label_moves.c
+    query = select(m.label).where(m.name == prompt).distinct().order_by(m.label)
+    names: list[list[str]] = [[] for _ in answers.time]
+    for label in connection.execute(query).scalars():
+        for n in np.flatnonzero(_under_label(answers, label_spans(connection, prompt, label))):
+            names[n].append(label)
+    return [" + ".join(one) or "no label" for one in names]

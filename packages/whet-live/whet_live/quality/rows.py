@@ -1,0 +1,155 @@
+"""The traffic of a prompt as columns of numbers: answers, and what was said or done about each of them.
+
+More answers than `MOST_ANSWERS` are not read one by one: every k-th is, by its number, which has nothing to do with what it
+says. The counts of answers are those of all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import ColumnElement, Connection, String, Text, and_, case, cast, func, literal, or_, select
+from sqlalchemy.dialects.postgresql import JSONB
+
+from whet_live.quality.measures import DONE, FIELDS, JUDGED, SCORE
+from whet_live.traffic.traffic_tables import feedback, inferences
+
+MOST_ANSWERS = 100_000
+_KINDS = (*sorted(JUDGED | DONE), "score")
+_i, _f = inferences.c, feedback.c
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerFilter:
+    """Which answers: of a prompt, from `since` to before `until` (microseconds), of a version and a model where named."""
+
+    prompt: str
+    since: int
+    until: int
+    version: int | None = None
+    model: str | None = None
+
+    @property
+    def conditions(self) -> list[ColumnElement[bool]]:
+        """What the rows of the table `inferences` must be."""
+        conditions = [_i.prompt == self.prompt, _i.time >= self.since, _i.time < self.until]
+        if self.version is not None:
+            conditions.append(_i.version == self.version)
+        if self.model is not None:
+            conditions.append(_i.model == self.model)
+        return conditions
+
+
+@dataclass
+class AnswerColumns:
+    """Answers in the order of their time, one place in each column for each: `time` in microseconds, `version`, `model`,
+    `segment` (the value of the metadata's key that was asked for), and `cluster`, the number of the user (else session,
+    episode, or the answer itself). `measured` are the values of each measure, nan where an answer has none. One of `every`
+    answers was read."""
+
+    time: NDArray[np.int64]
+    version: NDArray[np.int64]
+    model: list[str]
+    segment: list[str]
+    cluster: NDArray[np.int64]
+    every: int
+    measured: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+
+
+def metadata_text(connection: Connection, table: Any, key: str) -> ColumnElement[Any]:
+    """The value of a key of a row's metadata as text; NULL where there is none."""
+    if connection.dialect.name == "postgresql":
+        return cast(cast(table.c.metadata, Text), JSONB).op("->>")(literal(key))
+    path = '$."' + key.replace('"', "") + '"'
+    metadata = cast(table.c.metadata, Text)
+    kind = func.json_type(metadata, path)  # SQLite has no truth values: it extracts 1 for true
+    return case((kind.in_(["true", "false"]), kind), else_=cast(func.json_extract(metadata, path), String))
+
+
+def flag_refusal(connection: Connection) -> ColumnElement[Any]:
+    """1 for an answer without an error that is empty, or whose metadata hold a `refusal` or a `finish_reason` of a filter."""
+    reason = metadata_text(connection, inferences, "finish_reason")
+    refusal = func.coalesce(metadata_text(connection, inferences, "refusal"), "")
+    filtered = or_(
+        func.coalesce(reason, "").in_(["content_filter", "refusal", "safety", "SAFETY"]),
+        refusal.not_in(["", "0", "false", "null"]),
+    )
+    marked = case((_i.metadata.is_(None), False), else_=filtered)
+    return case((and_(_i.error.is_(None), or_(_i.output == "", marked)), 1), else_=0)
+
+
+def who_asked() -> ColumnElement[Any]:
+    """Whose answer it is: the user, else the session, the episode, or nobody but itself; each in a namespace of its own."""
+    named = ((_i.user, "user"), (_i.session, "session"), (_i.episode, "episode"), (_i.id, "answer"))
+    return func.coalesce(*(literal(f"{kind}:").concat(column) for column, kind in named))
+
+
+def count_answers(connection: Connection, wanted: AnswerFilter) -> int:
+    """How many answers there are."""
+    return int(connection.execute(select(func.count()).where(*wanted.conditions)).scalar_one())
+
+
+def read_answers(
+    connection: Connection, wanted: AnswerFilter, key: str = "", most: int | None = None
+) -> AnswerColumns:
+    """The answers that fit, with all their measures; `key` names the key of the metadata that makes the segments."""
+    every = max(1, -(-count_answers(connection, wanted) // (most or MOST_ANSWERS)))
+    where = [*wanted.conditions, *([_i.seq % every == 0] if every > 1 else [])]
+    cluster = who_asked().label("cluster")
+    segment = metadata_text(connection, inferences, key) if key else literal("")
+    columns = (_i.seq, _i.time, _i.version, func.coalesce(_i.model, "").label("model"), cluster, segment.label("segment"),
+               case((_i.error.is_(None), 0), else_=1).label("error"), flag_refusal(connection).label("refusal"),
+               *(_i[name] for name in FIELDS))  # fmt: skip
+    rows = connection.execute(select(*columns).where(*where).order_by(_i.time, _i.seq)).all()
+    place = {row.seq: n for n, row in enumerate(rows)}
+    numbers: dict[str, int] = {}
+    answers = AnswerColumns(
+        np.array([row.time for row in rows], dtype=np.int64),
+        np.array([row.version for row in rows], dtype=np.int64),
+        [row.model for row in rows],
+        ["" if row.segment is None else str(row.segment) for row in rows],
+        np.array([numbers.setdefault(row.cluster, len(numbers)) for row in rows], dtype=np.int64),
+        every,
+    )
+    for name in ("error", "refusal", *FIELDS):
+        values = [getattr(row, name) for row in rows]
+        answers.measured[name] = np.array(
+            [np.nan if one is None else one for one in values], dtype=np.float64
+        )
+    _add_feedback(connection, where, place, answers)
+    return answers
+
+
+def _add_feedback(
+    connection: Connection,
+    where: list[ColumnElement[bool]],
+    place: Mapping[int, int],
+    answers: AnswerColumns,
+) -> None:
+    """What was said or done: several values about one answer count as their mean."""
+    query = (
+        select(_f.about, _f.kind, _f.name, func.avg(_f.value).label("value"))
+        .join(inferences, _i.seq == _f.about)
+        .where(*where, _f.kind.in_(_KINDS))
+        .group_by(_f.about, _f.kind, _f.name)
+    )
+    sums: dict[str, NDArray[np.float64]] = {}
+    n = len(answers.time)
+    for name in DONE:
+        sums[name] = np.zeros(n)
+    seen: set[str] = set()
+    for row in connection.execute(query):
+        name = f"{SCORE}{row.name or 'score'}" if row.kind == "score" else row.kind
+        at = place.get(row.about)
+        if at is None:
+            continue
+        seen.add(name)
+        if name in DONE:
+            sums[name][at] = 1.0
+        elif row.value is not None:
+            sums.setdefault(name, np.full(n, np.nan))[at] = row.value
+    answers.measured |= {name: values for name, values in sums.items() if name in seen}

@@ -1,0 +1,144 @@
+"""The quality of a prompt over time: a chart for each measure, what changed, and what was noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.responses import Response
+
+from whet.reporting import Html, el, note, number_format
+from whet_live.database import microseconds
+from whet_live.quality import ChangeMark, QualityAlert, QualityReport
+from whet_live.server.endpoint import EndpointRouter
+from whet_live.server.pages import quality_figures, ui
+from whet_live.server.request_context import RequestContext
+from whet_live.server.responses import or_404
+from whet_live.server.roles import Role
+
+router = EndpointRouter()
+FIELDS = ("days", "step", "version", "label", "model", "by", "key", "since", "until")
+PERIODS = [("1", "one day"), ("7", "a week"), ("30", "30 days"), ("90", "90 days"), ("365", "a year")]
+STEPS = [("", "fitting"), ("hour", "hours"), ("day", "days"), ("week", "weeks")]
+PARTS = [
+    ("", "all together"),
+    ("version", "versions"),
+    ("label", "labels"),
+    ("model", "models"),
+    ("key", "metadata key"),
+]
+MOST_MARKS = 60
+KINDS = {"version": "version", "label": "label", "model": "model", "drift": "drift"}
+
+
+@router("GET", "/quality/{name:path}", Role.VIEWER)
+def show(call: RequestContext) -> Response:
+    """The charts of one prompt; the form chooses the period, which answers, and into what parts they are split."""
+    name, quality = call.path("name"), call.state.live.quality
+    or_404(quality.check_prompt, name)
+    fields = {field: call.query_params.get(field, "").strip() for field in FIELDS}
+    report = quality.measure(name, **_options(fields))
+    alerts = quality.alerts(name, limit=10).items
+    empty = ui.nothing(
+        "No answer was logged in this period.",
+        "Programs send answers to ",
+        el("code", "POST /v1/inferences"),
+        ".",
+    )
+    charts = _charts(report) if report.answers else empty
+    return ui.page(
+        call,
+        f"Quality of {name}",
+        "prompts",
+        _form(name, fields),
+        _sum_up(report),
+        charts,
+        _marks(report.marks[:MOST_MARKS]),
+        alerts_section(alerts),
+        above=[("Prompts", "/prompts"), (name, ui.path_to("prompts", name))],
+        wide=True,
+    )
+
+
+def _options(fields: dict[str, str]) -> dict[str, Any]:
+    """What the form asks for. Raises UsageError for a number or time that is none."""
+    by, key = fields["by"], fields["key"]
+    if by == "key":
+        by = f"metadata.{key}" if key else ""
+    return {
+        "days": ui.whole_number(fields["days"], "The number of days") if fields["days"] else 30,
+        "since": microseconds(fields["since"]) if fields["since"] else None,
+        "until": microseconds(fields["until"]) if fields["until"] else None,
+        "version": ui.whole_number(fields["version"], "The version", 0) if fields["version"] else None,
+        "label": fields["label"] or None,
+        "model": fields["model"] or None,
+        "by": by,
+        "step": fields["step"],
+    }
+
+
+def _form(name: str, fields: dict[str, str]) -> Html:
+    known = [value for value, _ in PERIODS]
+    days = fields["days"] or "30"
+    periods = PERIODS if days in known else [*PERIODS, (days, f"{days} days")]
+    return ui.search_form(
+        ui.path_to("quality", name),
+        ui.select("days", "Period", periods, days),
+        ui.select("step", "In steps of", STEPS, fields["step"]),
+        ui.text_input("version", "Version", fields["version"], inputmode="numeric"),
+        ui.text_input("label", "Label", fields["label"], placeholder="production"),
+        ui.text_input("model", "Model", fields["model"]),
+        ui.select("by", "Split into", PARTS, fields["by"]),
+        ui.text_input("key", "Key of the metadata", fields["key"], placeholder="country"),
+        label="Quality",
+        word="Show",
+    )
+
+
+def _sum_up(report: QualityReport) -> Html:
+    sampled = f" One answer of {report.every} was read." if report.every > 1 else ""
+    hint = (
+        f"{number_format.plural(report.answers, 'answer')}.{sampled} Bands are 95% intervals; answers of one user count as one "
+        "piece of evidence. Times are in UTC; feedback counts for the time of its answer, so that the newest steps still fill up."
+    )
+    return note(hint)
+
+
+def _charts(report: QualityReport) -> Html:
+    names: list[str] = []
+    for group in report.groups:
+        names += [one.measure.name for one in group.series if one.measure.name not in names]
+    span = report.since, report.until
+    charts = []
+    for i, name in enumerate(names):
+        lines = [(group.name, series) for group in report.groups if (series := group.of(name)) is not None]
+        charts.append(quality_figures.chart(lines, span, report.width, report.marks[:MOST_MARKS], f"q{i}"))
+    return el("div", charts, class_="panels")
+
+
+def _marks(marks: Sequence[ChangeMark]) -> Html:
+    rows = [
+        ui.row([el("b", str(number)), " ", ui.tag(KINDS[mark.kind], "bad" if mark.kind == "drift" else ""), " ", mark.text],
+               ui.aside(ui.moment(mark.at)))
+        for number, mark in enumerate(marks, 1)
+    ]  # fmt: skip
+    empty = note("No version, label or model changed in this period, and no drift was noticed.")
+    return ui.section("What changed", ui.stack_rows(rows, empty), id="changes")
+
+
+def alerts_section(alerts: Sequence[QualityAlert]) -> Html | None:
+    """What was noticed about a prompt, with what became of each message."""
+    if not alerts:
+        return None
+    return ui.section("Noticed", ui.stack_rows(map(alert_row, alerts)), id="noticed")
+
+
+def alert_row(alert: QualityAlert) -> Html:
+    """One alert in a list."""
+    states = [f"{channel}: {state}" for channel, state in alert.deliveries.items()]
+    return ui.row(
+        ui.name_link(alert.text, ui.path_to("quality", alert.prompt)),
+        ui.tag(alert.kind, "bad" if alert.worse else "good"),
+        states and ui.aside(", ".join(states)),
+        ui.aside(ui.moment(alert.at)),
+    )

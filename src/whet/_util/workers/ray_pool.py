@@ -1,0 +1,297 @@
+"""Workers on a Ray cluster: as many actors as wanted, each with one worker process beside it.
+
+Ray places the actors and notices the death of machines; it repeats nothing (the run does, see `Elsewhere`). An actor joins once
+it has loaded the user's code and found around it what this machine has. An actor that is lost is replaced where the cluster has
+room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from whet._util.user_code import ENDED_AFTER, working_folder
+from whet._util.user_modules import is_installed
+from whet._util.workers import Work
+from whet._util.workers.elsewhere import Talk, WorkerDied
+from whet._util.workers.pool import Processes
+from whet._util.workers.ray_actor import RayActor, Reply
+from whet._util.workers.ray_cluster import RayCluster, connect_to_ray, describe_ray_error
+from whet._util.workers.surroundings import Surroundings, compare_surroundings, make_inspection
+from whet.errors import UsageError, parameter, quantity
+
+JOINING_SECONDS = 60.0
+"""How long a run waits at its start for all workers. It goes on with those that are there then."""
+LOST = 20
+"""Actors that may be lost before they have joined, over a run."""
+_MIB = 1024 * 1024
+
+
+@dataclass(eq=False)
+class _Member:
+    """An actor that has joined. `node`: the address of its machine."""
+
+    actor: Any
+    node: str
+    talks: int = 0
+
+
+class RayWorkers:
+    """See `Workers`: `count` actors on the cluster of that engine (`ray` or `ray://HOST:PORT`), by default a share of one in
+    `share` of its processors. `memory`: MiB that each may have; 0: no limit. `say` is told what the user should know."""
+
+    def __init__(
+        self, engine: str, count: int | None, memory: int, share: int, say: Callable[[str], None]
+    ) -> None:
+        self._engine, self._wanted, self._memory, self._share, self._say = engine, count, memory, share, say
+        self._cluster: RayCluster | None = None
+        self._idle: asyncio.Queue[_Member] = asyncio.Queue()
+        self._members: set[_Member] = set()
+        self._joining: dict[asyncio.Task[None], Any] = {}
+        self._inspection = b""
+        self._here: Surroundings | None = None
+        self._refusals: list[str] = []
+        self._started, self._lost = False, 0
+        self._numbers, self._connecting = itertools.count(), asyncio.Lock()
+
+    async def prepare(self, make_works: Callable[[], Sequence[Work]]) -> None:
+        """See `Executor`. Connects to the cluster, if there is anything to do on it."""
+        works = make_works()
+        if not works:
+            self._say(f"nothing of this task runs on {self._engine}: it has no function of Python")
+            return
+        self._inspection = _to_bytes(make_inspection([asdict(work) for work in works]))
+        self._here = await self._inspect_here()
+        self._cluster = connect_to_ray(self._engine)
+        count = self._wanted or max(1, self._cluster.processors // self._share)
+        for _ in range(count):
+            self._begin_joining()
+        until = time.monotonic() + JOINING_SECONDS
+        while self._joining and not self._refusals and (left := until - time.monotonic()) > 0:
+            await asyncio.wait(list(self._joining), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if self._refusals:
+            raise UsageError(self._refusals[0])
+        if not self._members:
+            raise UsageError(
+                f"{parameter('engine', self._engine)}: the Ray cluster at {self._cluster.address} has started no worker in "
+                f"{JOINING_SECONDS:g} s. Its {quantity(self._cluster.processors, 'processor')} may be taken by others: "
+                "`ray status` shows by whom."
+            )
+        self._started = True
+        if len(self._members) < count:
+            self._say(
+                f"{len(self._members)} of {quantity(count, 'worker')} on Ray are there; the others join later"
+            )
+
+    async def _inspect_here(self) -> Surroundings:
+        """What a worker process on this machine finds around it."""
+        own = Processes(1)
+        try:
+            outcome = json.loads(await own.do(self._inspection, ENDED_AFTER))
+        except WorkerDied as error:
+            raise UsageError(f"A worker process that loads the code of this task {error}.") from None
+        finally:
+            await own.close()
+        if "refused" in outcome:
+            raise UsageError(f"A worker process cannot load the code of this task: {_refusal(outcome)}")
+        return cast(Surroundings, outcome["value"])
+
+    def _begin_joining(self) -> None:
+        assert self._cluster is not None
+        ray = self._cluster.ray
+        resources = {"num_cpus": 1, **({"memory": self._memory * _MIB} if self._memory else {})}
+        again = {"max_restarts": 0, "max_task_retries": 0}
+        made = ray.remote(RayActor).options(scheduling_strategy="SPREAD", **resources, **again)
+        actor = made.remote(self._memory, _own_places(), working_folder())
+        task = asyncio.ensure_future(self._join(actor))
+        self._joining[task] = actor
+        task.add_done_callback(lambda done: self._joining.pop(done, None))
+
+    async def _join(self, actor: Any) -> None:
+        """Let an actor work, if it finds what this machine has."""
+        assert self._cluster is not None and self._here is not None
+        node = "a node"
+        try:
+            node = await self._wait(actor.find_node.remote())
+            tag, value = await self._wait(actor.do.remote(self._inspection, ENDED_AFTER))
+        except WorkerDied as error:
+            self._lost += 1
+            if (
+                self._started and self._lost <= LOST
+            ):  # Ray may place an actor on a node that is dead, and that it has not missed yet
+                self._begin_joining()
+            else:
+                self._refuse(actor, f"{node} of the Ray cluster: the worker there {error}")
+            return
+        outcome = json.loads(value) if tag == "done" else {"refused": value or "it does not end", "kind": ""}
+        if "refused" in outcome:
+            self._refuse(
+                actor,
+                f"{node} of the Ray cluster cannot load the code of this task: {_refusal(outcome)} All nodes need its files at "
+                "the same place, as in a folder that they share, and its packages.",
+            )
+        elif differences := compare_surroundings(self._here, cast(Surroundings, outcome["value"])):
+            self._refuse(
+                actor,
+                f"{node} of the Ray cluster differs from this machine: {', '.join(differences)}. Install the same there.",
+            )
+        else:
+            member = _Member(actor, node)
+            self._members.add(member)
+            self._idle.put_nowait(member)
+
+    def _refuse(self, actor: Any, why: str) -> None:
+        """At the start an actor that cannot be used ends the run, before anything is paid; later the others go on."""
+        self._refusals.append(why)
+        if self._cluster is not None:
+            self._cluster.ray.kill(actor)
+        if self._started:
+            self._say(f"warning: a worker on Ray was not replaced: {why}")
+
+    async def _wait(self, reference: Any) -> Any:
+        """What a call of an actor brings. Raises WorkerDied where the actor is lost. A call is cancelled with its wait."""
+        assert self._cluster is not None
+        ray = self._cluster.ray
+        waiting = asyncio.wrap_future(reference.future())
+        try:
+            return await asyncio.shield(waiting)
+        except asyncio.CancelledError:
+            waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
+            ray.cancel(reference)
+            raise
+        except ray.exceptions.RayError as error:
+            raise WorkerDied(f"was lost with its actor ({describe_ray_error(error)})") from None
+
+    async def call(self, member: _Member, reference: Any) -> Any:
+        """The value that a call of a member brings. Raises TimeoutError and WorkerDied; a member that is lost is replaced."""
+        try:
+            tag, value = cast(Reply, await self._wait(reference))
+        except WorkerDied:
+            self._replace(member)
+            raise
+        if tag == "late":
+            raise TimeoutError
+        if tag == "died":
+            raise WorkerDied(value)
+        return value
+
+    def _replace(self, member: _Member) -> None:
+        if member in self._members and self._cluster is not None:
+            self._members.discard(member)
+            self._cluster.ray.kill(member.actor)
+            self._say(
+                f"warning: a worker on {member.node} of the Ray cluster was lost; its work is done again"
+            )
+            self._begin_joining()
+
+    async def _connect(self, work: bytes) -> None:
+        """Prepare for work that nobody announced."""
+        async with self._connecting:
+            if self._cluster is None:
+                await self.prepare(lambda: [Work(**json.loads(work))])
+
+    async def do(self, work: bytes, seconds: float) -> bytes:
+        """See `Workers`."""
+        await self._connect(work)
+        member = await self._take()
+        try:
+            return cast(bytes, await self.call(member, member.actor.do.remote(work, seconds)))
+        finally:
+            if member in self._members:
+                self._idle.put_nowait(member)
+
+    async def _take(self) -> _Member:
+        """A member that does nothing. Raises UsageError where none is left, and none comes."""
+        while True:
+            try:
+                member = await asyncio.wait_for(self._idle.get(), JOINING_SECONDS)
+            except TimeoutError:
+                if self._members:
+                    continue
+                why = self._refusals[-1] if self._refusals else "Ray has started no other one."
+                raise UsageError(
+                    f"{parameter('engine', self._engine)}: all workers are lost. {why} What was recorded is kept: run the same "
+                    "command again when the cluster is there, or with another engine."
+                ) from None
+            if member in self._members:
+                return member
+
+    async def open(self, work: bytes, alone: bool) -> Talk:
+        """See `Workers`."""
+        await self._connect(work)
+        member = min(self._members, key=lambda one: one.talks, default=None)
+        if member is None:
+            member = await self._take()
+            self._idle.put_nowait(member)
+        number = next(self._numbers)
+        talk = _RayTalk(self, member, number)
+        member.talks += 1
+        try:
+            await self.call(member, member.actor.open.remote(number, work, alone))
+        except BaseException:
+            await talk.end(False)
+            raise
+        return talk
+
+    async def close(self) -> None:
+        """See `Executor`."""
+        cluster, self._cluster = self._cluster, None
+        if cluster is None:
+            return
+        joining = dict(self._joining)
+        for task in joining:
+            task.cancel()
+        for actor in [*joining.values(), *(member.actor for member in self._members)]:
+            cluster.ray.kill(actor)
+        self._members.clear()
+        await asyncio.gather(*joining, return_exceptions=True)
+        cluster.close()
+
+
+@dataclass(eq=False)
+class _RayTalk:
+    """See `Talk`."""
+
+    workers: RayWorkers
+    member: _Member
+    number: int
+    _ended: bool = field(default=False, init=False)
+
+    async def next(self) -> dict[str, Any]:
+        reference = self.member.actor.next.remote(self.number)
+        message: dict[str, Any] = json.loads(await self.workers.call(self.member, reference))
+        return message
+
+    async def send(self, number: int, key: str, value: Any) -> None:
+        await self.workers.call(
+            self.member, self.member.actor.send.remote(self.number, number, key, json.dumps(value))
+        )
+
+    async def end(self, late: bool) -> None:
+        if not self._ended:
+            self._ended = True
+            self.member.talks -= 1
+            self.member.actor.end.remote(self.number, late)
+
+
+def _to_bytes(work: Work) -> bytes:
+    return json.dumps(asdict(work)).encode()
+
+
+def _own_places() -> list[str]:
+    """The entries of the import path that hold the user's files: what they hold is imported from there on other machines too."""
+    places = [Path(place or ".").resolve() for place in sys.path]
+    return [str(place) for place in places if not is_installed(str(place / "module.py"))]
+
+
+def _refusal(outcome: dict[str, Any]) -> str:
+    plain = outcome["kind"] in ("", UsageError.__name__)
+    text = outcome["refused"] if plain else f"{outcome['kind']}: {outcome['refused']}"
+    return text if text.endswith(".") else f"{text}."

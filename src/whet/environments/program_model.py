@@ -1,0 +1,78 @@
+"""What a program asks models with: the `lm` of its parameters. It runs where the program does, and asks the run."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from whet._util.sources import name_of
+from whet._util.storable import describe_exception
+from whet._util.workers import Asking
+from whet.errors import UsageError, WhetError, did_you_mean
+from whet.types import JSON, Message
+
+PROGRAM_ROLES = ("task", "judge")
+
+
+class ProgramFailed(WhetError):
+    """A call of a program brought no answer. Uncaught it ends the rollout, whose error it then is."""
+
+
+class ProgramModel:
+    """What a program asks models with; the `lm` of its parameters."""
+
+    def __init__(self, asking: Asking, role: str = "task") -> None:
+        self._asking, self._role = asking, role
+
+    async def __call__(self, prompt: str, /, **values: Any) -> str:
+        """The answer to a named prompt, its slots filled by the keywords and by the row."""
+        inputs = {key: value if isinstance(value, str) else to_text(value) for key, value in values.items()}
+        return await self._ask({"role": self._role, "prompt": prompt, "inputs": inputs})
+
+    async def ask(self, messages: str | Sequence[object], /, prompt: str = "") -> str:
+        """The answer to a text or to messages (`role` and `content`), under no prompt; `prompt` is the one that your code made
+        them from, if any."""
+        listed: Sequence[Any] = [Message("user", messages)] if isinstance(messages, str) else messages
+        own = [m if isinstance(m, Message) else Message(**m) for m in listed]
+        pairs = [[m.role, m.content] for m in own]
+        return await self._ask({"role": self._role, "prompt": prompt, "messages": pairs})
+
+    async def _ask(self, question: dict[str, Any]) -> str:
+        return str(_read_answer(await self._asking.ask(question)))
+
+    async def tool(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
+        """What a function returns, recorded as JSON: a resume gets the same without calling it. Raises ProgramFailed with what
+        went wrong in it."""
+        name, inputs = name_of(function), {str(i): to_text(each) for i, each in enumerate(arguments)}
+        inputs |= {key: to_text(value) for key, value in named.items()}
+
+        async def call(_: Any) -> JSON:
+            try:
+                result = function(*arguments, **named)
+                return {"value": json.loads(to_text(await result if inspect.isawaitable(result) else result))}
+            except (Exception, SystemExit) as error:
+                return {"error": f"program: tool {name}: {describe_exception(error)}"}
+
+        return _read_answer(await self._asking.ask({"tool": name, "inputs": inputs}, call))
+
+    def role(self, role: str) -> ProgramModel:
+        """The same with the model of another role: task or judge. Raises UsageError for any other."""
+        if role not in PROGRAM_ROLES:
+            raise UsageError(f'A program asks no role "{role}".{did_you_mean(role, PROGRAM_ROLES)}')
+        return type(self)(self._asking, role)
+
+
+def _read_answer(answer: dict[str, Any]) -> Any:
+    """What the run answered. Raises ProgramFailed for a call that brought nothing, UsageError for one that cannot be made."""
+    if "failed" in answer:
+        raise ProgramFailed(answer["failed"])
+    if "misused" in answer:
+        raise UsageError(answer["misused"])
+    return answer["value"]
+
+
+def to_text(value: Any) -> str:
+    """A value as a prompt and a trace show it: JSON."""
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,0 +1,207 @@
+"""The score in a judge's reply, in the forms that judges use in every language: numbers and their places, no words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import regex
+
+from whet._util.words import fold
+from whet.replies.marked import last_box
+from whet.rewards import numbers
+
+Scale = tuple[float, float]
+
+_LONGEST, _LONGEST_LABEL, _LONGEST_LINE, _MOST_LINES = 200, 40, 300, 2000
+_EDGE = " \t\r\n\u00a0*_`~#>\"'\u00ab\u00bb()[]{}|,\u3010\u3011\u300c\u300d"
+_ENDS = ".!;\u3002"
+_N = r"-?(?:[0-9]+(?:[.,'][0-9]+)*|[.][0-9]+)"
+_GAP = r"[\s*_`()\[\]]{0,8}"
+_WORD = r"\p{L}[\p{L}\p{M}]{0,20}"
+_UNIT = rf"\s{{0,3}}(?:{_WORD}|[\u2605\u2b50]\ufe0f?)?"
+_SHARE = regex.compile(rf"({_N}){_GAP}/{_GAP}({_N}){_UNIT}")
+_PAIR = regex.compile(rf"({_N})\s{{0,3}}\(?{_WORD}(?:\s{{1,3}}{_WORD}){{0,2}}\s{{0,3}}({_N}){_UNIT}")
+_REMARK = regex.compile(r"(?<=[\p{Nd}%][*_`]{0,3})\s{0,3}\(([^()\n\p{N}]{1,80})\)?(?=[\s.;*_]{0,9}\Z)")
+"""What stands in brackets behind a score and has no number, such as `4 (clear and short)`."""
+_ALONE = regex.compile(rf"({_N})(?:\s{{0,3}}(%)|{_UNIT})")
+_BRACKETED = regex.compile(r"\[\[([^\[\]\n]{1,40})\]\]")
+_TAGGED = regex.compile(r"<(\w{1,40})>([^<>]{1,60})</\1>")
+_LABELLED = regex.compile(r"([^:=|]*\p{L}[^:=|]*)\s*[:=|]+(.+)")
+_TRUTH = {"true": 1.0, "false": 0.0}
+"""What a judge writes for the two ends of a scale from 0 to 1 where its rubric asks whether something is true."""
+_NAMES = ("score", "rating", "grade")
+_NAMED = regex.compile(
+    rf"\W{{0,20}}(?:final |overall )?(?:{'|'.join(_NAMES)})\W{{0,20}}(?:\([^()]{{0,20}}\))?\W{{0,20}}"
+)
+_SLASHED = regex.compile(rf"(?<![\w.,/-]){_N}{_GAP}/{_GAP}{_N}(?![\w/]|[.,][0-9])")
+
+
+class ScoreInReply(NamedTuple):
+    """A score and what else the reply says."""
+
+    value: float
+    rest: str
+
+
+def parse_number(value: object, scale: Scale | None = None) -> float | None:
+    """A finite number of a JSON value or a text; None for anything else.
+
+    In a text it may be bold or in brackets, have digits of any script, a decimal comma and one word behind it. `4/5` and two
+    numbers with up to three words between them (`4 out of 5`, `4 von 5`, `5 üzerinden 4`) are a score out of the best one of the
+    `scale`; out of another number they are None. A percentage is a share of the best score where the scale begins at 0; true and
+    false are the ends of a scale from 0 to 1.
+
+    >>> [parse_number(t, (1, 5)) for t in ("4/5", "5/10", "**4,5**", "4 out of 5", "3 von 10", "80%")]
+    [4.0, None, 4.5, 4.0, None, None]
+    >>> parse_number("80 %", (0, 10)), parse_number("\u22121"), parse_number("4 points."), parse_number("[[\u0663]]")
+    (8.0, -1.0, 4.0, 3.0)
+    """
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, bool):
+        return float(value) if scale == (0, 1) else None
+    if not isinstance(value, str | int | float):
+        return None
+    if not isinstance(value, str):
+        try:
+            return float(value) if math.isfinite(value) else None
+        except OverflowError:
+            return None
+    if len(value) > _LONGEST:
+        return None
+    text = _without_edges(value)
+    if scale == (0, 1) and text in _TRUTH:
+        return _TRUTH[text]
+    if share := _SHARE.fullmatch(text):
+        return _out_of(share[1], share[2], scale)
+    if scale is not None and (pair := _PAIR.fullmatch(text)):
+        return _of_pair(pair[1], pair[2], scale)
+    alone = _ALONE.fullmatch(text)
+    if alone is None:
+        return None
+    number = _value(alone[1], scale)
+    if alone[2] is None or number is None:
+        return number
+    return number / 100 * scale[1] if scale is not None and not scale[0] else None
+
+
+def _without_edges(text: str) -> str:
+    """A folded score without marks and stops around it, and without a remark in brackets that has no number."""
+    folded = fold(text)
+    return str(_REMARK.sub("", folded)).strip(_EDGE).rstrip(_ENDS).strip(_EDGE)
+
+
+def split_score(text: str) -> tuple[float | None, float | None]:
+    """A person's score and the best one that it names (None: it names none); the score is None where there is none. Of two
+    numbers with words between them the larger one is the best score.
+
+    >>> split_score("8,5"), split_score("4 / 5"), split_score("5点中4点"), split_score("good")
+    ((8.5, None), (4.0, 5.0), (4.0, 5.0), (None, None))
+    """
+    plain = _without_edges(text[:_LONGEST])
+    if share := _SHARE.fullmatch(plain):
+        return _value(share[1], None), _value(share[2], None)
+    if pair := _PAIR.fullmatch(plain):
+        numbers_of_pair = [number for digits in pair.groups() if (number := _value(digits, None)) is not None]
+        return (min(numbers_of_pair), max(numbers_of_pair)) if len(numbers_of_pair) == 2 else (None, None)
+    alone = _ALONE.fullmatch(plain)
+    return (None if alone is None or alone[2] else _value(alone[1], None)), None
+
+
+def _out_of(score: str, best: str, scale: Scale | None) -> float | None:
+    return _value(score, scale) if scale is None or _value(best, None) == scale[1] else None
+
+
+def _of_pair(one: str, other: str, scale: Scale) -> float | None:
+    """The score of two numbers of which one is the best score; some languages say that one first."""
+    if _value(other, None) == scale[1]:
+        return _value(one, scale)
+    return _value(other, scale) if _value(one, None) == scale[1] else None
+
+
+def _value(digits: str, scale: Scale | None) -> float | None:
+    """A number, read with a decimal comma where only so it lies on the scale: 4,125 from 1 to 5."""
+    for decimal in ("", ","):
+        number = numbers.parse_number(digits, decimal)
+        value = None if number is None else float(number)
+        if value is not None and (scale is None or scale[0] <= value <= scale[1]):
+            return value
+    number = numbers.parse_number(digits)
+    return float(number) if number is not None and math.isfinite(float(number)) else None
+
+
+def find_marked_score(reply: str, scale: Scale) -> ScoreInReply | None:
+    """The score that a reply marks as such: the last of `[[4]]`, else of `<score>4</score>`, else the box of LaTeX, else the
+    last of a line `Score: 4`."""
+    tags = [m for m in _TAGGED.finditer(reply) if m[1].casefold() in _NAMES]
+    for marks, group in (([*_BRACKETED.finditer(reply)], 1), (tags, 2)):
+        values = [(m, score) for m in marks if (score := parse_number(m[group], scale)) is not None]
+        if values:
+            mark, score = values[-1]
+            return ScoreInReply(score, _without_mark(reply, mark.start(), mark.end()))
+    boxed = parse_number(last_box(reply), scale) if "boxed" in reply else None
+    if boxed is not None:
+        return ScoreInReply(boxed, reply)
+    lines = reply.split("\n")
+    for at in reversed(range(max(0, len(lines) - _MOST_LINES), len(lines))):
+        label, value = _split_label(lines[at])
+        if label and _NAMED.fullmatch(label) and (score := parse_number(value, scale)) is not None:
+            return _without_line(lines, at, score)
+    return None
+
+
+def find_lone_score(reply: str, scale: Scale) -> ScoreInReply | None:
+    """The score of a reply that marks none: the one number in tags of any name, else what its first or its last line is,
+    behind a label of any words or alone, else the only `4/5` of these lines out of the best score. None where two differ.
+    """
+    tagged = [score for m in _TAGGED.finditer(reply) if (score := parse_number(m[2], scale)) is not None]
+    if tagged:
+        return ScoreInReply(tagged[0], _TAGGED.sub(" ", reply)) if len(set(tagged)) == 1 else None
+    lines = reply.split("\n")
+    filled = [at for at, line in enumerate(lines) if line.strip()]
+    ends = dict.fromkeys([*filled[:1], *filled[-1:]])
+    for read in (_score_of_line, _share_in_line):
+        scores = [(at, score) for at in ends for score in read(lines[at], scale)]
+        if scores:
+            at, score = scores[-1]
+            if len({score for _, score in scores}) > 1:
+                return None
+            return _without_line(lines, at, score) if read is _score_of_line else ScoreInReply(score, reply)
+    return None
+
+
+def _score_of_line(line: str, scale: Scale) -> Iterator[float]:
+    _, value = _split_label(line)
+    score = parse_number(value, scale)
+    if score is not None:
+        yield score
+
+
+def _share_in_line(line: str, scale: Scale) -> Iterator[float]:
+    shares = _SLASHED.findall(fold(line[:_LONGEST_LINE]))
+    score = parse_number(shares[0], scale) if len(shares) == 1 else None
+    if score is not None:
+        yield score
+
+
+def _split_label(line: str) -> tuple[str, str]:
+    """What stands before the sign behind a label, and what stands behind it; of a line without one, '' and the line."""
+    if len(line) > _LONGEST_LINE:
+        return "", ""
+    plain = fold(line).strip(_EDGE)
+    match = _LABELLED.fullmatch(plain)
+    return (match[1], match[2]) if match else ("", plain)
+
+
+def _without_mark(reply: str, begin: int, end: int) -> str:
+    """A reply without a mark, and without the label before it on its line."""
+    head, line = reply[:begin].rpartition("\n")[::2]
+    kept = "" if line.rstrip(_EDGE).endswith((":", "\uff1a")) and len(line) <= _LONGEST_LABEL else line
+    return f"{head}\n{kept}{reply[end:]}"
+
+
+def _without_line(lines: list[str], at: int, score: float) -> ScoreInReply:
+    remark = [match[1] for match in _REMARK.finditer(lines[at])]
+    return ScoreInReply(score, "\n".join([*lines[:at], *remark, *lines[at + 1 :]]))

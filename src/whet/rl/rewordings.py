@@ -1,0 +1,73 @@
+"""Rewordings of requests by a trained policy: what they earn, and the system in which each request is reworded first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from whet.environments.environment import Environment, as_environment_type
+from whet.errors import UsageError
+from whet.prompt import Prompt
+from whet.rl.policy_model import Sample
+from whet.rl.policy_model.model import Conversation
+from whet.rl.score_book import written_text
+from whet.rl.training import Trainer
+from whet.rl.written_prompts import AskingReworded, reword
+from whet.run import Run
+from whet.types import Example, Rollout
+
+Question: TypeAlias = Callable[[Example], Conversation]
+"""What the policy reads to reword the request of an example."""
+Reading: TypeAlias = Callable[[Example, Sample], str | None]
+"""The rewording in what the policy wrote; None where there is none."""
+
+
+def request_of(example: Example) -> str:
+    """The request of an example: its input, or the last of its values."""
+    return list(example.values.values())[-1]
+
+
+def read_rewording(example: Example, sample: Sample) -> str | None:
+    """The whole text, without a thought before it and marks around it."""
+    return written_text(sample)
+
+
+async def try_rewordings(
+    run: Run, env: Environment, start: Prompt, batch: Sequence[Example], texts: Sequence[Sequence[str | None]]
+) -> list[list[Rollout | None]]:
+    """The rollouts of the rewordings of each example, graded by the request as it was, in the shape of `texts`; None, at no cost,
+    where there is no text."""
+    asking = as_environment_type(env, AskingReworded)
+    reworded = [
+        reword(example, text)
+        for example, group in zip(batch, texts, strict=True)
+        for text in group
+        if text is not None
+    ]
+    rollouts = iter(await asking.evaluate(run, start, reworded))
+    return [[None if text is None else next(rollouts) for text in group] for group in texts]
+
+
+@dataclass(frozen=True)
+class GreedyRewording:
+    """The policy, greedy, as a writer of rewordings; a request stays as it was where nothing of use was written."""
+
+    trainer: Trainer
+    question: Question
+    read: Reading = read_rewording
+
+    async def write(
+        self, run: Run, prompt: Prompt, examples: Sequence[Example]
+    ) -> list[tuple[Prompt, Example]]:
+        """Each example reworded."""
+        groups = await self.trainer.sample(run, [self.question(e) for e in examples], n=1, greedy=True)
+        pairs = zip(examples, groups, strict=True)
+        texts = [(example, self.read(example, sample)) for example, (sample,) in pairs]
+        return [(prompt, example if text is None else reword(example, text)) for example, text in texts]
+
+
+def check_one_turn(env: Environment, method: str) -> None:
+    """Raises UsageError for a task of several turns."""
+    if type(env) is not Environment:
+        raise UsageError(f"{method} rewords one request with one answer; this task is made of several turns.")

@@ -1,0 +1,61 @@
+"""Other versions of a text, as an optimizer model is shown them: what differs in each, and what it earned on the same rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from whet.errors import show_size
+from whet.search.minibatch import gains, shorten
+from whet.types import Rollout
+
+KEPT, LONGEST = 6, 700
+"""Words that stay on either side of what differs, and characters of a version at most."""
+_CUT = "[...]"
+_WORD = re.compile(r"\S+\s*")
+
+
+@dataclass(frozen=True)
+class OtherVersion:
+    """Another version of a text, and what it earned beside it, in words."""
+
+    text: str
+    earned: str
+
+
+def compare_rewards(olds: Sequence[Rollout], news: Sequence[Rollout]) -> str:
+    """What a version earned (`news`) beside the text that stands (`olds`) on the same rows; empty without rows that both
+    answered."""
+    rows = [(a, b) for a, b in zip(olds, news, strict=True) if gains([a], [b])]
+    if not rows:
+        return ""
+    old, new = (sum(one.reward for one in side) / len(rows) for side in zip(*rows, strict=True))
+    return f"{show_size(new, 2)}, beside {show_size(old, 2)} of the instructions above on the same {len(rows)} inputs"
+
+
+def show_versions(text: str, versions: Sequence[OtherVersion]) -> str:
+    """Versions of a text, each shortened to what differs from it, with what it earned."""
+    return "\n".join(
+        f"Mean reward {one.earned}:\n<version>\n{differing_stretches(text, one.text)}\n</version>"
+        for one in versions
+    )
+
+
+def differing_stretches(old: str, new: str) -> str:
+    """The new text without the middle of long stretches that it shares with the old one.
+
+    >>> differing_stretches("a b c d e f g h i j k l m n o p q r s", "a b c d e f g h i j k l m n o p Q r s")
+    '[...] k l m n o p Q r s'
+    """
+    first, second = _WORD.findall(old.strip()), _WORD.findall(new.strip())
+    blocks = SequenceMatcher(None, first, second, autojunk=False).get_opcodes()
+    pieces: list[str] = []
+    for number, (kind, _, _, start, stop) in enumerate(blocks):
+        words = second[start:stop]
+        before, after = (KEPT if number else 0), (KEPT if number + 1 < len(blocks) else 0)
+        if kind == "equal" and len(words) > before + after:
+            words = [*words[:before], f"{_CUT} ", *words[len(words) - after :]]
+        pieces += words
+    return shorten("".join(pieces), LONGEST)

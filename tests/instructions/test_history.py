@@ -1,0 +1,104 @@
+"""What the reader is shown of what was tried: earlier wordings with what they earned, and rows that a change made wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.instructions.optimizer import entry, form, run_with
+
+from whet.instructions.critiques import CritiqueBatch, collect_critiques
+from whet.instructions.effects import Effects, Round
+from whet.instructions.history import History
+from whet.instructions.manager import InstructionManager
+from whet.prompt import Prompt
+from whet.types import Example, Rollout
+
+START = Prompt.parse("Sort the letter.\n<!-- whet:begin -->\n<!-- whet:end -->\n{{letter}}")
+ROWS = [
+    Example(f"l{n}", {"letter": f"Letter {n}"}, "sales" if n % 2 else "help", {}, f"Letter {n}")
+    for n in range(8)
+]
+FIRST = "Answer with the desk for the letter: sales or help, and nothing else at all."
+SECOND = "Answer with the desk for the letter: sales for orders, else help, and nothing else at all."
+
+
+def answered(right: Callable[[int], bool], rows: list[Example] = ROWS) -> CritiqueBatch:
+    """A roll-out in which some rows were answered rightly."""
+    rollouts = [
+        Rollout("p", row.id, str(row.target), 1.0) if right(n) else Rollout("p", row.id, "no", 0.0)
+        for n, row in enumerate(rows)
+    ]
+    return collect_critiques(rollouts, rows, 1.0, (), 0.0)
+
+
+async def requests(*rounds: tuple[CritiqueBatch, Any]) -> list[str]:
+    """What the reader is shown in one round after the other, whose answers are these."""
+    manager, seen = InstructionManager(START), []
+    for batch, answer in rounds:
+        run, optimizer = run_with(lambda stage, text, answer=answer: answer if stage == "read" else {})
+        await manager.step(run, batch, 1, "now")
+        seen += [text for stage, text in optimizer.seen if stage == "read"]
+    return seen
+
+
+async def test_a_row_that_was_right_before_is_marked_and_the_reader_is_told_what_that_means() -> None:
+    first, second = await requests(
+        (answered(lambda n: n < 4), form(entry((1, 2, 3, 4), None, FIRST))),
+        (answered(lambda n: n in (0, 1, 4, 5)), form(no_demand=[1])),
+    )
+    assert "Before: right" not in first
+    marked = re.findall(r"Input: Letter (\d)\n   Wanted: \w+\n   Answered: no\n   Before: right", second)
+    assert sorted(marked) == ["2", "3"] and second.count("Answered: no\n") == 4
+    assert 'A row with the line "Before: right" was answered rightly before' in second
+
+
+async def test_an_earlier_wording_stands_below_its_instruction_with_the_score_on_the_same_rows() -> None:
+    *_, last = await requests(
+        (answered(lambda n: False), form(entry((1, 2, 3), None, FIRST))),
+        (answered(lambda n: n < 2), form(entry((1, 2, 3, 4), "i1", SECOND))),
+        (answered(lambda n: n < 5, ROWS[:6]), form(no_demand=[1])),
+    )
+    line = f"Earlier wording (2 of 6 right, the present one 5 of the same 6): {FIRST}"
+    assert f"[i1] {SECOND}\n   {line}\n" in last
+    assert "Earlier wordings stand below their instruction" in last
+
+
+async def test_nothing_is_said_of_wordings_where_there_was_one() -> None:
+    *_, last = await requests(
+        (answered(lambda n: False), form(entry((1, 2, 3), None, FIRST))),
+        (answered(lambda n: False), form(no_demand=[1])),
+    )
+    assert "arlier wording" not in last
+
+
+def wordings(*rounds: tuple[str, Mapping[str, bool]]) -> list[str]:
+    """How the wordings of i1 did over roll-outs with these texts and rows."""
+    past = History()
+    for text, right in rounds:
+        batch = CritiqueBatch((), (), (), rows=tuple(right), full=tuple(right.values()))
+        past.add({"i1": text}, batch)
+    return past.compare_wordings("i1", rounds[-1][0], [text for text, _ in rounds])
+
+
+def test_without_common_rows_each_wording_has_its_own() -> None:
+    rounds = ("old", {"a": True, "b": False}), ("new", {"c": True, "d": True, "e": False})
+    assert wordings(*rounds) == ["(1 of 2 right, the present one 2 of 3, on other rows): old"]
+
+
+def test_the_last_two_earlier_wordings_are_shown_and_of_a_row_its_last_answer_counts() -> None:
+    def rows(right: int) -> dict[str, bool]:
+        return {letter: n < right for n, letter in enumerate("abcde")}
+
+    rounds = [(f"w{n}", rows(n)) for n in range(4)] + [("w2", rows(5)), ("w4", rows(4))]
+    assert wordings(*rounds) == [
+        "(5 of 5 right, the present one 4 of the same 5): w2",
+        "(3 of 5 right, the present one 4 of the same 5): w3",
+    ]
+
+
+def test_of_comments_it_is_counted_how_often_a_wording_was_violated() -> None:
+    effects = Effects([Round(10, {"i1": "old"}, {"i1": 6}), Round(12, {"i1": "new"}, {"i1": 1})], {"i1": 0})
+    lines = effects.compare_wordings("i1", "new", ["old", "new", "never stood"])
+    assert lines == ["(violated in 6 of 10 answers, the present one in 1 of 12): old"]

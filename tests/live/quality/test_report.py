@@ -1,0 +1,186 @@
+"""Quality over time: figures by hand, users as clusters, splits, marks, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.live.quality.traffic import BEGIN, DAY, HOUR, NAME, Weeks, fill_weeks, make_prompt
+
+from whet.errors import UsageError
+from whet.stats import interval
+from whet_client.records import Feedback, Inference
+from whet_live import Live
+from whet_live.database import Database
+from whet_live.experiments.assigned_answers import assigned_answers
+from whet_live.quality import rows
+
+
+@pytest.fixture
+def live(database: Database) -> Iterator[Live]:
+    """An installation with the prompt and no traffic."""
+    found = Live(database)
+    make_prompt(found)
+    yield found
+
+
+def answer(key: str, at: int, **more: object) -> Inference:
+    return Inference(NAME, **{"version": 1, "output": "Yes.", **more}, id=key, time=BEGIN + at)  # type: ignore[arg-type]
+
+
+def test_figures_by_hand(live: Live) -> None:
+    asked = [
+        answer("a", 0, user="u", latency=1.0, cost=0.1, input_tokens=10),
+        answer("b", HOUR, user="v", latency=3.0, cost=0.3, error="down", output=""),
+        answer("c", DAY, user="u", latency=2.0, output=""),
+        answer("d", DAY + 1, user="w", metadata={"refusal": "I will not."}),
+        answer("e", DAY + 2, user="w", metadata={"finish_reason": "content_filter"}),
+        answer("f", DAY + 3, user="w", metadata={"finish_reason": "stop", "refusal": None}),
+    ]
+    said = [
+        Feedback("thumb", "a", 1.0, id="1", time=BEGIN),
+        Feedback("thumb", "a", 0.0, id="2", time=BEGIN),
+        Feedback("thumb", "c", 0.0, id="3", time=BEGIN),
+        Feedback("correction", "c", text="No.", id="4", time=BEGIN),
+        Feedback("correction", "c", text="No!", id="5", time=BEGIN),
+        Feedback("score", "d", 7.5, name="judge", source="model", id="6", time=BEGIN),
+        Feedback("rating", "f", 4.0, id="7", time=BEGIN),
+    ]
+    live.traffic.add(asked, said)
+    report = live.quality.measure(NAME, since=BEGIN, until=BEGIN + 2 * DAY, step="day")
+    group = report.groups[0]
+    assert report.answers == 6 and group.answers == ((BEGIN, 2), (BEGIN + DAY, 4))
+    means = {one.measure.name: ([p.mean for p in one.points], one.whole.n) for one in group.series}
+    assert means["thumb"] == ([0.5, 0.0], 2)  # two thumbs on one answer are one value
+    assert means["correction"] == ([0.0, 0.25], 6)
+    assert means["error"] == ([0.5, 0.0], 6)
+    assert means["refusal"] == (
+        [0.0, 0.75],
+        6,
+    )  # an empty answer, a refusal, a filter; not the one that failed
+    assert means["score:judge"] == ([7.5], 1) and means["rating"] == ([4.0], 1)
+    assert means["latency"] == ([2.0, 2.0], 3)
+    assert means["cost"] == ([pytest.approx(0.2)], 2)
+    assert "abandon" not in means  # nobody ever did
+
+
+def test_a_user_with_many_answers_counts_once(live: Live) -> None:
+    """The interval is that of `whet.stats.interval` with the users as clusters."""
+    rng = np.random.default_rng(4)
+    asked, said, values, users = [], [], [], []
+    for n in range(120):
+        user = int(rng.integers(6))
+        up = float(rng.random() < (0.9 if user % 2 else 0.3))
+        asked.append(answer(f"a{n}", n, user=f"user-{user}"))
+        said.append(Feedback("thumb", f"a{n}", up, id=f"f{n}", time=BEGIN))
+        values.append(up)
+        users.append(user)
+    live.traffic.add(asked, said)
+    series = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, step="day").groups[0].of("thumb")
+    assert series is not None
+    expected, alone = interval(values, 0, 1, clusters=users), interval(values, 0, 1)
+    assert (series.whole.mean, series.whole.low, series.whole.high) == pytest.approx(
+        (expected.mean, expected.low, expected.high)
+    )
+    assert series.whole.clusters == 6 and expected.high - expected.low > 1.5 * (alone.high - alone.low)
+
+
+def test_who_has_no_name_is_a_session_an_episode_or_one_answer(live: Live) -> None:
+    asked = [
+        answer("a", 0, session="s"),
+        answer("b", 1, session="s"),
+        answer("c", 2, episode="e"),
+        answer("d", 3),
+        answer("e", 4),
+    ]
+    live.traffic.add(asked, [])
+    whole = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY).groups[0].series[0].whole
+    assert (whole.n, whole.clusters) == (5, 4)
+
+
+def test_a_truth_value_and_the_number_1_are_two_groups(live: Live) -> None:
+    values = (True, True, False, 1, "pro", None)
+    live.traffic.add(
+        [replace(answer(f"a{n}", n), metadata={"plan": value}) for n, value in enumerate(values)], []
+    )
+    report = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, by="metadata.plan")
+    shown = {group.name: sum(n for _, n in group.answers) for group in report.groups}
+    assert shown == {"true": 2, "false": 1, "1": 1, "pro": 1, "no value": 1}
+    segments = [one.segment for one in assigned_answers(live.database, NAME, "plan")]
+    assert Counter(segments) == shown, "the rewards of versions have the same segments"
+
+
+def test_splits_and_filters_add_up(live: Live) -> None:
+    end = fill_weeks(live, Weeks(days=4, changed=2, models=("one", "other")))
+    period = {"since": BEGIN, "until": end}
+
+    def sizes(**options: object) -> dict[str, int]:
+        report = live.quality.measure(NAME, **period, **options)  # type: ignore[arg-type]
+        return {group.name: sum(n for _, n in group.answers) for group in report.groups}
+
+    assert sizes() == {"": 160}
+    assert sizes(by="version") == {"version 1": 80, "version 2": 80}
+    assert sizes(by="model") == {"one": 80, "other": 80}
+    assert sizes(by="metadata.country") == {"de": 80, "fr": 80}
+    assert sizes(by="metadata.nothing") == {"no value": 160}
+    assert sizes(version=2) == {"": 80} == sizes(model="other")
+
+
+def test_a_label_is_where_it_stood_when_the_answer_came(live: Live) -> None:
+    moved = live.registry.moves(NAME).items[0].at
+    before = Inference(NAME, 1, {}, "x", id="before", time=moved - 1)
+    after = Inference(NAME, 1, {}, "x", id="after", time=moved + 1)
+    other = Inference(NAME, 2, {}, "x", id="other", time=moved + 2)
+    live.traffic.add([before, after, other], [])
+    period = {"since": moved - DAY, "until": moved + DAY}
+    report = live.quality.measure(NAME, **period, label="production")  # type: ignore[arg-type]
+    assert report.answers == 1 and sum(n for _, n in report.groups[0].answers) == 1
+    groups = live.quality.measure(NAME, **period, by="label").groups  # type: ignore[arg-type]
+    assert {g.name: sum(n for _, n in g.answers) for g in groups} == {"no label": 2, "production": 1}
+    assert {(mark.kind, mark.text) for mark in report.marks} == {
+        ("version", "version 1 was made by eva"),
+        ("label", "production moved to version 1, by eva"),
+    }
+
+
+def test_steps_begin_on_hours_days_and_mondays(live: Live) -> None:
+    live.traffic.add([answer("a", 3 * DAY + HOUR + 5), answer("b", 8 * DAY)], [])
+    found = {}
+    for step in ("hour", "day", "week"):
+        report = live.quality.measure(NAME, since=BEGIN, until=BEGIN + 14 * DAY, step=step)
+        found[step] = [at - BEGIN for at, _ in report.groups[0].answers]
+    assert found == {"hour": [3 * DAY + HOUR, 8 * DAY], "day": [3 * DAY, 8 * DAY], "week": [0, 7 * DAY]}
+
+
+def test_of_very_many_answers_a_sample_is_read(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    end = fill_weeks(live, Weeks(days=5, per_day=40))
+    whole = live.quality.measure(NAME, since=BEGIN, until=end)
+    monkeypatch.setattr(rows, "MOST_ANSWERS", 50)
+    part = live.quality.measure(NAME, since=BEGIN, until=end)
+    assert whole.every == 1 and part.every == 4 and part.answers == whole.answers == 200
+    latency, sampled = whole.groups[0].of("latency"), part.groups[0].of("latency")
+    assert latency is not None and sampled is not None
+    assert sampled.whole.n == 50 and sampled.whole.low <= latency.whole.mean <= sampled.whole.high
+
+
+@pytest.mark.parametrize(
+    ("options", "part"),
+    [
+        ({"by": "colour"}, '"colour" splits nothing'),
+        ({"step": "dya"}, 'Did you mean "day"'),
+        ({"days": 0}, "between 1 and"),
+        ({"since": BEGIN, "until": BEGIN}, "The period is empty"),
+        ({"days": 365, "step": "hour"}, "more than 800 steps"),
+    ],
+)
+def test_what_cannot_be_is_refused(live: Live, options: dict[str, object], part: str) -> None:
+    with pytest.raises(UsageError, match=part):
+        live.quality.measure(NAME, **options)  # type: ignore[arg-type]
+
+
+def test_a_prompt_that_is_not_there_is_named(live: Live) -> None:
+    with pytest.raises(UsageError, match='no prompt "shop/hlep"'):
+        live.quality.measure("shop/hlep")

@@ -1,0 +1,109 @@
+"""Ray clusters whose nodes are all on this machine, at 127.0.0.1."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.real_models.conftest import free_port
+
+SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+"""Without the first, Ray takes the address of the machine in the network for 127.0.0.1, at which nobody listens."""
+HEALTH = {
+    "health_check_initial_delay_ms": 1000,
+    "health_check_period_ms": 500,
+    "health_check_failure_threshold": 3,
+}
+"""How soon a node that was killed is noticed."""
+LOCAL = {"node_ip_address": "127.0.0.1", "include_dashboard": False}
+
+
+class Nodes:
+    """A cluster with one processor a node."""
+
+    def __init__(self) -> None:
+        from ray.cluster_utils import Cluster
+
+        self.cluster: Any = Cluster(
+            initialize_head=True, head_node_args={**LOCAL, "num_cpus": 1, "_system_config": HEALTH}
+        )
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT."""
+        return str(self.cluster.address)
+
+    def add(self, **settings: Any) -> Any:
+        """A further node."""
+        return self.cluster.add_node(**LOCAL, num_cpus=1, **settings)
+
+    def kill(self, node: Any) -> None:
+        """End a node with all of its processes at once, as a machine that loses its power does."""
+        raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+        for process in (raylet, *raylet.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.cluster.remove_node(node, allow_graceful=False)
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SETTINGS.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+    """A cluster of one node, which is what `ray` means in this test."""
+    pytest.importorskip("ray", reason="`make test-ray` installs Ray")
+    made = Nodes()
+    monkeypatch.setenv("RAY_ADDRESS", made.address)
+    try:
+        yield made
+    finally:
+        made.cluster.shutdown()
+
+
+@contextlib.contextmanager
+def head_with_token(folder: Path, token: str) -> Iterator[tuple[str, str]]:
+    """Two addresses of a cluster that demands a token: that of its nodes, and that for who is outside."""
+    outside = free_port()
+    environment = {**os.environ, **SETTINGS, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    ray = str(Path(sys.executable).with_name("ray"))
+    command = [ray, "start", "--head", "--node-ip-address=127.0.0.1", "--port=0", "--num-cpus=1", "--block"]
+    command += [f"--ray-client-server-port={outside}"]
+    said = folder / "head.log"
+    with said.open("wb") as log:
+        head = subprocess.Popen(
+            [*command, "--include-dashboard=false"], env=environment, stdout=log, stderr=subprocess.STDOUT
+        )
+    try:
+        while "Ray runtime started" not in said.read_text():
+            assert head.poll() is None, said.read_text()
+            time.sleep(0.1)
+        yield place_of(head.pid), f"127.0.0.1:{outside}"
+    finally:
+        processes = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)]
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        head.wait(30)
+        psutil.wait_procs(processes, timeout=30)
+
+
+def place_of(head: int) -> str:
+    """Where the head's server listens."""
+    server = next(
+        process for process in psutil.Process(head).children(recursive=True) if process.name() == "gcs_server"
+    )
+    listening = [one.laddr for one in server.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
+    return f"127.0.0.1:{listening[0].port}"

@@ -1,0 +1,74 @@
+"""The first page, and the figures of quality for Prometheus."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.server.conftest import Running
+from tests.server.test_quality_pages import words
+from tests.server.world import NAME, World, fill
+from whet_client.ids import now
+from whet_client.records import Feedback, Inference
+
+
+@pytest.fixture
+def filled(server: Running) -> Iterator[tuple[Running, World]]:
+    """A server with something of everything, and answers of the last hours."""
+    world = fill(server.state.live)
+    asked = [
+        Inference(NAME, 2, {}, "Yes.", id=f"new-{n}", user=f"user-{n % 5}", cost=0.5, latency=2.0, time=now() - n * 60_000_000)
+        for n in range(20)
+    ]  # fmt: skip
+    said = [Feedback("thumb", f"new-{n}", float(n % 4 > 0), id=f"new-thumb-{n}") for n in range(20)]
+    server.state.live.traffic.add(asked, said)
+    yield server, world
+
+
+def test_an_empty_installation_says_what_fills_it(server: Running) -> None:
+    text = words(server.browser("viewer").page("/"))
+    for part in (
+        "There is no prompt yet.",
+        "No proposal waits",
+        "No experiment runs.",
+        "No label was moved yet.",
+    ):
+        assert part in text, part
+    assert "New prompt" not in text and "New prompt" in words(server.browser("editor").page("/"))
+
+
+def test_what_waits_how_prompts_do_what_runs_and_what_moved(filled: tuple[Running, World]) -> None:
+    server, world = filled
+    answer = server.browser("viewer").page("/")
+    text = words(answer)
+    assert answer.status == 200 and '<a href="/" aria-current="page"' in answer.text
+    for key in (world.proposal, world.move, world.own):
+        assert f"/review/{key}" in answer.text
+    assert "events of traffic not read yet" in text
+    assert re.search(r"Stars \d|Thumbs up 75\.0%", text)
+    assert answer.text.count('class="spark"') == 1 and "Stars by day" in answer.text + "Stars by day"
+    assert "$10.0" in text and "shop/greeting" in text and "no answer yet" in text
+    assert f"/experiments/{world.experiment}" in answer.text
+    assert (
+        "to version 2" in text
+        and "Prices with tax." not in text.split("Last moves of labels")[0].split("Prompts The")[-1]
+    )
+
+
+def test_the_sparkline_has_words(filled: tuple[Running, World]) -> None:
+    text = filled[0].browser("viewer").page("/").text
+    described = re.findall(r'<title id="spark-\d+-title">([^<]+)</title><desc[^>]*>([^<]+)</desc>', text)
+    assert len(described) == 1
+    assert described[0][0].endswith(" by day") and "95%: " in described[0][1]
+
+
+def test_prometheus_reads_the_quality_of_the_last_day(filled: tuple[Running, World]) -> None:
+    server, _ = filled
+    text = server.client("viewer").get("/metrics").text
+    assert f'whet_quality{{measure="latency",prompt="{NAME}"}}' in text
+    assert f'whet_quality{{measure="thumb",prompt="{NAME}"}} 0.75' in text
+    assert f'whet_quality_values{{measure="thumb",prompt="{NAME}"}} 20.0' in text
+    found = re.search(rf'whet_quality_answers{{prompt="{NAME}"}} (\d+)', text)
+    assert found is not None and int(found[1]) == 80

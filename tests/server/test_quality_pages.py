@@ -1,0 +1,134 @@
+"""Quality over time as pages and as JSON: what is drawn, what is said to those who do not see it, what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.live.quality.traffic import BEGIN, DAY, NAME, Weeks, fill_weeks, make_prompt
+from tests.server.client import Answer
+from tests.server.conftest import Running, Start
+from whet_live.database import iso
+
+
+@pytest.fixture
+def watched(start: Start) -> Iterator[tuple[Running, str]]:
+    """A server whose prompt became worse when the model changed, and the query string of that time."""
+    with start() as server:
+        make_prompt(server.state.live)
+        weeks = Weeks(changed=20, thumbs=(0.9, 0.4), fingerprints=("fp_a", "fp_b"))
+        end = fill_weeks(server.state.live, weeks)
+        server.state.live.quality.watch(end + 2 * DAY)
+        yield server, f"since={iso(BEGIN)[:10]}&until={iso(end)[:10]}"
+
+
+def words(answer: Answer) -> str:
+    """The text of a page without its marks."""
+    return " ".join(re.sub(r"<[^>]+>", " ", answer.text).split())
+
+
+def test_every_measure_has_a_picture_with_words_for_it(watched: tuple[Running, str]) -> None:
+    server, period = watched
+    answer = server.browser("viewer").page(f"/quality/{NAME}?{period}")
+    assert answer.status == 200
+    titles = re.findall(r"<title id=[^>]*>([^<]+) over time</title>", answer.text)
+    assert titles == [
+        "Thumbs up",
+        "Corrected",
+        "Errors",
+        "Refused or empty",
+        "Latency",
+        "Tokens read",
+        "Tokens written",
+        "Cost",
+    ]
+    descriptions = re.findall(r"<desc[^>]*>([^<]+)</desc>", answer.text)
+    assert len(descriptions) == len(titles)
+    assert all(one.startswith("From 2026-01-05 to 2026-02-04. all answers: ") for one in descriptions)
+    assert re.search(r"95% of answers up to [\d.]+ s \([\d.]+ s to [\d.]+ s\)", words(answer))
+    assert 'class="band band-0"' in answer.text and answer.text.count("The numbers of this picture") == len(
+        titles
+    )
+
+
+def test_what_changed_is_drawn_and_listed(watched: tuple[Running, str]) -> None:
+    server, period = watched
+    answer = server.browser("viewer").page(f"/quality/{NAME}?{period}")
+    assert (
+        answer.text.count('class="change change-model"')
+        == 8
+        == answer.text.count('class="change change-drift"')
+    )
+    assert "gpt-x (fp_b) answers" in words(answer)
+    assert re.search(
+        r"shop/help: thumbs up fell from 9\d\.\d% to 4\d\.\d%|shop/help: thumbs up fell from", words(answer)
+    )
+
+
+def test_the_form_splits_and_keeps_what_was_chosen(watched: tuple[Running, str]) -> None:
+    server, period = watched
+    browser = server.browser("viewer")
+    answer = browser.page(f"/quality/{NAME}?{period}&by=version&step=week")
+    assert "version 1: " in words(answer) and "version 2: " in words(answer)
+    assert (
+        '<option value="version" selected>' in answer.text and '<option value="week" selected>' in answer.text
+    )
+    assert "country" in browser.page(f"/quality/{NAME}?{period}&by=key&key=country").text
+    none = browser.page(f"/quality/{NAME}?since=2020-01-01&until=2020-02-01")
+    assert 'class="nothing"' in none.text
+
+
+@pytest.mark.parametrize(
+    ("query", "part"),
+    [
+        ("days=none", "The number of days"),
+        ("since=tomorrow", "tomorrow"),
+        ("step=year", "no step of time"),
+        ("days=9999", "1098"),
+    ],
+)
+def test_what_cannot_be_is_a_page_that_says_so(watched: tuple[Running, str], query: str, part: str) -> None:
+    answer = watched[0].browser("viewer").page(f"/quality/{NAME}?{query}")
+    assert answer.status == 400 and part in words(answer)
+
+
+def test_a_prompt_that_is_not_there(server: Running) -> None:
+    assert server.browser("viewer").page("/quality/no/such").status == 404
+    answer = server.client("viewer").get("/v1/quality/no/such")
+    assert answer.status == 404 and "no/such" in answer.message
+
+
+def test_the_same_figures_as_json(watched: tuple[Running, str]) -> None:
+    server, period = watched
+    client = server.client("viewer")
+    report = client.get(f"/v1/quality/{NAME}?{period}&by=version&step=week").json
+    assert report["answers"] == 1200 and report["step_seconds"] == 604_800 and report["every"] == 1
+    assert [group["name"] for group in report["groups"]] == ["version 1", "version 2"]
+    thumbs = [
+        one for group in report["groups"] for one in group["measures"] if one["measure"]["name"] == "thumb"
+    ]
+    before, after = (one["whole"] for one in thumbs)
+    assert before["low"] > 0.8 > 0.6 > after["high"] and before["clusters"] == 25
+    assert {mark["kind"] for mark in report["marks"]} == {"model", "drift"}
+    alerts = client.get(f"/v1/alerts?prompt={NAME}").json["alerts"]
+    assert {(one["kind"], one["worse"]) for one in alerts} == {("drift", True), ("model", True)}
+    first = client.get("/v1/alerts?limit=1").json
+    rest = client.get(f"/v1/alerts?before={first['before']}").json
+    assert [one["id"] for one in first["alerts"] + rest["alerts"]] == [one["id"] for one in alerts]
+    assert client.get("/v1/quality/shop/help?step=year").status == 400
+
+
+def test_what_versions_are_worth_as_json(watched: tuple[Running, str]) -> None:
+    client = watched[0].client("viewer")
+    found = client.get(f"/v1/rewards/{NAME}").json
+    assert [one["version"] for one in found["rewards"]] == [1, 2]
+    assert {(one["state"], one["drawn"]) for one in found["rewards"]} == {("calibrated", False)}
+    assert found["rewards"][0]["value"]["low"] > found["rewards"][1]["value"]["high"]
+    assert client.get(f"/v1/rewards/{NAME}?by=plan").status == 400
+    assert client.get("/v1/rewards/no/such").status == 404
+
+
+def test_programs_see_no_quality(watched: tuple[Running, str]) -> None:
+    assert watched[0].client("app").get(f"/v1/quality/{NAME}").status == 403

@@ -1,0 +1,125 @@
+"""Rows that are conversations: the model gets their messages after the prompt."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.command_line import whet_here
+
+import whet
+from whet.errors import UsageError
+
+TALK = [
+    {"role": "user", "content": "I want shoes."},
+    {"role": "assistant", "content": "Which size?"},
+    {"role": "user", "content": [{"type": "text", "text": "42"}]},
+]
+
+
+def rows(value: Any, n: int = 12, **more: Any) -> list[dict[str, Any]]:
+    """Rows of which the last message differs."""
+    made = []
+    for number in range(n):
+        talk = [*TALK[:-1], {"role": "user", "content": f"size {number}"}]
+        made.append(value(talk) | {"target": f"size {number}", **more})
+    return made
+
+
+class Listener:
+    """A model that repeats what the user said last, and keeps what it was sent."""
+
+    def __init__(self) -> None:
+        self.requests: list[list[dict[str, str]]] = []
+
+    def __call__(self, messages: Any) -> str:
+        self.requests.append([dict(message) for message in messages])
+        return str(messages[-1]["content"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda talk: {"input": talk},
+        lambda talk: {"messages": talk},
+        lambda talk: {"input": {"messages": talk}},
+    ],
+)
+def test_a_conversation_follows_the_prompt(value: Any, tmp_path: Path) -> None:
+    task, model = whet.Task.of("Sell shoes.", data=rows(value), reward="exact_match"), Listener()
+    result = whet.evaluate(task, lm=model, split="train", run=tmp_path / "r", progress=False)
+    assert result.score.mean == 1.0 and not task.warnings
+    first = model.requests[0]
+    assert [message["role"] for message in first] == ["system", "user", "assistant", "user"]
+    assert first[0]["content"] == "Sell shoes." and first[1]["content"] == "I want shoes."
+
+
+def test_slots_beside_a_conversation_and_a_conversation_in_a_slot(tmp_path: Path) -> None:
+    data = rows(lambda talk: {"input": {"messages": talk, "shop": "Shoe & Co"}})
+    model = Listener()
+    prompts = [
+        whet.Prompt.parse("Sell for {{shop}}."),
+        whet.Prompt.of_chat([{"role": "system", "content": "Sell for {{shop}}."}]),
+        whet.Prompt.parse("{{shop}}: answer the last line.\n{{messages}}"),
+    ]
+    for number, prompt in enumerate(prompts):
+        task = whet.Task.of(prompt, data=data, reward="exact_match")
+        assert not [w for w in task.warnings if "messages" in w]
+        whet.evaluate(task, lm=model, split="train", run=tmp_path / str(number), progress=False)
+    contents = [[m["content"].splitlines()[0] for m in request] for request in model.requests]
+    assert (
+        contents[0][:3]
+        == contents[len(contents) // 3][:3]
+        == ["Sell for Shoe & Co.", "I want shoes.", "Which size?"]
+    )
+    [alone] = model.requests[-1]
+    assert alone["content"].startswith("Shoe & Co: answer") and "assistant: Which size?" in alone["content"]
+
+
+def test_a_conversation_that_ends_with_the_assistant_brings_its_target(tmp_path: Path) -> None:
+    data = [
+        {"messages": [{"role": "user", "content": f"q{n}"}, {"role": "assistant", "content": f"q{n}"}]}
+        for n in range(12)
+    ]
+    task = whet.Task.of("Repeat.", data=data, reward="exact_match")
+    assert {example.target for example in task.train} <= {f"q{n}" for n in range(12)}
+    assert (
+        whet.evaluate(task, lm=Listener(), split="train", run=tmp_path / "r", progress=False).score.mean
+        == 1.0
+    )
+
+
+@pytest.mark.parametrize(
+    ("talk", "expected"),
+    [
+        ([{"role": "assistant", "content": "a"}], "must end with the user"),
+        ([{"role": "user", "content": "a"}, {"role": "tool", "content": "b"}], 'no role "tool"'),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "is no address of an image"),
+        ([{"role": "user", "content": "a", "tool_calls": [1]}], 'no key "tool_calls"'),
+    ],
+)  # fmt: skip
+def test_a_conversation_that_cannot_be_sent_is_refused_with_its_line(
+    talk: Any, expected: str, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps({"input": f"t{n}", "target": "a"}) + "\n" for n in range(9))
+        + json.dumps({"input": talk, "target": "a"})
+    )
+    with pytest.raises(UsageError, match=r"rows\.jsonl:10") as caught:
+        whet.Task.of("Answer.", data=tmp_path / "rows.jsonl", reward="exact_match")
+    assert expected in str(caught.value)
+
+
+def test_init_makes_rows_of_conversations(tmp_path: Path) -> None:
+    lines = [
+        {"messages": [{"role": "system", "content": "Sell shoes."}, *row["messages"], {"role": "assistant", "content": "ok"}]}
+        for row in rows(lambda talk: {"messages": talk})
+    ]  # fmt: skip
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    made = whet_here(tmp_path, "init", "task", "--from", "chats.jsonl")
+    assert made.returncode == 0, made.stderr
+    task = whet.Task.load(tmp_path / "task")
+    assert [m.role for m in task.train[0].messages] == ["user", "assistant", "user"]
+    assert task.train[0].target == "ok" and "Sell shoes." in task.prompt.text
