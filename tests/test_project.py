@@ -313,7 +313,7 @@ PUBLIC = {
     "whet.testing.storages": "CacheConformance Storage StorageConformance in_threads",
     "whet.testing.texts": "",
     "whet.models.scripted": "Constant Echo LabelSimulator Painter Phrases Scripted chance choose load luck provide read_cues "
-    "shuffle split_input split_options tokenize tokens",
+    "readable_address shuffle split_input split_options tokenize tokens",
     "whet.models.scripted_replies": "ReplyItem ScriptedProposal asked_count asked_tags asks_whole request_text write",
     "whet.testing.simulators": "",
     "whet.testing.simulated_replies": "",

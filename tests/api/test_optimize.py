@@ -243,6 +243,29 @@ async def test_control_c_in_a_running_loop_stops_and_the_same_call_goes_on(folde
     assert stopped < model.calls <= 126 + 2, "what was recorded was not asked again"
 
 
+def test_what_a_handler_of_a_signal_raises_stops_the_work_before_the_process_ends(folder: Path) -> None:
+    """As in the learner of a server: SIGTERM is SystemExit there, and no thread may go on while the interpreter ends."""
+    model, main = Counted(), threading.get_ident()
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    def slow(messages: list[whet.Message]) -> str:
+        if model.calls == 30:
+            signal.pthread_kill(main, signal.SIGTERM)
+        time.sleep(0.002)
+        return model(messages)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        with pytest.raises(SystemExit, match="143"):
+            whet.optimize(PROMPT, **words(slow, concurrency=2, reward="exact_match"))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert "whet" not in [one.name for one in threading.enumerate()]
+    assert 30 <= model.calls < 126
+
+
 def test_public_names_are_listed_and_light(folder: Path) -> None:
     assert set(dir(whet)) == set(whet.__all__) and len(whet.__all__) == len(set(whet.__all__))
     assert {name: getattr(whet, name) for name in dir(whet)}.keys() == set(whet.__all__)

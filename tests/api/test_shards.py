@@ -93,6 +93,21 @@ def test_shards_of_two_comparisons_are_refused(made: tuple[Any, Path], tmp_path:
         whet.merge([tmp_path / "other"])
 
 
+def test_other_limits_are_named_and_the_equal_ones_are_not(made: tuple[Any, Path], tmp_path: Path) -> None:
+    shutil.copytree(made[1], tmp_path / "other")
+    file = tmp_path / "other" / "comparison-2-of-2.json"
+    shard = json.loads(file.read_text("utf-8"))
+    calls = shard["shard"]["limits"]["calls"]
+    shard["shard"]["limits"] |= {"calls": calls + 1, "cost_usd": 2.5}
+    file.write_text(json.dumps(shard), "utf-8")
+    with pytest.raises(UsageError) as refused:
+        whet.merge([tmp_path / "other"])
+    words = str(refused.value)
+    assert f"limits.calls is {calls + 1} in the one and {calls} in the other" in words
+    assert "limits.cost_usd is 2.5 in the one and none in the other" in words
+    assert "{" not in words and "seconds" not in words
+
+
 def test_a_shard_of_another_comparison_is_not_written_over(made: tuple[Any, Path]) -> None:
     file = made[1] / "comparison-1-of-2.json"
     before = file.read_bytes()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import whet
+from tests.command_line import whet_here
 from whet.cli import show
 from whet.cli.common import show_table, wants_color, warn
 from whet.cli.main import cli, main
@@ -68,6 +69,22 @@ def whet_on_terminal(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     monkeypatch.setattr(sys, "argv", ["whet", *arguments])
     with pytest.raises(SystemExit):
         main()
+
+
+def test_a_run_whose_ledger_cannot_be_written_prints_its_result_and_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert whet_here(tmp_path, "init", "demo", "--from", "example").returncode == 0
+    command = ("optimize", "demo", "--method", "opro", "--set", "steps=4", "--max-calls", "900", "--json")
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("WHET_STATE", str(tmp_path / "file"))
+    done = whet_here(tmp_path, *command)
+    result = json.loads(done.stdout)
+    assert (result["status"], result["tested"]) == ("stopped", False) and done.returncode == 4
+    assert "no verdict" in done.stderr.splitlines()[-1]
+    monkeypatch.setenv("WHET_STATE", str(tmp_path / "state"))
+    again = whet_here(tmp_path, *command)
+    assert again.returncode == 0 and json.loads(again.stdout)["tested"], again.stderr
 
 
 def test_control_characters_of_a_model_or_a_user_are_shown_by_their_code_point(

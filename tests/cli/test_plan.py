@@ -251,6 +251,15 @@ def test_the_plan_of_an_evaluation_names_its_model(tmp_path: Path, monkeypatch: 
     assert plan_lines(plan)[0] == "plan: scripted/echo: 1 task call"
 
 
+def test_the_plan_writes_the_options_of_a_simulator_as_people_do(tmp_path: Path) -> None:
+    write_task(tmp_path / "task")
+    address = "scripted/labels?cues=positive:très bon,negative:bad"
+    plan = whet.evaluate(tmp_path / "task", lm=address, dry_run=True, root=tmp_path)["plan"]
+    assert plan_lines(plan)[0].startswith(f"plan: {address}: ")
+    with pytest.raises(whet.UsageError, match=r"scripted/labels.tip=très bon: unknown option"):
+        whet.evaluate(tmp_path / "task", lm="scripted/labels?tip=très bon", dry_run=True, root=tmp_path)
+
+
 def test_a_price_that_is_another_models_is_said_once(
     tmp_path: Path, server: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -71,6 +71,52 @@ def test_a_stream_is_one_answer(text: str) -> None:
     )
 
 
+def usage_of_stream(*usages: dict[str, Any]) -> Usage | None:
+    """What a stream with these usages, one after the other, is read as."""
+    chunks = [chunk({"content": END}, "stop"), *(json.dumps({"choices": [], "usage": one}) for one in usages)]
+    return reported_usage(decode_answer("".join(f"data: {one}\n\n" for one in chunks).encode()))
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [
+        (
+            {"input_tokens": 10000, "output_tokens": 1},
+            {"input_tokens": 1000, "output_tokens": 5, "cache_read_input_tokens": 9000},
+            Usage(10000, 5, 9000),
+        ),
+        (
+            {"prompt_tokens": 100, "completion_tokens": 1, "total_tokens": 101, "cache_creation_input_tokens": 40},
+            {
+                "prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 105,
+                "cache_read_input_tokens": 40, "cache_creation_input_tokens": 0,
+            },
+            Usage(100, 5, 40),
+        ),
+        (
+            {"prompt_tokens": 100, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 90}},
+            {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 0}},
+            Usage(100, 5),
+        ),
+        (
+            {"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 90}, "total_tokens": 155},
+            {"prompt_tokens": 0, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 0}},
+            Usage(100, 55, 90, 50),
+        ),
+        (
+            {"prompt_tokens": 100, "completion_tokens": 5, "total_tokens": 155},
+            {"prompt_tokens": 100, "completion_tokens": 0, "total_tokens": 100},
+            Usage(100, 55, 0, 50),
+        ),
+    ],
+    ids=["the whole input first", "no cache written after all", "nothing cached after all", "output last", "zeros last"],
+)  # fmt: skip
+def test_the_newest_count_of_the_input_holds(
+    first: dict[str, Any], last: dict[str, Any], expected: Usage
+) -> None:
+    assert usage_of_stream(first, last) == expected
+
+
 def test_thoughts_refusals_parts_and_log_probabilities_come_in_pieces() -> None:
     tokens = [{"token": "ye", "top_logprobs": [{"token": "ye", "logprob": -0.1}]}]
     pieces = [

@@ -22,8 +22,8 @@ def blocking(coroutine: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
     """The twin of `aNAME` that waits: `NAME`, with the same signature and docstring.
 
     In the main thread, and where a loop is running in this one, the work goes on in a thread with a loop of its own. The main
-    thread runs the user's reward functions meanwhile, which end there at their time limit. Ctrl-C cancels the work, waits until
-    what is in flight is recorded, and raises KeyboardInterrupt.
+    thread runs the user's reward functions meanwhile, which end there at their time limit. Ctrl-C, and whatever a handler
+    of a signal raises, cancels the work, waits until what is in flight is recorded, and is raised here.
     """
 
     @functools.wraps(coroutine)
@@ -92,10 +92,12 @@ def _in_thread(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
             if main is not None:
                 main.serve(thread.future)
             result: R = thread.future.result()
-    except KeyboardInterrupt:
-        thread.cancel()
+    except BaseException as error:
+        if thread.future.done() and not isinstance(error, KeyboardInterrupt):
+            raise
+        thread.cancel()  # what a handler of a signal raises (SystemExit) ends the work as Ctrl-C does
         thread.join()
-        raise KeyboardInterrupt from None
+        raise error.with_traceback(None) from None
     return result
 
 

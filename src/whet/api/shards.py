@@ -31,6 +31,7 @@ from whet_client.storable import show_value
 T = TypeVar("T")
 FILES = "comparison-*-of-*.json"
 _FAMILY = "family"
+_LONGEST = 400
 _ALIKE = ("methods", "seeds", "seed", "of", "fingerprint", "limits", "alpha", "alpha_policy")
 """What all shards of a comparison have in common."""
 
@@ -186,11 +187,24 @@ def _check_same(path: Path, about: Mapping[str, Any], other: Path, known: Mappin
     if name == "fingerprint":
         what = "the task was edited between them (its prompt, rows, reward or models)"
     else:
-        what = f"{name} is {show_value(about.get(name))} in the one and {show_value(known.get(name))} in the other"
+        what = "; ".join(_describe_difference(name, about.get(name), known.get(name)))
     raise UsageError(
         f"{path} belongs to another comparison than {other}: {what}. Give each comparison a folder of its own "
         f"({parameter('run', 'DIR')})."
     )
+
+
+def _describe_difference(name: str, one: object, other: object) -> list[str]:
+    """What differs between two values of an entry; of two mappings, each key that does."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        keys = [key for key in dict.fromkeys((*one, *other)) if one.get(key) != other.get(key)]
+        return [
+            line
+            for key in keys
+            for line in _describe_difference(f"{name}.{key}", one.get(key), other.get(key))
+        ]
+    first, second = ("none" if value is None else show_value(value, _LONGEST) for value in (one, other))
+    return [f"{name} is {first} in the one and {second} in the other"]
 
 
 def _common(read: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:

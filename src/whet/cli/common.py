@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from whet._util.variables import TRUSTED_HOSTS
-from whet.errors import UsageError, quantity, spelling
+from whet.errors import StorageError, UsageError, quantity, spelling
 
 Command = Callable[..., Any]
 _LONGEST = 200
@@ -335,6 +335,13 @@ def print_result(value: Any, as_json: bool, show: Callable[[Any], None], key: st
         emit({key: [_json(one) for one in value]} if key else _json(value))
     else:
         show(value)
+
+
+def raise_without_verdict(run: Mapping[str, Any]) -> None:
+    """Raise StorageError, with its exit code, for a run that could not open its sealed test: no script may take its prompt for
+    a tested one."""
+    if run.get("status") == "stopped":
+        raise StorageError(run.get("reason") or run["improvement"]["reason"])
 
 
 def output(show: Callable[[Any], None], key: str = "") -> Callable[[Callable[..., Any]], Command]:

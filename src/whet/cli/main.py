@@ -33,6 +33,7 @@ from whet.cli.common import (
     options_of_role,
     output,
     print_result,
+    raise_without_verdict,
     role_choices,
     say,
     settings_of,
@@ -161,6 +162,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
             emit(error.result)
         raise
     print_result(result, as_json, show.result)
+    raise_without_verdict(result)
 
 
 @cli.command(

@@ -17,6 +17,7 @@ from whet.cli.common import (
     limit_options,
     optimizer_options,
     print_result,
+    raise_without_verdict,
     role_choices,
     say,
     settings_of,
@@ -71,6 +72,7 @@ def migrate(prompt: str, task: str | None, as_json: bool, **options: Any) -> Non
     place = None if task is None else Path(task)
     result = run_stoppable(amigrate(prompt, task=place, **words))
     print_result(result, as_json, show)
+    raise_without_verdict(result)
 
 
 def show(values: Mapping[str, Any]) -> None:

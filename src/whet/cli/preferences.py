@@ -20,6 +20,7 @@ from whet.cli.common import (
     model_options,
     optimizer_options,
     print_result,
+    raise_without_verdict,
     role_choices,
     say,
     settings_of,
@@ -171,6 +172,7 @@ def learn_preferences(
             emit(error.result)
         raise
     print_result(result, as_json, _show)
+    raise_without_verdict(result.get("run") or {})
 
 
 def _read_sources(sources: tuple[str, ...], live_prompt: str | None) -> list[Any]:

@@ -38,6 +38,7 @@ from whet.errors import StorageError, UsageError, quantity, show_share
 from whet.models.batch_jobs import offers_batches
 from whet.models.callable import FUNCTION
 from whet.models.prices import Price
+from whet.models.scripted import readable_address
 from whet.rewards.choose import why_no_labels
 from whet.rewards.text import targets_of
 from whet.rl.language import LanguagePolicy
@@ -406,7 +407,7 @@ def plan_lines(plan: PlanJSON) -> list[str]:
     if "tokens" in plan and plan.get("tokens_counted", True):
         lines.append(f"plan: {_spending(plan)}")
     if unknown := plan["price_unknown"]:
-        who = ", ".join(f"{address} ({role})" for role, address in unknown.items())
+        who = ", ".join(f"{readable_address(address)} ({role})" for role, address in unknown.items())
         lines.append(
             f"plan: price unknown: {who}: set prices in task.yaml (`models`), by --lm-option price.input=USD, or in Python with "
             "the model (`price`)"
@@ -495,7 +496,7 @@ def _case_lines(plan: Mapping[str, Any]) -> list[str]:
     aim = "the mean over cases" if plan["aggregate"] == MEAN else "the worst case"
     lines = [f"{quantity(len(cases), 'case')}; a prompt is worth {aim}, each counts alike"]
     for case in cases:
-        model = "" if case["model"] == case["name"] else f", asked of {case['model']}"
+        model = "" if case["model"] == case["name"] else f", asked of {readable_address(case['model'])}"
         rows = ", ".join(f"{case[split]:,} {split}" for split in SPLITS)
         lines.append(f"case {case['name']}{model}: {rows} rows")
     return lines
@@ -523,12 +524,12 @@ def _subject(plan: Mapping[str, Any]) -> str:
         rows = quantity(added["rows"], "added row") if added["rows"] else "answers that added rows lack"
         return f"{rows}, answered by both prompts: "
     if "model" in plan:
-        return f"{plan['model']}: "
+        return f"{readable_address(plan['model'])}: "
     if study := plan.get("study"):
         rows = quantity(study["rows"], f"{study['split']} row")
-        return f"{quantity(study['prompts'], 'prompt')} on {rows}, answered by {plan['models']['task']}: "
+        return f"{quantity(study['prompts'], 'prompt')} on {rows}, answered by {readable_address(plan['models']['task'])}: "
     runs = [f"{quantity(plan['runs'], 'run')} together"] if "runs" in plan else []
-    models = dict(plan.get("models") or {})
+    models = {role: readable_address(address) for role, address in (plan.get("models") or {}).items()}
     methods = ", ".join(plan.get("methods", ()))
     on = " on ".join(filter(None, (methods, models.pop("task", ""))))
     if plan.get("default_policy"):

@@ -146,7 +146,7 @@ class _Answer:
         chunks = [chunk for chunk in choices if isinstance(chunk, dict)] if isinstance(choices, list) else []
         for holder in (event, event.get("x_groq"), *chunks):  # Moonshot's stands in a choice
             if isinstance(holder, dict) and holder.get("usage"):
-                self.usage = _join_counts(self.usage, holder["usage"])
+                self.usage = _join_usages(self.usage, holder["usage"])
         self.chunks += chunks
         for chunk in chunks:
             index = chunk.get("index")
@@ -172,18 +172,48 @@ class _Answer:
         return len(self.chunks) == len(ends) > 1 and ends[-1] and not any(ends[:-1])
 
 
-def _join_counts(before: Any, now: Any) -> Any:
-    """Two usages of one stream as one. Each counts from the beginning, and each may lack what the other has: some servers count
-    the input in the first event only and the output in the last, others end with zeros. So the larger number of each holds.
+_INPUT, _OUTPUT = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
+_ABOUT_INPUT = ("prompt", "input", "cache")
+"""In the names of what a usage says of the input."""
 
-    >>> _join_counts({"prompt_tokens": 9, "completion_tokens": 0}, {"prompt_tokens": 0, "completion_tokens": 4})
+
+def _join_usages(before: Any, now: Any) -> Any:
+    """Two usages of one stream as one. Each counts from the beginning, and each may lack what the other has: some servers count
+    the input in the first event only and the output in the last, others end with zeros. So the larger number holds.
+
+    What is said of the input belongs together: `input_tokens` is all of it in a first event, and what no cache had in a later
+    one that counts what was read from the cache. So an event that counts the input says all of what it names of it, zeros too.
+
+    >>> _join_usages({"prompt_tokens": 9, "completion_tokens": 0}, {"prompt_tokens": 0, "completion_tokens": 4})
     {'prompt_tokens': 9, 'completion_tokens': 4}
+    >>> _join_usages({"input_tokens": 9}, {"input_tokens": 2, "cache_read_input_tokens": 7})
+    {'input_tokens': 2, 'cache_read_input_tokens': 7}
     """
+    if not (isinstance(before, dict) and isinstance(now, dict)):
+        return _join_counts(before, now)
+    reads, writes = (any(_is_number(now.get(n)) and now[n] > 0 for n in names) for names in (_INPUT, _OUTPUT))
+    newest = {
+        name
+        for name in now
+        if reads and (any(part in name for part in _ABOUT_INPUT) or (writes and name == "total_tokens"))
+    }
+    return {
+        name: _join_counts(before.get(name), now.get(name), name in newest)
+        for name in dict.fromkeys((*before, *now))
+    }
+
+
+def _join_counts(before: Any, now: Any, newest: bool = False) -> Any:
+    """Two counts, or two mappings of counts, as one: the larger number of each, or the `newest`."""
     if isinstance(before, dict) and isinstance(now, dict):
         return {
-            name: _join_counts(before.get(name), now.get(name)) for name in dict.fromkeys((*before, *now))
+            name: _join_counts(before.get(name), now.get(name), newest)
+            for name in dict.fromkeys((*before, *now))
         }
     if now is None:
         return before
-    numbers = all(isinstance(value, int | float) for value in (before, now))
-    return max(before, now) if numbers else now
+    return max(before, now) if not newest and _is_number(before) and _is_number(now) else now
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, TypeVar
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from whet.errors import UsageError, did_you_mean
 from whet.models.language_model import AnswersOnly
@@ -78,7 +78,9 @@ class Scripted(AnswersOnly):
         self.address = f"{self.provider}/{name}" + (f"?{urlencode(options)}" if options else "")
         for key in options:
             if key not in known:
-                raise UsageError(f'{self.address}: unknown option "{key}".{did_you_mean(key, known)}')
+                raise UsageError(
+                    f'{readable_address(self.address)}: unknown option "{key}".{did_you_mean(key, known)}'
+                )
         self.options = {**known, **options}
         self.seed = self.option_int("seed")
         self.latency = self.option_float("latency", 0.0, 3600.0)
@@ -111,7 +113,7 @@ class Scripted(AnswersOnly):
         return words
 
     def _unreadable(self, key: str, wanted: str) -> str:
-        return f"{self.address}: option {key}={self.options[key]} is not {wanted}."
+        return f"{readable_address(self.address)}: option {key}={self.options[key]} is not {wanted}."
 
     def answer(self, request: Request, sample: int) -> str:
         """The text of one sample. Raises UsageError when the simulator only scores."""
@@ -371,6 +373,24 @@ def load(name: str, options: Mapping[str, str] | None = None) -> Scripted:
 def provide(name: str, base_url: str | None, options: Mapping[str, object]) -> Scripted:
     """The simulator at `scripted/NAME?key=value`; `options` add to those of the address. Raises UsageError."""
     return load(*split_options(Scripted.provider, name, options))
+
+
+_ENCODED = re.compile(r"(?:%[0-9A-F]{2})+")
+
+
+def readable_address(address: str) -> str:
+    """An address with the options of a simulator as a person writes them; read again, it means the same.
+
+    >>> readable_address("scripted/labels?cues=good%3Atr%C3%A8s+bon%2Cbad%3Apas%26mal")
+    'scripted/labels?cues=good:très bon,bad:pas%26mal'
+    """
+    name, mark, query = address.partition("?")
+    return name + mark + _ENCODED.sub(_decode, query.replace("+", " "))
+
+
+def _decode(run: re.Match[str]) -> str:
+    """The characters of a run of percent signs, but for those that mean something in an address or cannot be seen."""
+    return "".join(c if c.isprintable() and c not in "%&+" else quote(c) for c in unquote(run[0]))
 
 
 def split_options(provider: str, name: str, options: Mapping[str, object]) -> tuple[str, dict[str, str]]:
