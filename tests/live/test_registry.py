@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.task.test_media import png
 
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.prompt.events import Add
 from whet.prompt.ledger import first_event
 from whet.types import Message
+from whet_client import media
+from whet_client.live_prompts import LivePrompt, from_folder, read_content
 from whet_live.database import Database
 from whet_live.registry import Address, Registry, parse_address
+from whet_live.registry.files import read_prompt_files, write_prompt
 from whet_live.registry.names import check_actor, check_label, check_name
 
 TEXT = "Answer {{question}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
@@ -53,6 +59,29 @@ def test_versions_count_from_one_and_keep_what_they_were_given(registry: Registr
     rules = [(i.id, i.text, i.author) for _, i in second.instructions]
     assert rules == [("i1", "Be polite.", "ann"), ("i2", "Use SI units.", "bob")]
     assert [v.version for v in registry.versions("shop/greeting").items] == [2, 1]
+
+
+def test_pictures_of_a_prompt_are_stored_with_it(registry: Registry, tmp_path: Path) -> None:
+    legend = f"[[whet:image:data:image/png;base64,{base64.b64encode(png((1, 2, 3))).decode()}]]"
+    prompt = Prompt.parse(f"<!-- whet:begin -->\nBe brief.\n<!-- whet:end -->\n{legend}\n{{{{q}}}}")
+    registry.create("seen", prompt, author="ann", label="production")
+    registry.create("seen", prompt.edit("Be kind."), author="ann")
+    media._parts.clear()  # as in another process
+    version = registry.get("seen@production")
+    assert version.prompt == prompt and version.prompt.chat[0]["content"][1]["type"] == "image_url"
+    assert "base64" not in registry.diff("seen/1", "seen/2").text and registry.verify_audit().whole
+    write_prompt(tmp_path, [version], {"production": 1})
+    sent = version.as_json()
+    for source in ("server", "folder"):
+        media._parts.clear()
+        content = read_content(sent) if source == "server" else from_folder(tmp_path, "seen", "production")
+        assert content is not None and content.prompt == prompt
+        [message] = LivePrompt(content, "production", source).format(q="Which?")
+        assert [part["type"] for part in message["content"]] == ["text", "image_url", "text"]
+    assert read_prompt_files(tmp_path)[0].versions
+    lost = Prompt.parse(f"[[whet:image:{'a' * 64}]]\n{{{{q}}}}")
+    with pytest.raises(UsageError, match="no content with this hash"):
+        registry.create("lost", lost, author="ann")
 
 
 def test_chat_prompts_keep_their_messages(registry: Registry) -> None:

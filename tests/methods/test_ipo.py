@@ -14,7 +14,7 @@ import pytest
 from tests.methods.readers import gauss
 from tests.task.test_media import png
 
-from whet._util import media
+from whet_client import media
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods.ipo import Config, check, ipo

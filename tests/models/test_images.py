@@ -16,7 +16,8 @@ from tests.command_line import whet_here
 from tests.task.test_media import png
 
 import whet
-from whet._util import media
+from whet._util.media import keep_images_in, keep_painted
+from whet_client import media
 from whet.engine.cache import decode, encode_completions
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import check_base_url, resolve
@@ -196,8 +197,8 @@ RED, BLUE = (base64.b64encode(png(c)).decode() for c in ((255, 0, 0), (0, 0, 255
 
 
 def test_a_cached_answer_whose_picture_is_gone_is_asked_again(tmp_path: Path) -> None:
-    media.keep_images_in(tmp_path)
-    mark = media.keep_painted(png((1, 2, 3), size=3))
+    keep_images_in(tmp_path)
+    mark = keep_painted(png((1, 2, 3), size=3))
     assert mark is not None and not media.lacks_image(mark)
     digest = mark.rpartition(":")[2].strip("]")
     media._parts.pop(digest)

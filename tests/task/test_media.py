@@ -17,6 +17,7 @@ import pytest
 
 import whet
 from whet.errors import UsageError, WhetError
+from whet_client import media
 
 
 def png(colour: tuple[int, int, int], size: int = 2) -> bytes:
@@ -272,3 +273,13 @@ def test_a_file_outside_of_the_task_s_folder_is_refused(tmp_path: Path) -> None:
         whet.Task.load(
             folder(tmp_path / "task", lambda k: {"input": {"picture": {"image": "../secret.png"}}})
         )
+
+
+@pytest.mark.parametrize("form", [SLOTS[0], SLOTS[-1]])
+def test_a_saved_task_has_the_pictures_of_its_rows_in_a_later_process(form: Any, tmp_path: Path) -> None:
+    task = whet.Task.load(folder(tmp_path, form))
+    task.save(tmp_path / "copy")
+    media._parts.clear()
+    copy = whet.Task.load(tmp_path / "copy")
+    result = whet.evaluate(copy, lm=painter, split="train", run=tmp_path / "r", progress=False)
+    assert result.score.mean == 1.0 and copy.fingerprint == task.fingerprint

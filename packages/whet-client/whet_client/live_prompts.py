@@ -10,6 +10,7 @@ from typing import Any
 
 from whet_client.assignment import UNITS, assign
 from whet_client.errors import UsageError
+from whet_client.media import content_of
 from whet_client.prompt.document import AUTO, Prompt
 from whet_client.prompt.fence import without_markers
 from whet_client.types import Example, Message
@@ -99,8 +100,9 @@ class LivePrompt:
         """Names of the prompt's slots."""
         return self.content.prompt.slots
 
-    def format(self, **values: object) -> list[dict[str, str]]:
-        """The messages for a model, every slot `{{name}}` filled by the value of that name.
+    def format(self, **values: object) -> list[dict[str, Any]]:
+        """The messages for a model, every slot `{{name}}` filled by the value of that name. A content with images, sounds or
+        files is a list of parts in OpenAI's form.
 
         Values are put in literally, in one pass: braces in a value stay braces. A prompt of one text that has none of
         the slots is the system message, and the values follow as the user message. Raises UsageError for a slot
@@ -121,7 +123,7 @@ class LivePrompt:
                 Message("system" if m.role == AUTO else m.role, without_markers(m.content))
                 for m in prompt.messages
             )
-        return [{"role": message.role, "content": message.content} for message in rendered]
+        return [{"role": message.role, "content": content_of(message.content)} for message in rendered]
 
 
 def _text(name: str, value: object) -> str:

@@ -111,10 +111,12 @@ class _Tools:
     def show_prompt(self, address: str) -> Json:
         """A version of a prompt with its text, origin and instructions.
 
-        `address`: NAME (the label production), NAME@LABEL or NAME/VERSION.
+        `address`: NAME (the label production), NAME@LABEL or NAME/VERSION. A mark stands for each image, sound or file; keep it
+        where you propose a change.
         """
         version = self._registry.get(address)
-        return {**version.as_json(), "source": version.prompt.source}
+        marked = [{"role": m.role, "content": m.content} for m in version.prompt.messages]
+        return {**version.as_json(), "messages": marked, "source": version.prompt.source}
 
     def diff_prompts(self, before: str, after: str) -> Json:
         """What differs between two versions, as text and by instruction. Both are addresses, as in show_prompt."""

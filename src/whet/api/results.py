@@ -308,7 +308,7 @@ class RunResult(JSONResult[RunJSON]):
     def _repr_html_(self) -> str:
         from whet.reporting import result_html
 
-        return result_html(self.json, "" if self.status == "planned" else self.best.prompt.plain)
+        return result_html(self.json, "" if self.status == "planned" else self.best.prompt.shown)
 
 
 class Evaluation(JSONResult[EvaluationJSON]):

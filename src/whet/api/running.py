@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from whet._util.arguments import check_path
+from whet._util.media import write_parts
 from whet._util.storable import to_json
 from whet._util.workers.automatic import make_executor
 from whet.api.added_rows import AddedRows
@@ -41,6 +42,7 @@ from whet.engine.progress import Progress
 from whet.engine.result_json import EvaluationJSON, RunJSON
 from whet.engine.run_folder import (
     ENDED,
+    IMAGES,
     PLACES,
     RESULT,
     UNREADABLE,
@@ -83,6 +85,7 @@ from whet.task.prompts import check_braced_names, foreign_slots
 from whet.task.rows import INPUT_NAMES
 from whet.task.spec import with_gate, with_longest
 from whet.types import content_hash
+from whet_client.media import with_contents
 from whet_client.prompt.document import MASK
 
 R = TypeVar("R", RunJSON, EvaluationJSON)
@@ -217,6 +220,7 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
         )
+        write_parts((m.content for m in task.prompt.messages), folder / IMAGES)
         opened.core.executor = assembly.executor
         allow_batches(opened.core.caller, opts.batch, progress.say)
         if elsewhere := describe_moved_models(folder, assembly.clients):
@@ -396,7 +400,7 @@ def _write_result(folder: Path, result: RunJSON) -> None:
     result = result.copy()
     result.pop("recorded", None)
     result.pop("ended", None)
-    write_derived(folder / "best.md", result["best"]["prompt"].encode())
+    write_derived(folder / "best.md", with_contents(result["best"]["prompt"]).encode())
     write_report(folder, result)
     write_result(folder, result)
 
@@ -537,6 +541,7 @@ async def evaluate_task(
         if not _asks(run, plan, question):
             _clear_evaluation(run)
         opened = open_run(run, plan, assembly.clients, assembly.cache(place, opts), lambda name, value: None)
+        write_parts((m.content for m in task.prompt.messages), run / IMAGES)
         opened.core.executor = assembly.executor
         allow_batches(opened.core.caller, opts.batch, progress.say)
         opened.core.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ASKED, question))])

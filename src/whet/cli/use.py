@@ -73,7 +73,7 @@ def show(run: str, plain: bool, form: str | None, choose: str | None, as_json: b
         return
     for line in _facts(result):
         say(line)
-    say(f"\n{prompt.plain.rstrip()}\n")
+    say(f"\n{prompt.shown.rstrip()}\n")
     for text in _doubts(result):
         warn(text)
     if isinstance(result, RunResult):
@@ -102,7 +102,7 @@ def _show_point(
     else:
         means = (f"{key} {show_size(value['mean'])}" for key, value in point["validation"].items())
         say(f"{values['task']} · best in {name} on validation: {', '.join(means)}")
-        say(f"\n{prompt.plain.rstrip()}\n")
+        say(f"\n{prompt.shown.rstrip()}\n")
     if broken := [key for key, one in point["validation"].items() if not one.get("holds", True)]:
         warn(
             f"no prompt of the front meets all demands on validation; this one breaks that of {', '.join(broken)}.",

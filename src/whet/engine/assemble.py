@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from whet._util.media import count_marks
 from whet._util.workers import HERE, Executor
 from whet.engine.batched_calls import check_batches
 from whet.engine.cache import AnswerCache
@@ -45,6 +44,7 @@ from whet.task.roles import changed_spec, identity_of, model_key, model_of, take
 from whet.task.several import over_models
 from whet.task.spec import SECOND, TRANSFER, WORST, role_of_model
 from whet.types import EMBEDDING
+from whet_client.media import count_marks, is_known
 
 Models: TypeAlias = dict[tuple[Any, ...], LanguageModel]
 
@@ -385,7 +385,18 @@ def with_encoder(reward: RewardFunction) -> RewardFunction:
 
 
 def _check_parts(task: Task, model: LanguageModel) -> None:
-    """Raise UsageError for rows with images where the task model reads texts only."""
+    """Raise UsageError for rows or a prompt with images where the task model reads texts only, and for a prompt that names one
+    which is not there."""
+    if (lost := next((mark for mark in task.prompt.marks if not is_known(mark)), None)) is not None:
+        raise UsageError(
+            f"the prompt holds {lost[:28]}...]], and there is no content with this hash. Give the prompt of a run as "
+            "`whet show RUN --plain` prints it, or name the file again: [[whet:image:FILE]]."
+        )
+    if task.prompt.marks and not reads_parts(model):
+        raise UsageError(
+            f"the prompt holds an image, a sound or a file, and {model.address} reads texts only. Name a model behind an "
+            f"endpoint that reads them, with {parameter('lm', 'provider/name')}."
+        )
     rows = (row for part in (task.train, task.validation, task.test) for row in part)
     row = next((row for row in rows if any(map(count_marks, row.values.values()))), None)
     if row is not None and not reads_parts(model):

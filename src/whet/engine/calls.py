@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 import orjson
 
-from whet._util.media import lacks_image
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import AnswerCache, decode, encode_completions
 from whet.engine.journal import (
@@ -44,6 +43,7 @@ from whet.engine.model_client import (
 from whet.errors import BudgetExceeded, ProviderError, UsageError
 from whet.replies import separate_thought
 from whet.types import Completion, Request, Usage, content_hash
+from whet_client.media import lacks_image
 
 NEW_INTENT = "INSERT OR IGNORE INTO calls VALUES (?,?,?,?,?,?,?,?,?)"
 """Writes the intent of a call, and never over how the call ended: the journal writes what must be on disk after the rest of a

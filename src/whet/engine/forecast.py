@@ -47,6 +47,7 @@ from whet.search.plan import least_rows
 from whet.task import Task
 from whet.task.spec import MEAN, SPLITS
 from whet.types import Example, Request, Usage
+from whet_client.media import TOKENS, count_marks
 
 N = TypeVar("N", int, float)
 
@@ -357,7 +358,13 @@ def _usage_each(
     was `measured` is what is expected."""
     model, bound = clients["task"].model, env.generation.max_tokens
     requests = [Request(env.messages(task.prompt, e), max_tokens=bound) for e in task.train[:_SAMPLE]]
-    read = [sum(model.count_tokens(m.content) + MESSAGE_OVERHEAD for m in r.messages) for r in requests]
+    read = [
+        sum(
+            model.count_tokens(m.content) + MESSAGE_OVERHEAD + TOKENS * count_marks(m.content)
+            for m in r.messages
+        )
+        for r in requests
+    ]
     written = min(_LABEL if task.labels else _ANSWER, bound or _ANSWER)
     about = {"task": Usage(round(sum(read) / len(read)), written)}
     worst = {"task": Usage(max(read) + GROWTH_TOKENS, bound or UNBOUNDED_TOKENS)}

@@ -13,7 +13,6 @@ from numbers import Integral
 from types import TracebackType
 from typing import NoReturn
 
-from whet._util.media import TOKENS, count_marks, without_parts
 from whet._util.storable import LARGEST
 from whet.engine.health import EndpointHealth
 from whet.engine.observed import ObservedUsage
@@ -22,6 +21,7 @@ from whet.errors import ProviderError, parameter
 from whet.models.language_model import LanguageModel, reads_parts
 from whet.models.prices import Price
 from whet.types import Completion, Request, Usage
+from whet_client.media import TOKENS, count_marks, without_parts
 from whet_client.storable import show_value
 
 _log = logging.getLogger("whet.models")

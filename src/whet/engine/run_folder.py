@@ -48,12 +48,15 @@ from whet.search.archive import INCUMBENTS
 from whet.stats import STRICT
 from whet.task import Task
 from whet.task.spec import ALPHA
+from whet_client.media import look_for_images_in
 from whet_client.storable import show_value
 from whet_client.version import __version__
 
 LOST = "lost"
 PARTS = "parts"
 RESULT = "result.json"
+IMAGES = "images"
+"""The folder of a run that holds the images, sounds and files of its prompt, by hash."""
 ENDED, PLACES = "ended", "places"
 """Keys under which a journal says when its run ended, and where its models were asked last."""
 WRITTEN = ("best.md", "report.html", RESULT)
@@ -175,6 +178,7 @@ def write_derived(path: Path, data: bytes) -> None:
 
 def read_header(folder: Path) -> dict[str, Any] | None:
     """The pinned header of a run folder without taking its lease, or None when there is none."""
+    look_for_images_in(folder / IMAGES)
     try:
         rows = read_rows(folder / "journal.sqlite", "SELECT value FROM meta WHERE key = 'header'")
     except UsageError:
@@ -299,6 +303,7 @@ UNREADABLE = "unreadable"
 
 def read_result(folder: Path) -> dict[str, Any]:
     """What a run or an evaluation found, as far as it is written; of a file that cannot be read, the status `unreadable`."""
+    look_for_images_in(folder / IMAGES)
     path = folder / RESULT
     try:
         result = orjson.loads(path.read_bytes()) if path.is_file() else {}

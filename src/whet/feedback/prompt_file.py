@@ -26,6 +26,7 @@ from whet.prompt.instructions import Ledger
 from whet.prompt.ledger import newline_of, read_back, render_instructions, write_ledger
 from whet.task import PROMPT_FILES, load_prompt
 from whet.types import Message
+from whet_client.media import with_sources
 from whet_client.prompt.chat import write_messages
 from whet_client.prompt.fence import DEFAULT_REGION, MARKER, regions_of
 from whet_client.storable import sync_folder
@@ -76,8 +77,11 @@ class Document:
         if self.path.suffix in _YAML:
             return self._yaml_with(edited, text)
         mark = "\ufeff" if self.text.startswith("\ufeff") else ""
-        chat = self.text.removeprefix(mark) == write_messages(self.prompt.messages)
-        return (mark + (write_messages(edited.messages) if chat else edited.source)).encode("utf-8")
+        text = self.text.removeprefix(mark)
+        chat = not self.prompt.marks and text == write_messages(self.prompt.messages)
+        return (
+            mark + (write_messages(edited.messages) if chat else with_sources(edited.source, text))
+        ).encode()
 
     def _empty_region(self, text: str) -> Prompt:
         """The prompt with nothing in its region, as it was before anything was learned: no model empties a
@@ -106,7 +110,7 @@ class Document:
             copy = Path(folder) / self.path.name
             copy.write_bytes(new)
             try:
-                reloaded = load_prompt(copy)
+                reloaded = load_prompt(copy, folder=self.path.parent)
             except UsageError:
                 reloaded = None
         if reloaded != edited:
@@ -127,7 +131,10 @@ def open_document(path: Path, region: str | None = None) -> Document:
     prompt = load_prompt(path)
     data = path.read_bytes()
     text = data.decode("utf-8").removeprefix("\ufeff")
-    if path.suffix not in _YAML and text not in (prompt.source, write_messages(prompt.messages)):
+    if path.suffix not in _YAML and text not in (
+        with_sources(prompt.source, text),
+        write_messages(prompt.messages),
+    ):
         raise UsageError(
             f"{path}: what is learned cannot be written into this form of messages. Put them into prompt.yaml, a list of "
             "`role` and `content`."
@@ -144,7 +151,9 @@ def open_document(path: Path, region: str | None = None) -> Document:
             "own where instructions may stand."
         )
     fence = drawn_fence(data.decode("utf-8"))
-    return Document(path, data, Prompt.parse(data.decode("utf-8") + fence, str(path)), DEFAULT_REGION, fence)
+    return Document(
+        path, data, Prompt.parse(data.decode("utf-8") + fence, str(path), path.parent), DEFAULT_REGION, fence
+    )
 
 
 def drawn_fence(text: str) -> str:

@@ -31,7 +31,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
-from whet._util.media import count_marks
 from whet.environments.environment import Environment
 from whet.errors import UsageError, named_fields
 from whet.methods.method import MethodEntry
@@ -45,6 +44,7 @@ from whet.search.edits import text_in
 from whet.search.minibatch import head_examples, minibatch, show_example
 from whet.search.plan import fit, validate_finalists, validate_leader
 from whet.types import Example, Message, Request
+from whet_client.media import count_marks
 
 ENTRY = MethodEntry(
     "ipo",

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from whet._util.media import content_of
 from whet.models.openai_answers import completions, finish_of, reported_usage
 from whet.models.openai_wire import Failure, http_error
 from whet.replies.thoughts import CUT, EMPTY
 from whet.types import Completion, Message, Request, Usage
+from whet_client.media import content_of
 
 FORMS = (
     'Return a text, {"content": ...} or {"text": ...}, a response of OpenAI\'s chat API as an object or a dict, or a '

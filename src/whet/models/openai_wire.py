@@ -15,12 +15,12 @@ from typing import Any
 import orjson
 from yarl import URL
 
-from whet._util.media import content_of
 from whet.errors import ProviderError
 from whet.models.openai_forms import SCHEMA, response_format
 from whet.models.output_bounds import TokenLimits, read_limits
 from whet.models.waits import find_wait
 from whet.types import Request
+from whet_client.media import content_of
 
 MAX_TOP_LOGPROBS = 20
 MAX_STOPS = 4

@@ -7,21 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import whet.reporting.number_format as number_format
-from whet._util.media import MediaPart, pieces_of
-from whet.errors import WhetError
 from whet.reporting.layout import Section, details, note
-from whet.reporting.markup import Html, clip, el, join
+from whet.reporting.markup import LARGEST_PICTURE, Html, clip, el, join, picture
 from whet.reporting.programs import trace
 from whet.reporting.record import Record, finite_number
 from whet.rewards.verifiers.svg_scene import picture_in
 from whet.rewards.verifiers.svg_shapes import NoPicture, read_shapes
 from whet.types import lacks_answer
+from whet_client.media import pieces_of
 
 MOST_EXAMPLES = 100
 OPEN_EXAMPLES = 10
 LONGEST_TEXT = 4_000
 SHORT = 240
-LARGEST_PICTURE = 400_000
 """Characters of an image as a data URL that a page shows at most."""
 
 Pair = tuple[Mapping[str, Any], Mapping[str, Any], float]
@@ -157,7 +155,7 @@ def _answer(record: Record, when: str, row: Mapping[str, object]) -> Html:
 def _text(text: str) -> Html:
     """What somebody wrote, in the direction of its letters, with the images in it; an SVG picture above its source."""
     drawn = _picture_of(text)
-    pieces = [fold_text(one) if isinstance(one, str) else _picture(one) for one in pieces_of(text) if one]
+    pieces = [fold_text(one) if isinstance(one, str) else picture(one) for one in pieces_of(text) if one]
     return el("div", drawn, pieces, dir="auto", class_="output")
 
 
@@ -173,14 +171,3 @@ def _picture_of(text: str) -> Html | None:
         return None
     data = base64.b64encode(picture.encode("utf-8", "replace")).decode()
     return el("img", src=f"data:image/svg+xml;base64,{data}", alt="picture", class_="picture", loading="lazy")
-
-
-def _picture(part: MediaPart) -> Html:
-    """An image that is not too large for the page; anything else by its name."""
-    try:
-        url = str(part.read().get("image_url", {}).get("url", "")) if part.kind == "image" else ""
-    except (OSError, WhetError):
-        url = ""
-    if not url.startswith("data:image/") or len(url) > LARGEST_PICTURE:
-        return el("span", f"[{part.kind}: {clip(part.name, 200)}]")
-    return el("img", src=url, alt=part.name, class_="picture", loading="lazy")

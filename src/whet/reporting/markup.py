@@ -13,6 +13,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
+from whet.errors import WhetError
+from whet_client.media import MARK, MediaPart, pieces_of
 from whet_client.prompt.fence import MARKER
 from whet_client.prompt.slots import SLOT
 
@@ -27,7 +29,9 @@ Child: TypeAlias = "str | bool | Iterable[Child] | None"
 """What an element holds; None and truth values are left out, so that `condition and element` is a child."""
 
 _SUSPECT = re.compile(r"[^\n\t\x20-\x7e]")
-_MARKS = re.compile(f"(?:{MARKER.pattern})|(?:{SLOT.pattern})")
+_MARKS = re.compile(f"(?:{MARKER.pattern})|(?:{SLOT.pattern})|(?:{MARK.pattern})")
+LARGEST_PICTURE = 400_000
+"""Characters of the data URL of a picture that a page shows."""
 _VOID = frozenset({"meta", "br", "hr", "col", "input", "link", "img"})
 _TEXT_ONLY = frozenset({"title", "desc", "text", "tspan", "option"})
 _BLANK = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2065\u2800\u3164\uffa0\u180b\u180c\u180d\u180f")
@@ -88,13 +92,26 @@ def clip(text: str, limit: int) -> Html:
 
 
 def prompt_text(text: str, limit: int = 100_000) -> Html:
-    """A prompt: slots and fence markers stand out, everything else is as in `clip`."""
+    """A prompt: slots and fence markers stand out, images are shown, everything else is as in `clip`."""
     shown, parts, last = text[:limit], [], 0
     for match in _MARKS.finditer(shown):
         kind = "fence" if match.group().startswith("<!--") else "slot"
-        parts += [escape_visibly(shown[last : match.start()]), el("span", match.group(), class_=kind)]
+        part = [picture(one) for one in pieces_of(match[0]) if not isinstance(one, str)]
+        stands = part or el("span", match.group(), class_=kind)
+        parts += [escape_visibly(shown[last : match.start()]), stands]
         last = match.end()
     return join(parts, escape_visibly(shown[last:]), _rest(text, limit))
+
+
+def picture(part: MediaPart) -> Html:
+    """An image that is not too large for the page; anything else by its name."""
+    try:
+        url = str(part.read().get("image_url", {}).get("url", "")) if part.kind == "image" else ""
+    except (OSError, WhetError):
+        url = ""
+    if not url.startswith("data:image/") or len(url) > LARGEST_PICTURE:
+        return el("span", f"[{part.kind}: {clip(part.name, 200)}]")
+    return el("img", src=url, alt=part.name, class_="picture", loading="lazy")
 
 
 def _rest(text: str, limit: int) -> Html | None:

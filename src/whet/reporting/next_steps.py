@@ -46,7 +46,12 @@ def _use(record: Record, promoted: bool) -> Html | None:
         return None
     messages = best.get("messages") or [(AUTO, str(best["prompt"]))]
     prompt = Prompt(tuple(Message(role, content) for role, content in messages))
-    box = region("pre", prompt_text(prompt.plain), label="The prompt to copy", class_="copy")
+    box = region(
+        "pre",
+        prompt_text(prompt.text if prompt.marks else prompt.plain),
+        label="The prompt to copy",
+        class_="copy",
+    )
     if not promoted:
         return details("The best prompt of the search without markers (not promoted)", box)
     run = shlex.quote(record.place)

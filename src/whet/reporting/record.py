@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import orjson
 
-from whet._util.media import look_for_images_in
 from whet.engine.journal import read_events, read_rows
 from whet.engine.result_json import UsageJSON
 from whet.engine.run_folder import read_header
@@ -18,6 +17,7 @@ from whet.errors import quantity
 from whet.prompt import Prompt
 from whet.search.over_optimisation import trained_reward
 from whet.types import ROLES, Message
+from whet_client.media import look_for_images_in
 
 JOURNAL = "journal.sqlite"
 RESULT = "result.json"

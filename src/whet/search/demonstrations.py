@@ -19,6 +19,7 @@ from whet.search.copies import Copies, comparable
 from whet.search.edits import replace_region, text_in
 from whet.search.regions import prompt_of_region
 from whet.types import Example, Rollout
+from whet_client.media import SOURCE
 from whet_client.prompt.fence import LOOKS_LIKE_MARKER, without_markers
 from whet_client.prompt.slots import SLOT, fill
 
@@ -137,9 +138,10 @@ def _steps(known: Prompt, row: Example, rollout: Rollout) -> tuple[tuple[str, st
 def demonstration_filter(env: Environment, known: Prompt) -> Callable[[Demonstration], bool]:
     """Whether a demonstration must not be shown.
 
-    It is empty, too long, holds a slot or a fence marker; its input is that of a validation row; or it has 32 characters in a
-    row in common with a validation row and with no other training row (what several training rows hold is the form of
-    the task). Test rows are out of a method's reach; the report warns of what the best prompt copies from them.
+    It is empty, too long, holds a slot, a fence marker, or an image, a sound or a file (regions are text); its input is that of a
+    validation row; or it has 32 characters in common with a validation row and with no other training row (what several training
+    rows hold is the form of the task). Test rows are out of a method's reach; the report warns of what the best prompt copies from
+    them.
     """
     same = {comparable(row.user_text) for row in env.validation}
     private = [text for row in env.validation for text in _texts(row)]
@@ -150,7 +152,7 @@ def demonstration_filter(env: Environment, known: Prompt) -> Callable[[Demonstra
         text = demonstration.text
         if not demonstration.answer.strip() or max(map(len, demonstration.texts.values())) > LONGEST:
             return True
-        if SLOT.search(text) or LOOKS_LIKE_MARKER.search(text) or "\x00" in text:
+        if SLOT.search(text) or LOOKS_LIKE_MARKER.search(text) or "\x00" in text or SOURCE.search(text):
             return True
         if comparable(demonstration.question) in same:
             return True

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from whet._util import media
 from whet.errors import UsageError, did_you_mean, near_word, task_setting
 from whet.rewards.reward import RewardFunction
 from whet.rewards.targets import show_target
 from whet.rewards.text import equals_no_text
 from whet.task.rows import INPUT_NAMES, TARGET_NAMES, SourceRow
 from whet.types import Example, Message, content_hash
+from whet_client import media
 from whet_client.prompt.chat import read_messages
 from whet_client.prompt.document import MASK
 from whet_client.prompt.slots import canonical_name, name_values, repeated_name

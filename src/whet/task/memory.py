@@ -69,7 +69,7 @@ def prompt_of(prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any], n
     if isinstance(prompt, Prompt):
         return prompt
     if isinstance(prompt, list | tuple) or (isinstance(prompt, Mapping) and looks_like_chat(prompt)):
-        return Prompt.of_chat(prompt, named_by or "prompt")
+        return Prompt.of_chat(prompt, named_by or "prompt", Path())
     if isinstance(prompt, Mapping):
         unnamed = [name for name in prompt if not isinstance(name, str)]
         if unnamed or not prompt:
@@ -81,7 +81,7 @@ def prompt_of(prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any], n
     if isinstance(prompt, str):
         _refuse_lost_path(prompt)
     text: Any = prompt
-    return Prompt.parse(text)
+    return Prompt.parse(text, folder=Path())
 
 
 def names_prompt_file(text: str) -> bool:

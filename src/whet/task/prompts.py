@@ -40,26 +40,29 @@ _MARKER = re.compile(r"whet:(?:begin|end)\b")
 _EXAMPLE = "a list of messages, each with `role` and `content`"
 
 
-def load_prompt(path: Path, named_by: str = "") -> Prompt:
+def load_prompt(path: Path, named_by: str = "", folder: Path | None = None) -> Prompt:
     """The prompt in a file, in any of the forms of `whet_client.prompt.chat`: `.yaml`, `.yml` and `.json` list messages or hold a
     template of another tool, anything else is one text, or lists messages.
 
-    One text is kept byte for byte (CRLF, braces) but for its byte-order mark. Raises UsageError with file and line.
+    One text is kept byte for byte (CRLF, braces) but for its byte-order mark, and for a mark in the place of each part that it
+    names. Files of parts lie in `folder`, or beside the file. Raises UsageError with file and line.
     """
     path = Path(path)
+    folder = path.parent if folder is None else folder
     if path.suffix.lower() in YAML:
-        return _from_yaml(path, named_by)
+        return _from_yaml(path, named_by, folder)
     text = read_text(path, named_by).removeprefix("\ufeff")
     if not text.strip():
         raise UsageError(f"{path}:1: the prompt is empty. Write the text that the model should receive.")
     if "\x00" in text:
         raise UsageError(f"{path}:{_line(text, text.index(chr(0)))}: a NUL character. Remove it.")
     messages = chat.parse_messages(text, str(path), json_only=path.suffix.lower() == ".json")
-    return Prompt.from_messages(messages, str(path))
+    return Prompt.from_messages(messages, str(path), folder)
 
 
 def prompt_file(prompt: Prompt, name: str = "prompt") -> tuple[str, bytes]:
-    """The name and the content of the file that `load_prompt` reads as this prompt."""
+    """The name and the content of the file that `load_prompt` reads as this prompt; its parts stand in it as data URLs."""
+    prompt = prompt.portable
     if [m.role for m in prompt.messages] == [chat.AUTO]:
         return f"{name}.md", prompt.messages[0].content.encode()
     messages = [{"role": m.role, "content": m.content} for m in prompt.messages]
@@ -148,7 +151,7 @@ def _find_names(text: str, names: Collection[str]) -> Iterator[re.Match[str]]:
             yield match
 
 
-def _from_yaml(path: Path, named_by: str) -> Prompt:
+def _from_yaml(path: Path, named_by: str, folder: Path) -> Prompt:
     root = parse_yaml(path, named_by, f"Write {_EXAMPLE}.")
     if not isinstance(root.value, list | dict):
         root.refuse(f"the prompt must be {_EXAMPLE} (one text goes into prompt.md); this is {root.kind()}.")
@@ -161,7 +164,7 @@ def _from_yaml(path: Path, named_by: str) -> Prompt:
         content = _node_at(root, (number, "content"))
         first = content.first if content is not root and content.raw == message.content else 1
         regions_of("\n" * (first - 1) + message.content, str(path))
-    return Prompt.from_messages(messages, str(path))
+    return Prompt.from_messages(messages, str(path), folder)
 
 
 def _raw(node: Node) -> object:

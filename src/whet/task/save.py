@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import shutil
@@ -19,6 +20,7 @@ from whet.task.prompts import prompt_file
 from whet.task.spec import SPLITS, TaskContent
 from whet.task.tree import write_yaml
 from whet.types import Example
+from whet_client.media import content_bytes, content_of, read_mime
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -150,7 +152,24 @@ def _rows_of(task: TaskContent, split: str, named: Sequence[str]) -> list[Exampl
 
 
 def _jsonl(rows: Sequence[Example]) -> bytes:
-    return "".join(json.dumps(dict(e.row), ensure_ascii=False) + "\n" for e in rows).encode()
+    return "".join(json.dumps(_with_parts(dict(e.row)), ensure_ascii=False) + "\n" for e in rows).encode()
+
+
+def _with_parts(value: Any) -> Any:
+    """A value of a row as another process reads it: a text that is an image, a sound or a file as its content, one that holds
+    some as a list of texts and parts."""
+    if isinstance(value, str):
+        data = content_bytes(value)
+        if (
+            data is not None
+            and (mime := read_mime(data)) is not None
+            and mime.startswith(("image/", "audio/"))
+        ):
+            return f"data:{mime};base64,{base64.b64encode(data).decode()}"
+        return content_of(value)
+    if isinstance(value, Mapping):
+        return {key: _with_parts(one) for key, one in value.items()}
+    return [_with_parts(one) for one in value] if isinstance(value, list) else value
 
 
 def _reward_files(task: TaskContent, reward: RewardFunction | None) -> Iterator[tuple[str, bytes]]:

@@ -145,7 +145,7 @@ def starting_prompt(choice: str | None, material: ImportedData) -> Prompt | None
     if choice is None:
         return None if material.prompt is None else Prompt.parse(material.prompt)
     path = _path_of_prompt(choice)
-    return Prompt.parse(choice) if path is None else load_prompt(path)
+    return Prompt.parse(choice, folder=Path()) if path is None else load_prompt(path)
 
 
 def _path_of_prompt(choice: str) -> Path | None:

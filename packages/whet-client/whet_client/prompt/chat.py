@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
+from whet_client import media
 from whet_client.errors import UsageError, did_you_mean
 from whet_client.prompt.fence import front_matter_of
 from whet_client.prompt.slots import is_slot_name, slot_names
@@ -33,11 +34,14 @@ _ROLES = {
 _HEADING = re.compile(rf"(?:\A|\r?\n\r?\n)\[({'|'.join(CHAT_ROLES)})\](?:\r?\n|\Z)")
 PROMPTY_HEADING = re.compile(rf"^({'|'.join(_ROLES)}):[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
 _DOTPROMPT_HEADING = re.compile(rf"""\{{\{{role ["']({"|".join(_ROLES)})["']\}}\}}[ \t]*(?:\r?\n)?""")
+_MEDIA_HELPER = re.compile(r"""\{\{media url="((?:data:(\w+)/|https?://)[^"\n]+)"\}\}""")
 _MEANT_AS_JSON = re.compile(
     r"""\s*(?:\[\s*)?\{\s*["'](?:role|content|messages|lc|_type)["']\s*:|\s*\[\s*[\[(]\s*["'](?:system|human|user|ai|assistant)["']\s*,"""
 )
 _MEANT_AS_YAML = re.compile(r"\s*(?:messages:\s*)?-[ \t]+role:")
 _TEXT_PARTS = ("text", "input_text", "output_text")
+_SENT = ("image_url", "input_image", "input_audio", "file", "image", "document")
+"""Parts of OpenAI's and Anthropic's form that are images, sounds and files."""
 _BESIDE = frozenset(
     ("type", "name", "id", "cache_control", "additional_kwargs", "response_metadata", "example")
 )
@@ -116,15 +120,18 @@ def join_messages(messages: Sequence[Message]) -> str:
     """Messages with roles as one text that `read_text` reads as the same: headed by their roles, or as JSON where a text has such
     headings itself."""
     text = "\n\n".join(f"[{m.role}]\n{m.content}" for m in messages)
-    return text if _parse_headed_messages(text) == tuple(messages) else write_messages(messages)
+    if _parse_headed_messages(text) == tuple(messages):
+        return text
+    return _as_json([{"role": m.role, "content": m.content} for m in messages])
 
 
 def write_messages(messages: Sequence[Message]) -> str:
-    """Messages as JSON, a list of objects with `role` and `content`."""
-    return (
-        json.dumps([{"role": m.role, "content": m.content} for m in messages], ensure_ascii=False, indent=2)
-        + "\n"
-    )
+    """Messages as JSON, a list of `role` and `content`; a content with images, sounds or files is a list of parts."""
+    return _as_json([{"role": m.role, "content": media.content_of(m.content)} for m in messages])
+
+
+def _as_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
 def looks_like_chat(value: Any) -> bool:
@@ -247,7 +254,14 @@ def _parse_below_front_matter(text: str) -> tuple[Message, ...] | None:
     )
     if messages is None:
         return None
+    messages = tuple(Message(m.role, _MEDIA_HELPER.sub(_read_helper, m.content)) for m in messages)
     return Message(messages[0].role, front + messages[0].content), *messages[1:]
+
+
+def _read_helper(match: re.Match[str]) -> str:
+    """A part as dotprompt names it, as whet does."""
+    kind = "image" if match[2] in (None, "image") else "audio" if match[2] == "audio" else "file"
+    return f"[[whet:{kind}:{match[1]}]]"
 
 
 def _messages(value: Any, way: tuple[str | int, ...]) -> list[Message]:
@@ -326,7 +340,7 @@ def _role(role: Any, way: tuple[str | int, ...]) -> str:
 
 
 def _content(content: object, way: tuple[str | int, ...]) -> str:
-    """The text of a message; several parts of text stand on lines of their own."""
+    """The text of a message; several parts stand on lines of their own, with a mark for each image, sound or file."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list | tuple) or not content:
@@ -334,17 +348,27 @@ def _content(content: object, way: tuple[str | int, ...]) -> str:
             way,
             f"`content` must be text; this is {'nothing' if content is None else show_value(content)}. Put it in quotes.",
         )
-    texts = []
-    for part in content:
-        text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
-        kind = part.get("type", "text") if isinstance(part, Mapping) else "text"
-        if kind not in _TEXT_PARTS or not isinstance(text, str):
-            raise _Unreadable(
-                way,
-                f"this message has a part of the type {show_value(kind)}; a prompt holds text only. Remove it.",
-            )
-        texts.append(text)
-    return "\n".join(texts)
+    return "\n".join(_text_of(part, way) for part in content)
+
+
+def _text_of(part: object, way: tuple[str | int, ...]) -> str:
+    """A part of a message as text: its own, or the mark of what is kept of it."""
+    if isinstance(part, str):
+        return part
+    kind = part.get("type", "text") if isinstance(part, Mapping) else "text"
+    if isinstance(part, Mapping) and kind in _TEXT_PARTS and isinstance(part.get("text"), str):
+        return str(part["text"])
+    if isinstance(part, Mapping) and (
+        kind in _SENT or ("type" not in part and media.KINDS_OF_FILES & part.keys())
+    ):
+        try:
+            return media.keep_prompt_part(part, "part")
+        except UsageError as error:
+            raise _Unreadable(way, f"this message has a {error}") from None
+    raise _Unreadable(
+        way,
+        f"this message has a part of the type {show_value(kind)}, and no prompt holds such a part. Remove it.",
+    )
 
 
 def _refuse_placeholder(name: str, way: tuple[str | int, ...]) -> NoReturn:

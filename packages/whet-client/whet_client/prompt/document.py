@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
+from whet_client import media
 from whet_client.errors import EditRejected, UsageError, did_you_mean
 from whet_client.prompt.chat import AUTO as AUTO
 from whet_client.prompt.chat import (
@@ -52,27 +55,35 @@ class Prompt:
     limit: LengthLimit | None = field(default=None, compare=False)
 
     @classmethod
-    def parse(cls, text: str, where: str = "prompt") -> Prompt:
+    def parse(cls, text: str, where: str = "prompt", folder: Path | None = None) -> Prompt:
         """Prompt from one text, without its byte-order mark; of several messages where the text lists them
         (`whet_client.prompt.chat`: JSON as APIs, Langfuse and LangChain have it, or a line `[system]` above each).
 
-        Raises UsageError (file:line) for a broken fence, an empty text, and messages that cannot be read.
+        `folder`: where the files lie that the text names as parts (`[[whet:image:legend.png]]`). Raises UsageError (file:line)
+        for a broken fence, an empty text, messages and parts that cannot be read.
         """
         _check_text(text, where)
         if "\x00" in text:
             raise UsageError(f"{where}: a NUL character. Remove it.")
-        return cls.from_messages(parse_messages(text, where), where)
+        return cls.from_messages(parse_messages(text, where), where, folder)
 
     @classmethod
-    def of_chat(cls, value: object, where: str = "prompt") -> Prompt:
+    def of_chat(cls, value: object, where: str = "prompt", folder: Path | None = None) -> Prompt:
         """Prompt from a list of messages, or from a template of another tool, as a value of Python or JSON. Raises UsageError."""
-        return cls.from_messages(read_messages(value, where), where)
+        return cls.from_messages(read_messages(value, where), where, folder)
 
     @classmethod
-    def from_messages(cls, messages: tuple[Message, ...], where: str = "prompt") -> Prompt:
-        """Prompt from several messages. Raises UsageError for a broken fence, a repeated name or no text."""
+    def from_messages(
+        cls, messages: tuple[Message, ...], where: str = "prompt", folder: Path | None = None
+    ) -> Prompt:
+        """Prompt from several messages; `folder` as for `parse`. Raises UsageError for a broken fence, a repeated name, no text,
+        a part that cannot be read, and one inside a region."""
         for message in messages:
             _check_text(message.content, where)
+        messages = tuple(
+            replace(m, content=media.read_sources(m.content, where, folder)) if "[[whet:" in m.content else m
+            for m in messages
+        )
         prompt = cls(messages)
         if len(messages) == 1 and messages[0].role == AUTO and sections_of(messages[0].content, where):
             for name, part in prompt.parts.items():
@@ -88,6 +99,7 @@ class Prompt:
                 names.add(region.name)
         if not any(without_markers(m.content).strip() for m in messages) and not names:
             raise UsageError(f"{where}: the prompt is empty.")
+        _check_places(prompt, where)
         return prompt
 
     @classmethod
@@ -126,13 +138,21 @@ class Prompt:
         shown = content_hash([[m.role, m.content.strip()] for m in self.clean])[:12]
         return self.id, f"shown-{shown}"
 
+    @cached_property
+    def marks(self) -> tuple[str, ...]:
+        """The marks of its images, sounds and files, in order and as often as they stand there (`whet_client.media`)."""
+        return tuple(mark for m in self.messages for mark in media.marks_of(m.content))
+
     def _repr_html_(self) -> str:
         """The prompt in a notebook, each message under its role where it has several."""
         import html
 
         several = len(self.messages) > 1
         heads = [f"<p><b>{html.escape(m.role)}</b></p>" if several else "" for m in self.messages]
-        texts = [f'<pre style="white-space: pre-wrap">{html.escape(m.content)}</pre>' for m in self.messages]
+        texts = [
+            f'<pre style="white-space: pre-wrap">{html.escape(media.without_parts(m.content))}</pre>'
+            for m in self.messages
+        ]
         return "".join(head + text for head, text in zip(heads, texts, strict=True))
 
     @cached_property
@@ -207,6 +227,10 @@ class Prompt:
         without slots replaces the largest part of it that has none. The region keeps its slots, each as often as it stood
         there, and none gets into an address. Raises EditRejected (never repairs).
         """
+        if media.SOURCE.search(text):
+            raise EditRejected(
+                "The edit holds an image, a sound or a file. Regions are text; parts belong to the prompt's author."
+            )
         if self.parts:
             part, inner = self.part_of(name)
             return self._within(self._with_part(part, self.parts[part].edit(text, inner)))
@@ -219,6 +243,10 @@ class Prompt:
         messages = list(self.messages)
         messages[region.message] = Message(messages[region.message].role, new)
         edited = Prompt(tuple(messages), self.focus, self.limit)
+        if media.marks_of(new) != media.marks_of(old):
+            raise EditRejected(
+                "The edit loses an image, a sound or a file of the prompt. Edit the text beside it."
+            )
         _check_slots(old, new)
         if self.fenced:
             _check_slots(old[region.start : region.stop], text)
@@ -285,8 +313,9 @@ class Prompt:
             return rendered
         return (*rendered, Message("user", example.user_text))
 
-    def fill_slots(self, values: Mapping[str, str]) -> list[dict[str, str]]:
-        """The messages for one input as chat APIs take them: `{"role": ..., "content": ...}`, without markers.
+    def fill_slots(self, values: Mapping[str, str]) -> list[dict[str, Any]]:
+        """The messages for one input as chat APIs take them: `{"role": ..., "content": ...}`, without markers; a content with
+        images, sounds or files is a list of parts.
 
         `values`: the text for each slot; for a prompt without slots `{"input": text}`, which follows it as the user's message.
         Raises UsageError for a slot without a value, and for a value without a slot.
@@ -306,7 +335,10 @@ class Prompt:
                 raise UsageError(
                     f"The value of {{{{{name}}}}} must be a text; this is {show_value(values[name])}."
                 )
-        return [{"role": m.role, "content": m.content} for m in self.render(Example("", dict(values)))]
+        return [
+            {"role": m.role, "content": media.content_of(m.content)}
+            for m in self.render(Example("", dict(values)))
+        ]
 
     def _is_filled_by(self, example: Example) -> bool:
         """Whether the example has a value for a slot."""
@@ -318,8 +350,18 @@ class Prompt:
 
     @cached_property
     def source(self) -> str:
-        """The document as its author would store it; several messages are headed by their role. `parse` reads it back."""
+        """The document as its author would store it; several messages are headed by their role. `parse` reads it back. A mark
+        stands for each image, sound or file; `portable` holds them."""
         return self._join(self.messages)
+
+    @property
+    def portable(self) -> Prompt:
+        """The same document for another process: its parts as data URLs in the place of marks, which `parse` reads back.
+
+        Raises UsageError for a file that has changed.
+        """
+        messages = (replace(m, content=media.with_contents(m.content)) for m in self.messages)
+        return Prompt(tuple(messages), self.focus, self.limit) if self.marks else self
 
     @cached_property
     def clean(self) -> tuple[Message, ...]:
@@ -332,16 +374,26 @@ class Prompt:
         return self._join(self.clean)
 
     @cached_property
-    def chat(self) -> tuple[Mapping[str, str], ...]:
-        """The messages as APIs take them, without markers; none for a prompt that is one text, whose role its slots decide."""
-        if [m.role for m in self.messages] == [AUTO]:
+    def chat(self) -> tuple[Mapping[str, Any], ...]:
+        """The messages as APIs take them, without markers; none for a prompt that is one text, whose role its slots decide. Where
+        it holds an image, a sound or a file, it is a message of the user."""
+        if [m.role for m in self.messages] == [AUTO] and (self.parts or not self.marks):
             return ()
-        return tuple({"role": m.role, "content": m.content} for m in self.clean)
+        return tuple(
+            {"role": "user" if m.role == AUTO else m.role, "content": media.content_of(m.content)}
+            for m in self.clean
+        )
 
     @cached_property
     def plain(self) -> str:
-        """What to paste into an application: the text without markers, or, of several messages, `chat` as JSON."""
+        """What to paste into an application: the text without markers, or, of several messages and of one with images, sounds or
+        files, `chat` as JSON."""
         return write_messages(self.clean) if self.chat else self.text
+
+    @cached_property
+    def shown(self) -> str:
+        """`plain` for people to read: the kind and the beginning of the hash stand for each image, sound or file."""
+        return media.without_parts(self.text) if self.marks else self.plain
 
     @staticmethod
     def _join(messages: Sequence[Message]) -> str:
@@ -349,14 +401,14 @@ class Prompt:
 
 
 def _free_block(text: str) -> tuple[int, int]:
-    """The largest run of lines without a slot below the front matter, trimmed of blank edges; all of them when every line has
-    one."""
+    """The largest run of lines without a slot or a part below the front matter, trimmed of blank edges; all of them when every
+    line has one."""
     first = len(front_matter_of(text))
-    if not SLOT.search(text):
+    if not SLOT.search(text) and not media.marks_of(text):
         return first, len(text)
     best, start, at = (first, first), first, first
     for line in text[first:].splitlines(keepends=True):
-        if SLOT.search(line):
+        if SLOT.search(line) or media.marks_of(line):
             best = max(best, (start, at), key=lambda s: len(text[s[0] : s[1]].strip()))
             start = at + len(line)
         at += len(line)
@@ -367,6 +419,27 @@ def _free_block(text: str) -> tuple[int, int]:
     head = len(block) - len(block.lstrip())
     tail = len(block) - len(block.rstrip())
     return best[0] + head, best[1] - tail
+
+
+def _check_places(prompt: Prompt, where: str) -> None:
+    """Raise UsageError for an image, a sound or a file in a message that no model reads it in, or in a region."""
+    for number, message in enumerate(prompt.messages):
+        marks = [mark for mark in media.marks_of(message.content) if media.is_known(mark)]
+        if not marks:
+            continue
+        kind = marks[0].removeprefix("[[whet:").partition(":")[0]
+        if message.role not in ("user", AUTO) or (message.role == AUTO and not prompt.slots):
+            role = "system" if message.role == AUTO else message.role
+            raise UsageError(
+                f"{where}: a part ({kind}) stands in the {role} message, and models read parts in messages of the user only. "
+                "Put it below a line [user], or beside a slot of the one text."
+            )
+        texts = (message.content[r.start : r.stop] for r in prompt.regions if r.message == number)
+        if any(mark in text for text in texts for mark in marks):
+            raise UsageError(
+                f"{where}: the text that may change holds a part ({kind}). Regions are text: draw a fence "
+                "(<!-- whet:begin -->, <!-- whet:end -->) around the text beside it."
+            )
 
 
 def _check_slots(before: str, after: str) -> None:

@@ -6,11 +6,13 @@ such prompts, else one message: of the user where it has a slot, of the system w
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable, Sequence
 
 from whet_client.errors import UsageError, did_you_mean
+from whet_client.media import MARK, content_bytes, content_of, read_mime
 from whet_client.prompt.chat import AUTO, PROMPTY_HEADING
 from whet_client.prompt.document import Prompt
 from whet_client.prompt.fence import front_matter_of
@@ -25,6 +27,11 @@ def write_prompt_as(prompt: Prompt, name: str) -> str:
     """
     if name not in FORMATS:
         raise UsageError(f'There is no format "{name}".{did_you_mean(name, FORMATS)}')
+    if prompt.marks and name not in WITH_PARTS:
+        raise UsageError(
+            f"The format {name} holds texts only, and the prompt holds an image, a sound or a file. "
+            f"Take {' or '.join(WITH_PARTS)}."
+        )
     if prompt.parts:
         raise UsageError("The prompts of a program have no format of another tool. Write each of them alone.")
     return FORMATS[name](prompt)
@@ -71,8 +78,8 @@ def _as_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
 
 
-def _role_objects(messages: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": m.role, "content": m.content} for m in messages]
+def _role_objects(messages: Sequence[Message]) -> list[dict[str, object]]:
+    return [{"role": m.role, "content": content_of(m.content)} for m in messages]
 
 
 def _document(prompt: Prompt) -> str:
@@ -158,8 +165,26 @@ def _dotprompt(prompt: Prompt) -> str:
     front = _front(prompt) or "".join(["---\n", *schema, "---\n"])
     roles = {"assistant": "model"}
     return front + "".join(
-        f'{{{{role "{roles.get(m.role, m.role)}"}}}}\n{m.content.rstrip()}\n' for m in _messages(prompt)
+        f'{{{{role "{roles.get(m.role, m.role)}"}}}}\n{MARK.sub(_media_helper, m.content.rstrip())}\n'
+        for m in _messages(prompt)
     )
+
+
+def _media_helper(match: re.Match[str]) -> str:
+    """An image, a sound or a file as dotprompt's helper `media` names it."""
+    content = content_of(match[0])
+    part = content[0] if isinstance(content, list) else {}
+    image = part.get("image_url", {})
+    data = content_bytes(match[0])
+    if "url" in image and "detail" not in image:
+        return f'{{{{media url="{image["url"]}"}}}}'
+    mime = None if data is None else read_mime(data)
+    if data is None or mime is None:
+        raise UsageError(
+            f"In a .prompt file a part is its address or its content; the {match[1]} {match[2][:8]} has options beside. "
+            "Take openai."
+        )
+    return f'{{{{media url="data:{mime};base64,{base64.b64encode(data).decode()}"}}}}'
 
 
 def _front(prompt: Prompt) -> str:
@@ -204,3 +229,5 @@ FORMATS: dict[str, Callable[[Prompt], str]] = {
 }
 """The formats by name. `document`: the file without markers, its front matter kept. `mlflow` and `promptfoo`: one text, or
 the list of messages as JSON."""
+WITH_PARTS = ("openai", "dotprompt", "promptfoo")
+"""The formats that hold images, sounds and files."""

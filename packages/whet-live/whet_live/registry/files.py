@@ -79,7 +79,7 @@ def write_prompt(folder: Path, versions: Sequence[Version], labels: Mapping[str,
     except OSError as error:
         raise StorageError(f"{home}: the folder cannot be made: {error}.") from error
     for version in versions:
-        for name, message in zip(_names(version), version.prompt.messages, strict=True):
+        for name, message in zip(_names(version), version.prompt.portable.messages, strict=True):
             replace_file(home / name, message.content.encode("utf-8"))
         replace_file(home / f"@{version.version}.json", _json(_side(version)))
     standing = {label: number for label, number in sorted(labels.items()) if label != NEWEST}

@@ -11,6 +11,7 @@ from whet.prompt.events import Event, event_to_json
 from whet.prompt.instructions import Instruction, Ledger, fold_events
 from whet.prompt.ledger import Change
 from whet.types import Message
+from whet_client.media import read_contents
 from whet_live.database import iso
 
 Ledgers = Mapping[str, tuple[Event, ...]]
@@ -72,17 +73,17 @@ class Version:
 
 def prompt_of(messages: Iterable[Iterable[str]]) -> Prompt:
     """A prompt from stored messages."""
-    return Prompt(tuple(Message(role, content) for role, content in messages))
+    return Prompt(tuple(Message(role, read_contents(content)) for role, content in messages))
 
 
 def messages_of(prompt: Prompt) -> list[list[str]]:
-    """A prompt's messages as they are stored."""
-    return [[m.role, m.content] for m in prompt.messages]
+    """A prompt's messages as they are stored: with the contents of its images, sounds and files."""
+    return [[m.role, m.content] for m in prompt.portable.messages]
 
 
 def messages_json(prompt: Prompt) -> list[dict[str, str]]:
-    """The messages as JSON values."""
-    return [{"role": m.role, "content": m.content} for m in prompt.messages]
+    """The messages as JSON values, with the contents of images, sounds and files."""
+    return [{"role": m.role, "content": m.content} for m in prompt.portable.messages]
 
 
 def ledgers_json(ledgers: Ledgers) -> dict[str, list[dict[str, object]]]:

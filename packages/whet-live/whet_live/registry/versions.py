@@ -14,6 +14,7 @@ import whet_live.registry.registry_store as registry_store
 from whet.errors import UsageError
 from whet.prompt import Prompt, unified_diff
 from whet.prompt.ledger import changes
+from whet_client.media import is_known
 from whet_client.records import checked_depth
 from whet_live.database import Database, ListPage, iso, newest_first, now, one_more
 from whet_live.registry.audit import AuditCheckpoint, AuditEntry, AuditVerdict, config_hash, held_to_log
@@ -205,9 +206,17 @@ def check_prompt(prompt: Prompt) -> None:
     """Raise UsageError for a prompt that cannot be stored."""
     for message in prompt.messages:
         check_role(message.role, alone=len(prompt.messages) == 1)
-    text = "".join(m.content for m in prompt.messages)
+    if (lost := next((mark for mark in prompt.marks if not is_known(mark)), None)) is not None:
+        raise UsageError(
+            f"The prompt holds {lost[:28]}...]], and there is no content with this hash. Give the content as a data URL: "
+            "[[whet:image:data:image/png;base64,...]]."
+        )
+    text = "".join(m.content for m in prompt.portable.messages)
     if len(text) > LONGEST_PROMPT:
-        raise UsageError(f"The prompt has {len(text):,} characters; at most {LONGEST_PROMPT:,} are allowed.")
+        beside = ", its images, sounds and files included" if prompt.marks else ""
+        raise UsageError(
+            f"The prompt has {len(text):,} characters{beside}; at most {LONGEST_PROMPT:,} are allowed."
+        )
     if any("\ud800" <= c <= "\udfff" for c in text):
         raise UsageError(
             "The prompt holds half a surrogate pair, which no file can hold. Correct its encoding."
