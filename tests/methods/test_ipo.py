@@ -14,7 +14,6 @@ import pytest
 from tests.methods.readers import gauss
 from tests.task.test_media import png
 
-from whet_client import media
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods.ipo import Config, check, ipo
@@ -31,6 +30,7 @@ from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
 from whet.types import Completion, Example, Request
+from whet_client import media
 
 CONFORMANCE = {"steps": 3, "samples": 4, "examples": 12}
 """Settings of a run in the conformance suite."""

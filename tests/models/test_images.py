@@ -17,12 +17,12 @@ from tests.task.test_media import png
 
 import whet
 from whet._util.media import keep_images_in, keep_painted
-from whet_client import media
 from whet.engine.cache import decode, encode_completions
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import check_base_url, resolve
 from whet.models.prices import Price
 from whet.types import Completion, Message, Request, Usage
+from whet_client import media
 
 
 @contextmanager

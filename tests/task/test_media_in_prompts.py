@@ -177,11 +177,9 @@ def test_an_edit_neither_loses_nor_brings_a_part(tmp_path: Path) -> None:
 
 def test_tokens_of_a_picture_in_a_prompt_are_counted_before_anything_is_paid(tmp_path: Path) -> None:
     def planned(place: Path, prompt: str) -> float:
-        plan = whet.evaluate(
-            task_folder(place, prompt), lm={"address": "openai/eye", "base_url": "http://127.0.0.1:9", "price": {"input": 1, "output": 1}},
-           
-            split="test", run=place / "r", progress=False, dry_run=True,
-        )  # fmt: skip
+        lm = {"address": "openai/eye", "base_url": "http://127.0.0.1:9", "price": {"input": 1, "output": 1}}
+        task = task_folder(place, prompt)
+        plan = whet.evaluate(task, lm=lm, split="test", run=place / "r", progress=False, dry_run=True)
         return float(plan.to_dict()["plan"]["cost_usd"]["expected"])
 
     bare = LEGEND.replace("[[whet:image:legend.png]]", "none")

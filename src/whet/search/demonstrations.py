@@ -140,8 +140,8 @@ def demonstration_filter(env: Environment, known: Prompt) -> Callable[[Demonstra
 
     It is empty, too long, holds a slot, a fence marker, or an image, a sound or a file (regions are text); its input is that of a
     validation row; or it has 32 characters in common with a validation row and with no other training row (what several training
-    rows hold is the form of the task). Test rows are out of a method's reach; the report warns of what the best prompt copies from
-    them.
+    rows hold is the form of the task). Test rows are out of a method's reach; the report warns of what the best prompt copies
+    from them.
     """
     same = {comparable(row.user_text) for row in env.validation}
     private = [text for row in env.validation for text in _texts(row)]
