@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python $(INSTALL)
 INTEGRATIONS := .venv-integrations
 
-.PHONY: help demo train-demo live-demo test test-long test-models test-ray test-integrations lint types layers docs embedded lock bench field field-short real-field train-real clean
+.PHONY: help demo train-demo live-demo test test-long test-models test-ray test-integrations test-js lint types layers docs embedded lock bench field field-short real-field train-real clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -104,6 +104,11 @@ test-ray: $(VENV)/.ray ## A Ray cluster on this machine: two or three minutes, a
 
 test-integrations: $(INTEGRATIONS)/.done ## DSPy, gepa, verifiers, MLflow and W&B themselves: some minutes, and a download
 	@OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(INTEGRATIONS)/bin:$$PATH" $(INTEGRATIONS)/bin/python -m pytest -q -m integrations tests/integrations
+
+# npm installs the TypeScript compiler, by its lock file; the tests themselves need Node.js only, and `make test` runs them too.
+test-js: ## The client for JavaScript: strict types, the declarations in types/, its tests: some seconds, and a download
+	@cd packages/whet-client-js && npm ci --silent --no-audit --no-fund && npm run --silent check && npm run --silent types && \
+		git diff --exit-code --stat -- types && npm test --silent
 
 lint: $(VENV)/.test ## Formatter and linter
 	@$(BIN)/ruff format --check .

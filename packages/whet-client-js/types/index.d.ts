@@ -1,0 +1,14 @@
+export { Client } from "./client.js";
+export { newId } from "./ids.js";
+export { LivePrompt } from "./live_prompts.js";
+export type ClientOptions = import("./client.js").ClientOptions;
+export type Message = import("./document.js").Message;
+export type Bundled = import("./live_prompts.js").Bundled;
+export type Units = import("./live_prompts.js").Units;
+export type InferenceFields = import("./records.js").InferenceFields;
+export type FeedbackValues = import("./records.js").FeedbackValues;
+export type DeliveryTally = import("./sender.js").DeliveryTally;
+export type Log = import("./sender.js").Log;
+export { assign, waiting } from "./assignment.js";
+export { NotFound, Unavailable, UsageError, WhetError } from "./errors.js";
+export { KINDS, SOURCES } from "./records.js";
