@@ -14,7 +14,6 @@ from whet.prompt import Prompt
 from whet.prompt.additions import has_open_fence, new_addresses
 from whet.replies import split_thought
 from whet.replies.texts import CUT, EMPTY, NO_TEXT, SEVERAL
-from whet.rewards.numbers import MULTIPLIED
 from whet.rewards.text import targets_of
 from whet.rewards.verifiers.python_code import UNREADABLE
 from whet.rewards.verifiers.python_tests import TIMED_OUT
@@ -358,18 +357,6 @@ def unreadable_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
         f'{len(unreadable)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(unreadable[0].output)}", held no '
         "code that can be read: no fenced block, and the text is not all code. They count as wrong. Let the prompt ask for one "
         "fenced block."
-    ]
-
-
-def multiple_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
-    """A warning when answers count as wrong that hold the target but for a power of ten, and a word that may mean it."""
-    scaled = [r for r in rollouts if r.parts.get(MULTIPLIED)]
-    if not scaled:
-        return []
-    return [
-        f'{len(scaled)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(scaled[0].output)}", hold the right '
-        "number but for a power of ten, with a word behind it. They count as wrong, because whet knows no numerals. If such "
-        "words multiply, name them: reward: {number: {multiples: {million: 1000000}}}. Else ask for the number in digits alone."
     ]
 
 

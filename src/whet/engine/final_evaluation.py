@@ -19,7 +19,6 @@ from whet.engine.diagnostics import (
     cut_warnings,
     end_of_method,
     label_warnings,
-    multiple_warnings,
     optimizer_warnings,
     search_warnings,
     thought_warnings,
@@ -29,6 +28,7 @@ from whet.engine.diagnostics import (
 )
 from whet.engine.durable import DurableRun, RunState
 from whet.engine.forecast import price_unknown
+from whet.engine.grading_warnings import grading_warnings
 from whet.engine.journal import read_events
 from whet.engine.label_figures import label_figures
 from whet.engine.ledger_store import LedgerUnavailable
@@ -75,6 +75,7 @@ from whet.errors import BudgetExceeded, quantity
 from whet.methods import OPTIMIZER
 from whet.models.callable import FUNCTION
 from whet.prompt import Prompt
+from whet.rewards import RewardFunction
 from whet.rewards.text import targets_of
 from whet.run import Budget, convert_record, waiting_allowed
 from whet.search.archive import Candidate, candidate_of
@@ -173,7 +174,10 @@ async def final_evaluation(
         reason = f"Not promoted: no verdict. {error} {UNTESTED}"
         return {**result, "improvement": {**result["improvement"], "withheld": True, "reason": reason}}
     low, high = env.reward.low, env.reward.high
-    warnings += [*opinion.warnings, *_warnings(opened, {"baseline": start.test, "best": best.test})]
+    warnings += [
+        *opinion.warnings,
+        *_warnings(opened, env.reward, task.test, {"baseline": start.test, "best": best.test}),
+    ]
     warnings += [*opening.warnings, *zero_warnings(core), *search_warnings(core, low, high)]
     needed = OPTIMIZER in plan.method.entry.needs
     short = any(r.answered and r.reward < high for r in baseline)
@@ -416,7 +420,12 @@ def _history(core: RunState) -> list[HistoryJSON]:
     ]
 
 
-def _warnings(opened: OpenRun, evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
+def _warnings(
+    opened: OpenRun,
+    reward: RewardFunction,
+    rows: Sequence[Example],
+    evaluated: Mapping[str, Sequence[Rollout]],
+) -> list[str]:
     """What a reader of the result should know before trusting it."""
     reading = [
         warning
@@ -424,9 +433,9 @@ def _warnings(opened: OpenRun, evaluated: Mapping[str, Sequence[Rollout]]) -> li
         for warning in (
             *timeout_warnings(name, rollouts),
             *unreadable_warnings(name, rollouts),
-            *multiple_warnings(name, rollouts),
         )
     ]
+    reading += grading_warnings(reward, rows, evaluated)
     return [*_failure_warnings(evaluated), *reading, *_accounting_warnings(opened)]
 
 
@@ -565,7 +574,13 @@ async def execute_evaluation(
             noise = await noise_warnings(run.branch(f"regrading{before or ''}"), env, rollouts, plan.limits)
     finally:
         core.journal.append([elapsed_row(core)])
-    warnings = [*task.warnings, *uncounted, *tried, *noise, *_warnings(opened, {split: rollouts})]
+    warnings = [
+        *task.warnings,
+        *uncounted,
+        *tried,
+        *noise,
+        *_warnings(opened, env.reward, examples, {split: rollouts}),
+    ]
     warnings += [
         *cut_warnings(rollouts, env.generation.max_tokens),
         *label_warnings({split: rollouts}, env.reward.low),

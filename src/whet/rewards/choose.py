@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 import regex
@@ -14,7 +15,9 @@ import regex
 from whet._util.words import count_words, fold, writes_without_blanks
 from whet.rewards.dates import date_of, readings
 from whet.rewards.item_list import SEPARATORS, split_items
-from whet.rewards.numbers import number_of, parse_number
+from whet.rewards.multiples import multiply_signs
+from whet.rewards.numbers import is_amount, number_of, parse_number, words_behind
+from whet.rewards.numerals import powers_of
 from whet.rewards.targets import show_target
 from whet.rewards.text import normalise
 from whet.rewards.verifiers.math_places import is_formula, shows_formula
@@ -129,14 +132,40 @@ def _is_json(target: object) -> bool:
 def _is_number(target: object) -> bool:
     if not isinstance(target, str):
         return number_of(target) is not None
-    return not _LEADING_ZERO.fullmatch(target.strip()) and parse_number(target) is not None
+    return not _LEADING_ZERO.fullmatch(target.strip()) and _plain_number(target) is not None
+
+
+def _plain_number(text: str, decimal: str = "") -> Decimal | None:
+    """The number that a text is as the reward `number` reads it: with a sign that multiplies it ($1.5M), or in brackets where
+    these are those of accounts."""
+    amount = is_amount(text, sure=True)
+    return parse_number(
+        multiply_signs(text.replace("(", "").replace(")", "") if amount else text, None, ""), decimal
+    )
+
+
+def _multiple_of(text: str) -> str:
+    """The word of a text that is a number and one word that multiplies it in some language (1.5 million); else ''."""
+    pairs = list(words_behind(text)) if len(text) <= LONGEST_LABEL else []
+    word = pairs[0][1] if len(pairs) == 1 else ""
+    alone = word and _plain_number(fold(text).replace(word, " ").strip(" .")) is not None
+    return word if alone and powers_of(word) else ""
 
 
 def _number_choice(answers: Sequence[Any]) -> RewardChoice | None:
-    if not all(_is_number(answer) for answer in answers):
+    words = {
+        word
+        for answer in answers
+        if isinstance(answer, str) and not _is_number(answer) and (word := _multiple_of(answer))
+    }
+    if not all(_is_number(answer) or (words and _multiple_of(str(answer))) for answer in answers):
         return None
+    if words:
+        return _multiples_choice(answers, words)
     texts = [answer.strip() for answer in answers if isinstance(answer, str)]
-    commas = [text for text in texts if parse_number(text) != parse_number(text, ",")]
+    commas = [
+        text for text in texts if not is_amount(text) and _plain_number(text) != _plain_number(text, ",")
+    ]
     sure = [text for text in texts if _decimal_sign(text) == ","]
     options: dict[str, object] = {"last": True}
     if sure and not any(_decimal_sign(text) == "." for text in texts):
@@ -145,13 +174,35 @@ def _number_choice(answers: Sequence[Any]) -> RewardChoice | None:
     if "decimal" in options:
         why += " (with a decimal comma)"
     elif commas:
-        why += f" ({commas[0]} is read as {parse_number(commas[0])}; decimal: ',' reads it the other way)"
+        why += f" ({commas[0]} is read as {_plain_number(commas[0])}; decimal: ',' reads it the other way)"
+    negative = next((text for text in texts if is_amount(text, sure=True)), None)
+    if negative is not None:
+        why += f" ({negative} is read as {-(_plain_number(negative) or 0)}, as accountants write it)"
     return RewardChoice("number", options, why)
+
+
+def _multiples_choice(answers: Sequence[Any], words: set[str]) -> RewardChoice:
+    """The reward for numbers of which some have a word behind them that multiplies them; where it is another power of ten in
+    another language, the comparison of texts, and how to say which."""
+    powers = {word: sorted(powers_of(word)) for word in sorted(words)}
+    shown = next(str(answer) for answer in answers if not _is_number(answer))
+    unsure = next((word for word, some in powers.items() if len(some) > 1), None)
+    if unsure is None:
+        factors: dict[str, object] = {word: 10 ** some[0] for word, some in powers.items()}
+        named = ", ".join(f"{word}: {factor}" for word, factor in factors.items())
+        why = f"the last number of the answer, for every target is a number, some with a word that multiplies it ({named})"
+        return RewardChoice("number", {"last": True, "multiples": factors}, why)
+    either = " or ".join(str(10**power) for power in powers[unsure])
+    why = (
+        f"exact_match, for targets such as {shown} are numbers with a word that multiplies them, and {unsure} is {either}; "
+        f"better is reward: {{number: {{last: true, multiples: {{{unsure}: {10 ** powers[unsure][0]}}}}}}}"
+    )
+    return _exact_match([show_target(answer) for answer in answers], why)
 
 
 def _decimal_sign(text: str) -> str:
     """The decimal sign of a number that can be read in one way only; '' where there is none, or two ways."""
-    one, other = parse_number(text, "."), parse_number(text, ",")
+    one, other = _plain_number(text, "."), _plain_number(text, ",")
     if one is None or one != other or one == one.to_integral_value() or not {",", "."} & set(text):
         return ""
     return "," if text.rfind(",") > text.rfind(".") else "."

@@ -40,6 +40,8 @@ _BEFORE_WORD = regex.compile(rf"(?<![\w.,])({_DIGITS})\s{{0,2}}(\p{{L}}[\p{{L}}\
 _LONGEST_TEXT, _MOST_ZEROS = 20_000, 15
 MULTIPLIED = "multiplied_by_a_word"
 """The part of a rollout that is 1 where a number of the answer is the target but for a power of ten, and a word follows it."""
+HUNDREDTH = "hundredth"
+"""The part of a rollout that is 1 where the answer is the target but for a factor of 100, and one of both has a percent sign."""
 _BLANKS = re.compile(r"[\s'\u2019]")
 _NARROW = re.compile(r"(?<=[0-9])[\u00a0\u202f\u2009](?=[0-9]{3})")
 _WHOLE_PART = re.compile(r"(?<![0-9.,/^])([0-9]{1,9})[ ]\Z")
@@ -55,6 +57,16 @@ _NO_BOUND = regex.compile(r"(?m)(?:<[^<>\n]+>|[-=~<>]>|^[ \t]*>)[ ]?\p{Sc}?[ ]?\
 _EQUALS = re.compile(r"\A\s*=\s*")
 _NO_CENTS = regex.compile(r"(?<=[0-9])[.,]\s?[-\u2013\u2014]+(?=\s?\p{Sc}?\s*\Z)")
 """The dash in the place of the cents, as in 42,- €."""
+_RAISED_OR_LOWERED = regex.compile(r"[\p{L}\p{M})\]}][\^_]\{?[ ]?[-+]?\Z")
+"""What stands before a number that is an exponent or index of a letter, as in 12 m^2 and CO_2, and so no value."""
+_IN_WORD = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}]\Z")
+"""What stands before a digit that may be part of a unit or formula, as in 12 m2 and 12 t CO2."""
+_AMOUNT = regex.compile(
+    rf"\p{{Sc}}?[ ]?\([ ]?(?P<inner>\p{{Sc}}?[ ]?{_DIGITS}[ ]?(?:\p{{Sc}}|%)?)[ ]?\)[ ]?(?:\p{{Sc}}|%)?"
+)
+"""A number in round brackets, as accountants write a negative one."""
+_SURE_AMOUNT = regex.compile(r"[.,%\p{Sc}]")
+"""What stands in such an amount, and hardly in a number that only has brackets around it, such as (3)."""
 _SEPARATORS = str.maketrans({"\u066b": ".", "\u066c": ",", "\u2044": "/", "\u2215": "/"})
 _BLANK_GROUPS = re.compile(r"(?<![0-9.,] )(?<![0-9.,'])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?\Z")
 
@@ -214,10 +226,39 @@ def numbers_in(text: str, decimal: str = "") -> Iterator[Decimal]:
     >>> [str(n) for n in numbers_in("From 3-5 boxes, $1,234.50 in all.")], [str(n) for n in numbers_in("- 7\\n- -8")]
     (['3', '5', '1234.50'], ['7', '-8'])
     """
-    for match in _NUMBER.finditer(_fold_number(_NARROW.sub("'", without_list_marks(text)))):
+    folded = _fold_number(_NARROW.sub("'", without_list_marks(text)))
+    for match in _values_first(folded, list(_NUMBER.finditer(folded)), only=True):
         number = parse_number(match.group(), decimal)
         if number is not None:
             yield number
+
+
+def _values_first(folded: str, matches: list[regex.Match[str]], only: bool = False) -> list[regex.Match[str]]:
+    """The numbers of a text in their order, those that are an exponent or an index last; with `only`, without them where there
+    are others."""
+    scripts = {
+        match.start()
+        for match in matches
+        if _RAISED_OR_LOWERED.search(folded, max(0, match.start() - _NEAR), match.start())
+    }
+    if only and len(scripts) < len(matches):
+        return [match for match in matches if match.start() not in scripts]
+    return sorted(matches, key=lambda match: match.start() in scripts)
+
+
+def _standing_before(folded: str, match: regex.Match[str]) -> list[str]:
+    """Where a number is one digit directly behind a letter, which may be part of a unit or formula (12 m2, 12 t CO2), the last
+    number before it on its line; else nothing."""
+    start = match.start()
+    if len(match.group()) > 1 or not _IN_WORD.search(folded, max(0, start - 1), start):
+        return []
+    line = max(folded.rfind("\n", 0, start) + 1, start - _LONGEST)
+    others = [
+        one
+        for one in _NUMBER.finditer(folded, line, start)
+        if not _IN_WORD.search(folded, max(0, one.start() - 1), one.start())
+    ]
+    return [others[-1].group()] if others else []
 
 
 def words_behind(text: str, decimal: str = "") -> Iterator[tuple[Decimal, str]]:
@@ -256,16 +297,29 @@ def parse_answer(text: str, decimal: str = "", unit: str = "") -> Decimal | None
     return parse_number(unwrap(_NO_CENTS.sub("", _EQUALS.sub("", unwrap(text)))), decimal, unit)
 
 
+def is_amount(text: str, sure: bool = False) -> bool:
+    """Whether a text is a number in round brackets, which may be a negative one; with `sure`, one that a table of accounts wrote:
+    with a separator, a currency sign or a percent sign.
+
+    >>> is_amount("(1,200)", sure=True), is_amount("$(5)", sure=True), is_amount("(3)"), is_amount("(3)", sure=True)
+    (True, True, True, False)
+    """
+    folded = fold(text).strip()
+    return _AMOUNT.fullmatch(folded) is not None and (not sure or _SURE_AMOUNT.search(folded) is not None)
+
+
 def is_same_number(answer: str, target: object) -> bool | None:
     """Whether an answer is the number that the target is by its type; None where the target is no number, or the answer not
     wholly one.
 
-    >>> is_same_number("$18.00", 18.0), is_same_number("19", 18), is_same_number("007", "7")
-    (True, False, None)
+    >>> is_same_number("$18.00", 18.0), is_same_number("19", 18), is_same_number("007", "7"), is_same_number("(1,200)", -1200)
+    (True, False, None, True)
     """
     wanted = number_of(target)
     number = None if wanted is None else parse_answer(without_list_marks(answer))
-    return None if wanted is None or number is None else are_close(number, wanted)
+    if wanted is None or number is None:
+        return None
+    return are_close(number, wanted) or (is_amount(answer, sure=True) and are_close(-number, wanted))
 
 
 def are_close(one: Decimal, other: Decimal, absolute: float = 0.0, relative: float | None = None) -> bool:
@@ -327,6 +381,12 @@ class Number:
     def check(self, example: Example) -> None:
         """Raise UsageError for a target that is no number."""
         for target in accepted_answers(example):
+            if isinstance(target, str) and is_amount(target) and not is_amount(target, sure=True):
+                inner = target.strip().strip("()").strip()
+                raise UsageError(
+                    f"the target {target.strip()} of {example.place} may be -{inner}, as accountants write it, or {inner} in "
+                    f"brackets. Write -{inner} or {inner}, or compare texts with reward: exact_match."
+                )
             if self._wanted_number(target) is None:
                 word = next((word for _, word in words_behind(str(target))), "")
                 name = f"If {word} multiplies the number, write multiples: {{{word}: 1000000}} (its own power of ten). "
@@ -340,30 +400,40 @@ class Number:
         return multiply_signs(text, self.multiples, self.unit.strip())
 
     def _read(self, text: str) -> Decimal | None:
-        number = parse_answer(self._multiply_signs(text), self.decimal, self.unit)
+        plain = text.replace("(", "").replace(")", "") if is_amount(text, sure=True) else text
+        number = parse_answer(self._multiply_signs(plain), self.decimal, self.unit)
         if number is not None and self.percent and "%" in fold(text):
             return number / 100
         return number
 
     def _wanted_number(self, target: object) -> Decimal | None:
-        return number_of(target) if not isinstance(target, str) else self._read(target)
+        if not isinstance(target, str):
+            return number_of(target)
+        number = self._read(target)
+        return -number if number is not None and is_amount(target, sure=True) else number
 
     def _find_numbers(self, text: str) -> list[Decimal]:
         """The number of an answer, as each of the ways to read it."""
         number = self._read(text)
         if number is not None or not self.last:
-            return [] if number is None else [number]
+            return [] if number is None else [number, *([-number] if is_amount(text, sure=True) else [])]
         marked = {one for piece in marked_results(text) if (one := self._read(piece)) is not None}
         if len(marked) == 1:
             return list(marked)
         folded = _fold_number(_NARROW.sub("'", self._multiply_signs(text)), self.unit)
-        for match in reversed(list(_NUMBER.finditer(folded))):
+        for match in _values_first(folded, list(_NUMBER.finditer(folded))[::-1]):
             grouped = _BLANK_GROUPS.search(folded, max(0, match.start() - _LONGEST), match.end())
             part = _WHOLE_PART.search(folded, 0, match.start()) if "/" in match.group() else None
             texts = [match.group(), *([grouped.group()] if grouped is not None else [])]
             texts += [f"{part[1]} {match.group()}"] if part is not None else []
+            texts += _standing_before(folded, match)
             numbers = [n for one in texts if (n := parse_number(one, self.decimal)) is not None]
             if numbers and not _is_bound(folded, match.start()):
+                amounts = [
+                    one for one in _AMOUNT.finditer(folded) if one.start() <= match.start() < one.end()
+                ]
+                if amounts and is_amount(amounts[0].group(), sure=True):
+                    numbers += [-n for n in numbers]
                 hundredths = self.percent and folded[match.end() :].lstrip(" ").startswith("%")
                 return [n / 100 for n in numbers] if hundredths else numbers
         return []
@@ -384,11 +454,25 @@ class Number:
             word for n, word in words_behind(completion.text, self.decimal) if self._is_multiple(n, wanted)
         ]
         parts = {MULTIPLIED: 1.0} if words else {}
+        if not self.percent and any(
+            self._is_hundredth(completion.text, numbers, target) for target in targets
+        ):
+            parts[HUNDREDTH] = 1.0
         shown = f"The answer {quote_target(completion.text)}{self._explain_reading(completion.text, numbers)}"
         if not numbers:
             shown += " holds no number that is no bound" if self.last else " is no number"
             return Reward(0.0, parts, f"{shown}; it should be {show_target(targets[0])}.")
         return Reward(0.0, parts, f"{shown} should be {show_target(targets[0])}.")
+
+    def words_of_equal_numbers(self, example: Example, answer: str) -> list[str]:
+        """The words directly behind those numbers of an answer that equal a target of the row."""
+        wanted = [n for target in accepted_answers(example) if (n := self._wanted_number(target)) is not None]
+        return [
+            word
+            for number, word in words_behind(answer, self.decimal)
+            if word != fold(self.unit).strip()
+            and any(are_close(number, n, self.absolute, self.relative) for n in wanted)
+        ]
 
     def _is_multiple(self, number: Decimal, wanted: list[Decimal]) -> bool:
         """Whether a power of ten from a hundred on makes a number the one that is wanted, as a word behind it may."""
@@ -396,4 +480,15 @@ class Number:
             are_close(number.scaleb(exponent), n, self.absolute, self.relative)
             for n in wanted
             if n and number and 2 <= (exponent := n.adjusted() - number.adjusted()) <= _MOST_ZEROS
+        )
+
+    def _is_hundredth(self, answer: str, numbers: list[Decimal], target: object) -> bool:
+        """Whether answer and target are equal if the percent sign of one of them, and of one only, divides by 100."""
+        wanted = self._wanted_number(target)
+        of_answer, of_target = "%" in fold(answer), isinstance(target, str) and "%" in fold(target)
+        if wanted is None or of_answer == of_target:
+            return False
+        factor = -2 if of_answer else 2
+        return any(
+            are_close(one.scaleb(factor), wanted, self.absolute, self.relative) for one in numbers if one
         )

@@ -12,7 +12,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from whet._util.words import fold, split_words, without_punctuation
+from whet._util.words import fold, mentions, split_words, without_punctuation
 from whet.errors import UsageError
 from whet.rewards.composite import Weighted
 from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in
@@ -46,11 +46,18 @@ _KEPT = regex.compile(
     regex.VERBOSE,
 )
 """Punctuation that says something."""
+INSIDE = "inside_a_word"
+"""The part of a rollout that is 1 where the answer holds its target only inside of longer words, as it holds no in know."""
 _MARKDOWN = "*_"
 """Marks of Markdown, unless the target has them too."""
 _HIDDEN = {sign: chr(0xE000 + k) for k, sign in enumerate(".:,-'\"!#%&@/\\§*_")}
 """Characters that stand for kept punctuation while the rest is removed."""
 _SHOWN = {ord(hidden): sign for sign, hidden in _HIDDEN.items()}
+
+
+def _without_commas(folded: str) -> str:
+    """Folded text with 1,234 and 1'234 as 1234."""
+    return _THOUSANDS.sub(lambda match: re.sub("[,']", "", match.group()), folded)
 
 
 def normalise(text: str, kept: str = "", *, any_article: bool = False) -> str:
@@ -65,8 +72,7 @@ def normalise(text: str, kept: str = "", *, any_article: bool = False) -> str:
     ('cat sat', '今 天 很 好', 'c++', 'a')
     """
     folded = fold(text)
-    plain = _THOUSANDS.sub(lambda match: re.sub("[,']", "", match.group()), folded)
-    plain = _SPACED_SIGN.sub("", _SPACED_DASH.sub("-", plain))
+    plain = _SPACED_SIGN.sub("", _SPACED_DASH.sub("-", _without_commas(folded)))
     plain = _KEPT.sub(lambda match: _HIDDEN[match.group()], plain)
     for mark in kept:
         plain = plain.replace(mark, _HIDDEN[mark])
@@ -166,10 +172,15 @@ class Contains:
     """1 when the answer contains an accepted target (or `text`), ignoring case unless `strict`. A target that is a number by
     its type is contained where a number of the answer equals it: 18 is not in 180. Digits that are a text, as those of a CSV
     file are, are no part of longer or negative ones either, unless `strict`. An empty target is contained in an empty answer
-    only."""
+    only.
+
+    A target counts inside of a longer word too, for many languages put endings to words; with `words`, only where it stands as
+    words of its own. Part: `inside_a_word`, 1 where it stands nowhere so.
+    """
 
     text: str | None = None
     strict: bool = False
+    words: bool = False
     name: str = "contains"
     low: float = 0.0
     high: float = 1.0
@@ -180,6 +191,10 @@ class Contains:
             raise UsageError(
                 "the option text of contains is empty, and every answer contains that. Write a text."
             )
+        if self.strict and self.words:
+            raise UsageError(
+                "contains has strict, which takes any piece of an answer, and words, which takes words alone. Leave one out."
+            )
 
     @property
     def needs(self) -> frozenset[str]:
@@ -187,11 +202,23 @@ class Contains:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         wanted = [self.text] if self.text is not None else accepted_answers(example)
-        if any(self._holds(completion.text, target) for target in wanted):
+        finds = [self._find(completion.text, target) for target in wanted]
+        if True in finds:
             return Reward(1.0)
-        return Reward(0.0, critique=f"The answer does not contain {quote_target(show_target(wanted[0]))}.")
+        shown = quote_target(show_target(wanted[0]))
+        inside = {INSIDE: 1.0} if None in finds else {}
+        if inside and self.words:
+            return Reward(0.0, inside, f"The answer contains {shown} only inside of a longer word.")
+        return (
+            Reward(1.0, inside) if inside else Reward(0.0, critique=f"The answer does not contain {shown}.")
+        )
 
-    def _holds(self, answer: str, target: object) -> bool:
+    def is_inside(self, answer: str, target: str) -> bool:
+        """Whether an answer holds a target only inside of longer words."""
+        return self._find(answer, target) is None
+
+    def _find(self, answer: str, target: object) -> bool | None:
+        """Whether an answer holds a target; None: only inside of longer words."""
         number = number_of(target)
         if number is not None:
             return any(are_close(one, number) for one in numbers_in(answer))
@@ -200,13 +227,13 @@ class Contains:
             return not answer.strip()
         if self.strict:
             return text in answer
-        sought, folded = fold(text), fold(answer)
-        if _DIGITS.fullmatch(sought) is None:
-            return sought in folded
-        return (
-            regex.search(rf"{_NO_SIGN}(?<![0-9])(?<![0-9][.,]){re.escape(sought)}{_NOT_LONGER}", folded)
-            is not None
-        )
+        sought, folded = _without_commas(fold(text)), _without_commas(fold(answer))
+        if _DIGITS.fullmatch(sought) is not None:
+            whole = rf"{_NO_SIGN}(?<![0-9])(?<![0-9][.,]){re.escape(sought)}{_NOT_LONGER}"
+            return regex.search(whole, folded) is not None
+        if sought not in folded:
+            return False
+        return True if mentions(folded, [sought.strip()]) else None
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ from whet.task.environment import (
 from whet.task.examples import Rules, make_examples
 from whet.task.objectives import read_objectives
 from whet.task.prompts import check_braced_names, foreign_slots, front_matter_note, load_prompt, slot_line
+from whet.task.reward_warnings import reward_warnings
 from whet.task.rows import INPUT_NAMES
 from whet.task.several import combine, share_prompt
 from whet.task.sources import split_nodes
@@ -217,6 +218,7 @@ def make_task(
     for one in (reward, second) if environment is None or environment.world.graded else ():
         if one is not None:
             check_targets(one, [example for part in splits.values() for example in part])
+            warnings += reward_warnings(one, [example for part in splits.values() for example in part])
     warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
     if labels and not is_strict(reward):
         warnings += _everyday_labels(labels, [*splits["train"], *splits["validation"]][:_MOST_LOOKED_AT])

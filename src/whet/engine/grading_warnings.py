@@ -1,0 +1,115 @@
+"""What a reader of a result should know of how answers were graded, as warnings: numbers whose size is in doubt, and targets
+inside of words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from whet.errors import show_reward
+from whet.rewards import RewardFunction, Weighted
+from whet.rewards.numbers import HUNDREDTH, MULTIPLIED, Number
+from whet.rewards.numerals import powers_of
+from whet.rewards.text import INSIDE, Contains
+from whet.types import Example, Rollout
+
+_QUOTED = 120
+
+
+def grading_warnings(
+    reward: RewardFunction, rows: Sequence[Example], evaluated: Mapping[str, Sequence[Rollout]]
+) -> list[str]:
+    """The warnings on the rollouts of each prompt by its name ("baseline", "best"), which answered these rows."""
+    examples = {row.id: row for row in rows}
+    return [
+        warning
+        for name, rollouts in evaluated.items()
+        for warning in (
+            *multiple_warnings(name, rollouts),
+            *_numeral_warnings(reward, examples, name, rollouts),
+            *_percent_warnings(name, rollouts),
+            *_inside_warnings(reward, name, rollouts),
+        )
+    ]
+
+
+def multiple_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """A warning when answers count as wrong that hold the target but for a power of ten, and a word that may mean it."""
+    scaled = [r for r in rollouts if r.parts.get(MULTIPLIED)]
+    if not scaled:
+        return []
+    return [
+        f'{len(scaled)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(scaled[0].output)}", hold the right '
+        "number but for a power of ten, with a word behind it. They count as wrong, because whet knows no numerals. If such "
+        "words multiply, name them: reward: {number: {multiples: {million: 1000000}}}. Else ask for the number in digits alone."
+    ]
+
+
+def _numeral_warnings(
+    reward: RewardFunction, examples: Mapping[str, Example], name: str, rollouts: Sequence[Rollout]
+) -> list[str]:
+    """A warning when answers count as right although a word behind their number multiplies it in some language."""
+    number = next((part for part in _parts_of(reward) if isinstance(part, Number)), None)
+    if number is None or number.multiples is not None:
+        return []
+    words: dict[str, Rollout] = {}
+    right = 0
+    for rollout in rollouts:
+        example = examples.get(rollout.example_id)
+        if example is not None and rollout.has_reward and rollout.reward > reward.low:
+            behind = [w for w in number.words_of_equal_numbers(example, rollout.output) if powers_of(w)]
+            right += bool(behind)
+            words |= {word: rollout for word in behind if word not in words}
+    if not words:
+        return []
+    word, shown = next(iter(words.items()))
+    powers = sorted(powers_of(word))
+    factor = f"{10 ** powers[0]}" if len(powers) == 1 else " or ".join(f"{10**power}" for power in powers)
+    return [
+        f'{right} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(shown.output)}", count as right for a '
+        f'number with "{word}" behind it, which multiplies in some language. whet compared the number alone. If the '
+        f"word multiplies, name it with its power of ten ({factor}): "
+        f"reward: {{number: {{multiples: {{{word}: {10 ** powers[0]}}}}}}}. Else name none: multiples: {{}}."
+    ]
+
+
+def _percent_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """A warning when answers count as wrong that are the target but for a factor of 100 and a percent sign."""
+    scaled = [r for r in rollouts if r.parts.get(HUNDREDTH)]
+    if not scaled:
+        return []
+    return [
+        f'{len(scaled)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(scaled[0].output)}", are the target '
+        "if a percent sign divides by 100. They count as wrong, because the sign is left aside. If it divides, say so: reward: "
+        "{number: {percent: true}}. Else let the prompt say how a share is written."
+    ]
+
+
+def _inside_warnings(reward: RewardFunction, name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """A warning when answers count as right that hold their target only inside of longer words, with the mean without them."""
+    if not any(isinstance(part, Contains) and not part.words for part in _parts_of(reward)):
+        return []
+    answered = [r for r in rollouts if r.answered]
+    inside = [r for r in answered if r.parts.get(INSIDE)]
+    if not inside:
+        return []
+    without = ""
+    if isinstance(reward, Contains):
+        means = [
+            sum(r.reward for r in some) / len(answered)
+            for some in (answered, [r for r in answered if r not in inside])
+        ]
+        without = f" If none of them counted, the mean would be {show_reward(means[1])} in place of {show_reward(means[0])}."
+    return [
+        f'{len(inside)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(inside[0].output)}", hold their '
+        f"target only inside of a longer word, and count as right.{without} If a target must stand as a word of its own: reward: "
+        "{contains: {words: true}}."
+    ]
+
+
+def _parts_of(reward: RewardFunction) -> list[RewardFunction]:
+    return [part for _, part in reward.parts] if isinstance(reward, Weighted) else [reward]
+
+
+def _short(text: str) -> str:
+    plain = " ".join(text.split())
+    return plain if len(plain) <= _QUOTED else f"{plain[:_QUOTED]} ..."
