@@ -15,7 +15,12 @@ from whet.rewards import build_reward
 async def evaluate(folder: Path, reward: object, targets: list[Any], answer: str) -> whet.Evaluation:
     rows = [{"input": f"q{n}", "target": target} for n, target in enumerate(targets)]
     return await whet.aevaluate(
-        "{{input}}", data=rows, reward=reward, lm=lambda messages: answer, split="validation", run=folder / "run"
+        "{{input}}",
+        data=rows,
+        reward=reward,
+        lm=lambda messages: answer,
+        split="validation",
+        run=folder / "run",
     )
 
 
@@ -42,14 +47,17 @@ async def test_no_other_number_is_warned_of(tmp_path: Path, options: dict[str, o
 async def test_a_percent_sign_that_would_make_answers_right_is_said(tmp_path: Path) -> None:
     result = await evaluate(tmp_path, {"number": {"last": True}}, ["60%"] * 6, "0.6")
     (warning,) = warnings_with(result, "percent: true")
-    assert result.score.mean == 0.0 and 'such as "0.6", are the target if a percent sign divides by 100' in warning
+    assert (
+        result.score.mean == 0.0
+        and 'such as "0.6", are the target if a percent sign divides by 100' in warning
+    )
 
 
 async def test_a_target_inside_of_a_word_is_said_with_the_mean_without_it(tmp_path: Path) -> None:
     result = await evaluate(tmp_path, "contains", ["no"] * 6, "I know")
     (warning,) = warnings_with(result, "only inside of a longer word")
     assert result.score.mean == 1.0 and result.parts == {"inside_a_word": 1.0}
-    assert "the mean would be 0 in place of 1" in warning and "{contains: {words: true}}" in warning
+    assert "the mean would be 0.000 in place of 1.000" in warning and "{contains: {words: true}}" in warning
 
 
 async def test_contains_with_words_takes_words_alone(tmp_path: Path) -> None:

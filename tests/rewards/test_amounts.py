@@ -44,7 +44,8 @@ async def test_an_exponent_or_index_of_a_letter_is_no_value(answer: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("answer", "target"), [("10^2", 100), ("2024 Q3", 3), ("Rs5", 5), ("x^2 = 9", 9), ("m^2", 2), ("USD1200", 1200)]
+    ("answer", "target"),
+    [("10^2", 100), ("2024 Q3", 3), ("Rs5", 5), ("x^2 = 9", 9), ("m^2", 2), ("USD1200", 1200)],
 )
 async def test_other_numbers_behind_letters_and_powers_of_numbers_stay(answer: str, target: int) -> None:
     assert (await graded(LAST, answer, target)).value == 1.0

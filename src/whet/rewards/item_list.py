@@ -13,6 +13,7 @@ from whet._util.words import fold, trim
 from whet.errors import UsageError
 from whet.replies import list_items, without_thought
 from whet.replies.blocks import blocks_in
+from whet.replies.marked import last_boxes, marked_results
 from whet.rewards.fields_of_json import fields, is_same_json, json_in
 from whet.rewards.numbers import are_close, number_of, parse_number
 from whet.rewards.reward import TARGET
@@ -25,8 +26,10 @@ SEPARATORS = ("\n", ";", "|", ",")
 _LIKE = str.maketrans(
     {"\u061b": ";", "\u060c": ",", "\u3001": ",", "\uff0c": ",", "\uff1b": ";", "\uff5c": "|"}
 )
-_LEAD = regex.compile(r"\A[^\n]*?[:\uff1a](?=[\s\p{Han}\p{Hiragana}\p{Katakana}\p{LB=SA}])")
+_LEAD = regex.compile(r"\A[^\n]*?[:\uff1a][*_]{0,3}(?=[\s\p{Han}\p{Hiragana}\p{Katakana}\p{LB=SA}])")
 
+_MOST_GROUPS = 4
+"""Groups of three digits up to which pieces of an answer are tried as one number."""
 _ENUMERATION = regex.compile(r"(?<!\S)\(?([0-9]{1,3})[.)]\s++")
 
 
@@ -62,6 +65,8 @@ class ItemList:
     The target is a list, or a text that `separator` (by default lines, `;`, `|` or commas) divides. The answer is JSON, a list
     with a line for each item, or text divided in the same way. Case, outer punctuation and repetitions are ignored, and items
     that are numbers by their type are compared as numbers. Items that are objects are compared as the reward json compares them.
+    What stands in the last `\\boxed{}`, in tags, or behind the label of a last line (`Answer: a, b`) is the list where that
+    agrees more with the target than the whole answer. A comma within an item of the target divides nothing.
     """
 
     exact: bool = False
@@ -81,9 +86,29 @@ class ItemList:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         wanted = _different(self._wanted_items(example.target))
-        objects = any(isinstance(target, Mapping) for target in wanted)
-        listed = _objects_in(without_thought(completion.text)) if objects else self._items(completion.text)
-        items = _different(listed if objects or self.separator else _split_last(listed, wanted))
+        if any(isinstance(target, Mapping) for target in wanted):
+            return self._compare(_different(_objects_in(without_thought(completion.text))), wanted)
+        graded = [self._compare(items, wanted) for items in self._readings(completion.text, wanted)]
+        return max(graded, key=lambda one: one.value)
+
+    def _readings(self, text: str, wanted: Sequence[object]) -> list[list[Any]]:
+        """The different items of an answer, in each of the ways to read it, the likeliest first."""
+        answer = without_thought(text)
+        boxes = last_boxes(answer)
+        marked = boxes if len(boxes) > 1 else marked_results(answer)
+        last = _last_labelled_line(answer)
+        texts = [answer, *(marked if len(marked) == 1 else []), *([last] if last else [])]
+        readings = [self._items(one) for one in texts]
+        if not self.separator:
+            readings = [
+                _split_last(_join_pieces(one, items, wanted), wanted)
+                for one, items in zip(texts, readings, strict=True)
+            ]
+        plain = [split_items(answer)] if not self.separator and _LEAD.match(answer) else []
+        return [_different(items) for items in (*readings, *plain, *([marked] if len(marked) > 1 else []))]
+
+    def _compare(self, items: Sequence[Any], wanted: Sequence[Any]) -> Reward:
+        """The reward of the different items of an answer beside those that are wanted."""
         right = [item for item in items if any(_is_item(item, target) for target in wanted)]
         missing = [target for target in wanted if not any(_is_item(item, target) for item in items)]
         wrong = [item for item in items if item not in right]
@@ -104,8 +129,7 @@ class ItemList:
         listed = None if self.separator else _load_list(str(target))
         return list(split_items(str(target), self.separator)) if listed is None else listed
 
-    def _items(self, text: str) -> list[str]:
-        answer = without_thought(text)
+    def _items(self, answer: str) -> list[str]:
         lists = (
             []
             if self.separator
@@ -131,6 +155,32 @@ def _enumerated_items(text: str) -> list[str]:
         return []
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     return [text[mark.end() : end].strip(" ,;|\n") for mark, end in zip(marks, ends, strict=True)]
+
+
+def _last_labelled_line(answer: str) -> str:
+    """What follows the label of the last line of an answer of several lines (`Answer: a, b`); '' where there is none."""
+    lines = [line for line in answer.splitlines() if line.strip()]
+    lead = _LEAD.match(lines[-1]) if len(lines) > 1 else None
+    return lines[-1][lead.end() :] if lead is not None else ""
+
+
+def _join_pieces(text: str, pieces: Sequence[str], wanted: Sequence[object]) -> list[str]:
+    """The items of an answer with those joined again that its commas divided within an item of the target, such as `Paris,
+    France`; the longest such items first."""
+    most = max((show_target(target).count(",") for target in wanted), default=0) + 1
+    if any(number_of(target) is not None for target in wanted):
+        most = max(most, _MOST_GROUPS)
+    joined: list[str] = []
+    at = 0
+    while at < len(pieces):
+        for size in range(min(most, len(pieces) - at), 0, -1):
+            runs = [mark.join(pieces[at : at + size]) for mark in (", ", ",")]
+            run = next((run for run in runs if run in text and any(_is_item(run, t) for t in wanted)), None)
+            if size == 1 or run is not None:
+                joined.append(pieces[at] if run is None else run)
+                at += size
+                break
+    return joined
 
 
 def _split_last(items: Sequence[str], wanted: Sequence[object]) -> list[str]:

@@ -22,6 +22,7 @@ from whet.replies.texts import between
 from whet.rewards.asking import RewardOptions
 from whet.rewards.fields_of_json import holds_object, json_in
 from whet.rewards.targets import quote_target
+from whet.rewards.verifiers.pairing import best_pairs
 from whet.rewards.verifiers.reading import LONGEST_ANSWER, cut, flag_option
 from whet.run import Run
 from whet.types import Completion, Example, Reward
@@ -102,8 +103,8 @@ def _read_call(value: object) -> ToolCall:
 
 
 def calls_in(text: str) -> list[ToolCall]:
-    """The calls in an answer: what stands in `<tool_call>` or `<tool>`, else the JSON of the answer, else none. What a text says
-    that a tool returned is left out.
+    """The calls in an answer: what stands in `<tool_call>` or `<tool>`, else its JSON (a list, or all objects that are calls),
+    else none. What a text says that a tool returned is left out.
 
     Raises Unreadable where tags hold no calls.
     """
@@ -118,8 +119,11 @@ def _calls_of_text(text: str) -> list[ToolCall]:
             if len(pieces) != answer.count(opening):
                 raise Unreadable(f"{opening} is not closed")
             return [call for piece in pieces for call in _read_piece(piece)]
-    values = json_in(answer, holds_object)[:1]
-    return read_calls(values[0]) if values and _may_be_calls(values[0]) else []
+    values = json_in(answer, holds_object)
+    if values and isinstance(values[0], list):
+        return read_calls(values[0]) if _may_be_calls(values[0]) else []
+    calls = [value for value in values[::-1] if isinstance(value, Mapping) and _may_be_calls(value)]
+    return [call for value in calls for call in read_calls(value)]
 
 
 def _may_be_calls(value: object) -> bool:
@@ -166,18 +170,15 @@ class Matched:
 
     @classmethod
     def of(cls, expected: Sequence[ToolCall], made: Sequence[ToolCall]) -> Matched:
-        """Calls of the same name are paired, those that agree most first."""
-        worth = [
-            (-_parameter_overlap(one, other) - _equal_values(one, other), i, j)
-            for i, one in enumerate(expected)
-            for j, other in enumerate(made)
-            if one.name == other.name
-        ]
-        pairs: dict[int, int] = {}
-        for _, i, j in sorted(worth):
-            if i not in pairs and j not in pairs.values():
-                pairs[i] = j
-        return cls(expected, made, pairs)
+        """Calls of the same name are paired, so that they agree as much as can be in all."""
+
+        def worth(i: int, j: int) -> float | None:
+            one, other = expected[i], made[j]
+            return (
+                _parameter_overlap(one, other) + _equal_values(one, other) if one.name == other.name else None
+            )
+
+        return cls(expected, made, best_pairs(len(expected), len(made), worth))
 
     @property
     def names(self) -> float:
