@@ -129,7 +129,7 @@ def test_streams_and_the_list_of_models(tmp_path: Path) -> None:
         ("import sys; sys.exit('no such tool')", "exit code 1: no such tool"),
         ("import time; time.sleep(60)", "took more than 0.5 s"),
         ("print('x' * 2_000_000)", "more than 1,000,000 bytes"),
-        (ASKS + "ask(tools=[{'type': 'function'}])", "400"),
+        (ASKS + "ask(tools=[{'type': 'web_search'}])", "400"),
         (ASKS + "os.environ['OPENAI_API_KEY'] = 'other'; ask()", "401"),
         (ASKS + "[ask() for _ in range(9)]", "502"),
     ],
@@ -159,6 +159,35 @@ def test_a_check_is_the_reward_and_its_output_the_critique(tmp_path: Path) -> No
     assert 0 < result.score.mean < 1
 
 
+CHEATS = """\
+import os, pathlib, shutil, sys
+shutil.rmtree("tests")
+os.symlink(sys.argv[1], "tests")
+pathlib.Path("check.py").write_text("")
+pathlib.Path("extra.py").write_text("")
+"""
+
+
+@pytest.mark.parametrize(("protect", "mean"), [(["check.py", "tests", "extra.py"], 0.0), ([], 1.0)])
+def test_a_command_cannot_change_the_tests_that_are_protected(
+    protect: list[str], mean: float, tmp_path: Path
+) -> None:
+    (tmp_path / "outside").mkdir()
+    folder = tmp_path / "task"
+    (folder / "repo" / "tests").mkdir(parents=True)
+    (folder / "repo" / "tests" / "expected").write_text("1")
+    (folder / "repo" / "check.py").write_text(
+        "import os, pathlib; assert not os.path.exists('extra.py'); assert pathlib.Path('tests/expected').read_text() == '2'"
+    )
+    own = {"workspace": "repo", "check": "python check.py", **({"protect": protect} if protect else {})}
+    task(folder, CHEATS, command=["python", "agent.py", str(tmp_path / "outside")], **own)
+    values = json.loads((folder / "task.yaml").read_text())
+    (folder / "task.yaml").write_text(json.dumps({**values, "reward": "command_check"}))
+    result = whet.evaluate(folder, lm=answers, split="train", run=tmp_path / "r", progress=False)
+    assert result.score.mean == mean and result.json["failed"] == 0
+    assert not list((tmp_path / "outside").iterdir())
+
+
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
@@ -172,6 +201,12 @@ def test_a_check_is_the_reward_and_its_output_the_critique(tmp_path: Path) -> No
         ({"command": "python 'agent"}, "cannot be read"),
         ({"file": "agent.py"}, "Keep one"),
         ({"command": None, "check": "x"}, "belongs to a `command`"),
+        ({"protect": ["tests"]}, "takes a `workspace` and a `check`"),
+        ({"protect": ["../x"], "workspace": "folder", "check": "true"}, "must be a path below the workspace"),
+        (
+            {"protect": ["a"], "documents": {"p": "a/p.md"}, "workspace": "folder", "check": "true"},
+            "holds 'a/p.md'",
+        ),
     ],
 )
 def test_a_command_that_cannot_be_run_is_refused(

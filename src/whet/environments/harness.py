@@ -22,6 +22,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from whet.environments.function_calls import OfferedTools, message_of, write_messages_as_text
 from whet.environments.program import Program, ProgramModelHere
 from whet.environments.program_model import ProgramFailed
 from whet.errors import UsageError, did_you_mean
@@ -52,7 +53,8 @@ class Harness:
 
     `documents`: where each prompt is written, by name, below the workspace. `workspace`: a folder that is copied for every
     rollout; None: an empty one. `answer`: the file with the answer; None: what the command prints. `check`: the command that
-    says by its exit code whether the row was solved. `seconds` bounds the command, and the check, without waiting for models.
+    says by its exit code whether the row was solved. `protect`: files and folders of the workspace that are as they were when the
+    check runs, whatever the command has made of them. `seconds` bounds the command, and the check, without waiting for models.
     """
 
     command: tuple[str, ...]
@@ -61,6 +63,7 @@ class Harness:
     workspace: str | None = None
     answer: str | None = None
     check: tuple[str, ...] | None = None
+    protect: tuple[str, ...] = ()
     calls: int = 8
     seconds: float = 60.0
 
@@ -78,11 +81,45 @@ class Harness:
             raise UsageError(
                 f"there is no folder {self.folder / self.workspace}. Name the workspace that is copied."
             )
+        self._refuse_unprotectable()
         values = {key: value for key, value in asdict(self).items() if key != "folder"}
+        if not self.protect:
+            del values["protect"]
         digest = content_hash([values, self._files()])
         # The time of the command is watched here, where it ends the rollout and not the run.
         file, slots = self.folder / "task.yaml", frozenset(slot_names(" ".join(self._words())))
         return Program(self.run, file, digest, None, self.calls, 2 * self.seconds + 60, slots)
+
+    def _refuse_unprotectable(self) -> None:
+        """Raise UsageError for what `protect` cannot hold: paths elsewhere, and what the command or whet writes."""
+        for name in self.protect:
+            path = PurePosixPath(name)
+            if self.check is None or self.workspace is None:
+                raise UsageError(
+                    "protect: it takes a `workspace` and a `check`, before which its files are restored."
+                )
+            if path.is_absolute() or ".." in path.parts or not path.parts:
+                raise UsageError(f"protect: {name!r} must be a path below the workspace.")
+            for place in (*self.documents.values(), *([self.answer] if self.answer else [])):
+                if PurePosixPath(place).is_relative_to(path):
+                    raise UsageError(f"protect: {name!r} holds {place!r}, which is written for each row.")
+
+    def _restore(self, place: Path) -> None:
+        """Make the protected files of a copy what they are in the workspace. Raises ProgramFailed."""
+        for name in self.protect:
+            own = self.folder / (self.workspace or ".") / name
+            try:
+                target = _keep_inside(place, name)
+                if target.is_dir() and not target.is_symlink():
+                    shutil.rmtree(target)
+                else:
+                    target.unlink(missing_ok=True)
+                if own.is_dir():
+                    shutil.copytree(own, target, symlinks=True)
+                elif own.exists():
+                    shutil.copy2(own, target, follow_symlinks=False)
+            except OSError as error:
+                raise ProgramFailed(f"program: {name} could not be restored for the check: {error}") from None
 
     def _words(self) -> tuple[str, ...]:
         return (*self.command, *(self.check or ()))
@@ -112,6 +149,7 @@ class Harness:
                 printed = await self._start(lm, place, example, variables)
             answer = printed if self.answer is None else _read_answer(place / self.answer, self.answer)
             if self.check is not None:
+                self._restore(place)
                 await self._check(lm, place, example)
             return answer
 
@@ -286,16 +324,16 @@ async def _endpoint(lm: ProgramModelHere) -> AsyncIterator[dict[str, str]]:
                 401, "This endpoint belongs to another rollout. Use OPENAI_BASE_URL and OPENAI_API_KEY."
             )
         try:
-            messages, stream = _read_request(await request.json())
+            asked = AgentRequest.of(await request.json())
         except (UsageError, ValueError) as error:
             return _failure(400, str(error))
         try:
-            text = await lm.ask(messages)
+            text = await lm.ask(asked.messages)
         except ProgramFailed as error:
             return _failure(502, str(error))
         except (Exception, asyncio.CancelledError):  # the run itself has ended, and says why
             return _failure(503, "The run has ended.")
-        return await _answer(request, text, lm.tokens(), stream)
+        return await _answer(request, asked, text, lm.tokens())
 
     async def models(request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": "whet", "object": "model"}]})
@@ -320,41 +358,54 @@ async def _endpoint(lm: ProgramModelHere) -> AsyncIterator[dict[str, str]]:
         await runner.cleanup()
 
 
-def _read_request(body: Any) -> tuple[list[Message], bool]:
-    """The messages of a request, and whether it wants a stream. Raises UsageError for what whet cannot pass on."""
-    if not isinstance(body, dict):
-        raise UsageError("The body must be a JSON object.")
-    for key in ("tools", "functions", "audio"):
-        if body.get(key):
-            raise UsageError(
-                f"`{key}` cannot be passed on: whet records texts. Describe tools in the prompt, and read calls from the text."
-            )
-    if body.get("n", 1) not in (1, None):
-        raise UsageError("`n` must be 1. Ask once for each answer.")
-    return list(read_messages(body.get("messages"))), bool(body.get("stream"))
+@dataclass(frozen=True)
+class AgentRequest:
+    """What a command asks a model: messages of texts, whether it wants a stream, and the tools that it offers. `legacy`: it calls
+    them `functions`."""
+
+    messages: tuple[Message, ...]
+    stream: bool
+    tools: OfferedTools
+    legacy: bool = False
+
+    @classmethod
+    def of(cls, body: Any) -> AgentRequest:
+        """The request of a body. Raises UsageError for what whet cannot pass on."""
+        if not isinstance(body, dict):
+            raise UsageError("The body must be a JSON object.")
+        if body.get("audio"):
+            raise UsageError("`audio` cannot be passed on: whet records texts.")
+        if body.get("n", 1) not in (1, None):
+            raise UsageError("`n` must be 1. Ask once for each answer.")
+        tools = OfferedTools.of(body)
+        messages = read_messages(write_messages_as_text(body.get("messages"), tools))
+        return cls(tuple(messages), bool(body.get("stream")), tools, bool(body.get("functions")))
 
 
 async def _answer(
-    request: web.Request, text: str, tokens: tuple[int, int], stream: bool
+    request: web.Request, asked: AgentRequest, text: str, tokens: tuple[int, int]
 ) -> web.StreamResponse:
     from aiohttp import web
 
     usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
     base = {"id": "whet", "created": 0, "model": "whet"}
-    if not stream:
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    message, finish = message_of(text, asked.tools, asked.legacy)
+    if not asked.stream:
+        choice = {"index": 0, "message": message, "finish_reason": finish}
         return web.json_response({**base, "object": "chat.completion", "choices": [choice], "usage": usage})
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
-    for delta, finish in (({"role": "assistant", "content": text}, None), ({}, "stop")):
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        value = {
+    if "tool_calls" in message:
+        message["tool_calls"] = [{"index": n, **call} for n, call in enumerate(message["tool_calls"])]
+    for delta, end in ((message, None), ({}, finish)):
+        choice = {"index": 0, "delta": delta, "finish_reason": end}
+        chunk = {
             **base,
             "object": "chat.completion.chunk",
             "choices": [choice],
-            "usage": usage if finish else None,
+            "usage": usage if end else None,
         }
-        await response.write(f"data: {json.dumps(value, ensure_ascii=False)}\n\n".encode())
+        await response.write(f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode())
     await response.write(b"data: [DONE]\n\n")
     return response
 

@@ -16,6 +16,7 @@ from typing import Any
 from whet.models.openai_answers import completions, finish_of, reported_usage
 from whet.models.openai_wire import Failure, http_error
 from whet.replies.thoughts import CUT, EMPTY
+from whet.replies.tool_calls import show_tool_call
 from whet.types import Completion, Message, Request, Usage
 from whet_client.media import content_of
 
@@ -25,8 +26,6 @@ FORMS = (
 )
 _ENDS = ("finish_reason", "stop_reason")
 _ARGUMENTS = ("arguments", "args", "input")
-_ESCAPED = "\\u003c"
-"""The sign < within JSON, so that no argument ends the tag around a call."""
 _USAGES = (("prompt_tokens", "completion_tokens"), ("input_tokens", "output_tokens"))
 
 
@@ -157,8 +156,7 @@ def _show_call(call: object) -> str:
         # of a text that is no JSON, whoever reads the call says so
         with contextlib.suppress(ValueError, RecursionError):
             arguments = json.loads(arguments) if arguments.strip() else {}
-    shown = json.dumps({"name": known["name"], "arguments": arguments}, ensure_ascii=False, default=str)
-    return f"<tool>{shown.replace('<', _ESCAPED)}</tool>"
+    return show_tool_call(known["name"], arguments)
 
 
 def _text_of(data: Mapping[str, object]) -> str | None:

@@ -288,7 +288,7 @@ def read_program(keys: Mapping[str, Node], folder: Path, prompt: Prompt) -> Prog
         own = set_fields(decode(node, ProgramEntry, "`program`"))
         if "command" in own:
             return _harness(node, own, keys, folder, prompt)
-        if brought := [key for key in ("workspace", "documents", "answer", "check") if key in own]:
+        if brought := [key for key in ("workspace", "documents", "answer", "check", "protect") if key in own]:
             node.value[brought[0]].refuse(
                 f"`{brought[0]}` belongs to a `command`. Write program: {{command: [python, agent.py]}}."
             )
@@ -314,6 +314,8 @@ def _harness(
     )
     words = {key: _words_of(node.value[key], own[key]) for key in ("command", "check") if key in own}
     rest = {key: own[key] for key in ("workspace", "answer", "calls", "seconds") if key in own}
+    if "protect" in own:
+        rest["protect"] = tuple(own["protect"])
     documents = own.get("documents", places)
     try:
         check_documents(prompt, documents)

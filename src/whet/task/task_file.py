@@ -317,6 +317,8 @@ class ProgramEntry(Entry):
     """With `command`: the file with its answer; by default, what it prints."""
     check: IfSet[Annotated[str | list[str], _like("check: [python, -m, pytest, -q]")]] = UNSET
     """With `command`: what runs after it, such as tests; the reward command_check reads its exit code."""
+    protect: IfSet[list[str]] = UNSET
+    """With `check`: files and folders of the workspace that are restored before it runs, such as the tests."""
 
 
 class TaskFile(Entry):
