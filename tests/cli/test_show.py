@@ -73,6 +73,45 @@ def test_the_first_step_foretells_time_and_dollars_of_the_training() -> None:
     assert said == ["training: by the first step, which took 90 s, 60 steps of training take about 90 min"]
 
 
+def in_training(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> tuple[Progress, list[str]]:
+    """A training of which steps began at these seconds; the clock then stands at the last of them."""
+    now, said = [0.0], list[str]()
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    progress = Progress(
+        phase="search", say=said.append, trains="a language model that rewords every input (LoRA), hf/tiny"
+    )
+    for step, now[0] in enumerate(seconds[:-1]):
+        progress.on_event("training", {"step": step, "steps": 60, "recorded": False})
+    now[0] = seconds[-1]
+    return progress, said
+
+
+def test_the_first_step_of_a_training_is_shown_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress, said = in_training(monkeypatch, 100.0, 190.0)
+    assert said == ["training: a language model that rewords every input (LoRA), hf/tiny, 60 steps"]
+    assert line(progress, 190.0) == "search · training step 1 of 60 · this step has taken 90 s · 3.17 min"
+
+
+def test_a_time_left_is_said_of_a_training_only_while_its_steps_are_alike(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alike, _ = in_training(monkeypatch, 0.0, 10.0, 20.0, 25.0)
+    assert training(alike, 60) == ["training step 3 of 60", "10 s a step", "about 9.58 min of training left"]
+    hangs, _ = in_training(monkeypatch, 0.0, 10.0, 20.0, 80.0)
+    assert training(hangs, 60) == ["training step 3 of 60", "10 s a step", "this step has taken 60 s"]
+    uneven, _ = in_training(monkeypatch, 0.0, 10.0, 100.0, 101.0)
+    assert training(uneven, 60) == ["training step 3 of 60", "50 s a step"]
+
+
+def test_steps_whose_answers_are_recorded_say_nothing_of_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    progress, said = in_training(monkeypatch, 0.0)
+    for step in (30, 31):
+        progress.on_event("training", {"step": step, "steps": 60, "recorded": True})
+    assert training(progress, 60) == ["training step 32 of 60"] and said[0].endswith("from step 31 of 60 on")
+    progress.on_event("training", None)
+    assert training(progress, 0) == []
+
+
 def test_after_the_search_the_line_is_about_the_proof() -> None:
     progress = told(FIGURES)
     progress.phase = "sealed test"

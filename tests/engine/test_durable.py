@@ -167,6 +167,39 @@ async def test_training_resumes_from_the_newest_checkpoint(tmp_path: Path) -> No
     await close(core)
 
 
+async def test_each_step_of_a_training_is_said_before_it_begins_and_whether_its_answers_are_recorded(
+    tmp_path: Path,
+) -> None:
+    said: list[Any] = []
+
+    def follow(core: Any) -> None:
+        core.on_event = lambda name, value: (
+            said.append((name, value)) if name.startswith("training") else None
+        )
+
+    core = open_core(tmp_path, Model())
+    follow(core)
+    with pytest.raises(BudgetExceeded):
+        await _train(run_of(core), 4, Counter(), stop_at=2)
+    await close(core)
+    first = [value for name, value in said if name == "training"]
+    assert first == [*({"step": n, "steps": 4, "recorded": False} for n in range(3)), None]
+    assert [name for name, _ in said].count("training_forecast") == 1
+    said.clear()
+    core = open_core(tmp_path, Model())
+    follow(core)
+    assert await _train(run_of(core), 4, Counter()) == 4
+    assert [value["recorded"] for name, value in said if name == "training" and value] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    [forecast] = [value for name, value in said if name == "training_forecast"]
+    assert forecast["left"] == 1, "by a step whose answers were asked for"
+    await close(core)
+
+
 async def test_an_alarm_ends_the_training_for_good(tmp_path: Path) -> None:
     """Asked only when something was validated since; a resumed run trains no further, and later effects are at their places."""
     asked: list[int] = []

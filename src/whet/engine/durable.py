@@ -42,6 +42,9 @@ _SEVERITY = (StorageError, UsageError, ProviderError, BudgetExceeded)
 
 STOPPED, FORECAST = "training_stopped", "training_forecast"
 """Events: why a training was stopped; what its first step took (for people, not recorded)."""
+TRAINING = "training"
+"""The event of a step of training that begins (`step` of `steps`; `recorded`: whether its answers are), and, without a value, of
+the end of the training. For people, not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,24 +367,36 @@ class DurableRun:
         with self._step("train") as key:
             core = self._core
             core.note_steps(steps)
-            start, saved_at = self._restore(key, state), time.monotonic()
-            for step in range(start, steps):
-                core.afford_step()
-                before, began, seen = core.training_seconds, time.monotonic(), core.validations
-                await body(self._child(f"{key}:{step}"), step)
-                core.count_training(state)
-                core.longest_step = max(core.longest_step, core.training_seconds - before)
-                if step == start and step + 1 < steps:
-                    core.on_event(FORECAST, _forecast(core, steps, step, before, time.monotonic() - began))
-                why = await core.reason_to_stop(seen)
-                if why:
-                    self._child(f"{key}:{STOPPED}").log(STOPPED, why)
-                last = step + 1 == steps or bool(why)
-                if last or time.monotonic() - saved_at >= core.segment_seconds:
-                    await self._checkpoint(key, steps if last else step + 1, state)
-                    saved_at = time.monotonic()
-                if last:
-                    return
+            start, saved_at, foretold = self._restore(key, state), time.monotonic(), False
+            try:
+                for step in range(start, steps):
+                    core.afford_step()
+                    recorded = self._is_recorded(f"{key}:{step}/")
+                    core.on_event(TRAINING, {"step": step, "steps": steps, "recorded": recorded})
+                    before, began, seen = core.training_seconds, time.monotonic(), core.validations
+                    await body(self._child(f"{key}:{step}"), step)
+                    core.count_training(state)
+                    core.longest_step = max(core.longest_step, core.training_seconds - before)
+                    if not recorded and not foretold and step + 1 < steps:
+                        foretold = True
+                        core.on_event(
+                            FORECAST, _forecast(core, steps, step, before, time.monotonic() - began)
+                        )
+                    why = await core.reason_to_stop(seen)
+                    if why:
+                        self._child(f"{key}:{STOPPED}").log(STOPPED, why)
+                    last = step + 1 == steps or bool(why)
+                    if last or time.monotonic() - saved_at >= core.segment_seconds:
+                        await self._checkpoint(key, steps if last else step + 1, state)
+                        saved_at = time.monotonic()
+                    if last:
+                        break
+            finally:
+                core.on_event(TRAINING, None)
+
+    def _is_recorded(self, prefix: str) -> bool:
+        """Whether answers below a key are recorded, so that going through it again takes less time than it took."""
+        return any(key.startswith(prefix) for key in self._core.effects)
 
     def _restore(self, key: str, state: Trainable) -> int:
         """Load the newest checkpoint of this training; its step, or 0."""

@@ -67,6 +67,7 @@ async def execute(
     the disk is full, UsageError for a reward that fails on every answer.
     """
     progress.core = core = opened.core
+    progress.trains = _name_trained(plan)
     remember_task(core.journal, plan.task.folder)
     core.budget.held, core.budget.kept = sizes.held, sizes.kept
     ticker = asyncio.create_task(_save_elapsed(core))
@@ -338,6 +339,12 @@ async def _search(
 
     await ended.effect("search_end", value, None)
     return reason, best
+
+
+def _name_trained(plan: RunPlan) -> str:
+    """What the method trains, and the model whose weights that changes."""
+    model = plan.addresses.get("policy")
+    return plan.method.entry.trains + (f", {model}" if model else "")
 
 
 async def _is_perfect(core: RunState, plan: RunPlan, env: Environment, baseline: list[Rollout]) -> bool:

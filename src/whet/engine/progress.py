@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import Any, Protocol
 
 from whet.engine.budget import BudgetAccount
-from whet.engine.durable import FORECAST, STOPPED, RunState
+from whet.engine.durable import FORECAST, STOPPED, TRAINING, RunState
 from whet.engine.plan_json import PlanJSON
 from whet.engine.sealed_power import promotion_warning
 from whet.errors import quantity, show_duration, show_reward
@@ -42,6 +42,17 @@ def warn_of_plan(plan: PlanJSON) -> None:
         warnings.warn(warning, stacklevel=2)
 
 
+@dataclass(frozen=True)
+class TrainingStep:
+    """The step of a training that is under way: its number from 0, of how many, when it began (seconds of the monotonic clock),
+    and whether its answers are recorded."""
+
+    number: int
+    steps: int
+    began: float
+    recorded: bool = False
+
+
 @dataclass
 class Progress:
     """What may be shown while a run goes on.
@@ -53,10 +64,12 @@ class Progress:
     rollouts, `latest_prompts` the ids of their prompts. `figures` are the newest step's, `rewards` the reward of each step,
     `courses` its other figures that are drawn,
     `signal` what that reward is made of where it is not the task's, `times` when the last few steps ended, in seconds of the
-    monotonic clock. `title` names the part of a larger job (a comparison) that goes on, `earlier` the calls and
-    `earlier_cost` the US dollars that the parts before it took, `planned_calls` the most that all parts may take. `warn` is
-    called with what a person should know before anything is paid, `planned` with the plan. `parts` are runs that go on at once
-    in processes of their own: by the name of each, a line that says how it goes on.
+    monotonic clock. `trains` says what the method trains, `training` which step of it is under way, `durations` how many
+    seconds the last few steps took, without those whose answers were recorded. `title` names the part of a larger job (a
+    comparison) that goes on, `earlier` the calls and `earlier_cost` the US dollars that the parts before it took,
+    `planned_calls` the most that all parts may take. `warn` is called with what a person should know before anything is paid,
+    `planned` with the plan. `parts` are runs that go on at once in processes of their own: by the name of each, a line that
+    says how it goes on.
     """
 
     phase: str = "starting"
@@ -79,6 +92,9 @@ class Progress:
     courses: dict[str, list[float]] = field(default_factory=dict)
     signal: str = ""
     times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
+    trains: str = ""
+    training: TrainingStep | None = None
+    durations: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
     warn: Callable[[str], None] = lambda warning: None
     say: Callable[[str], None] = lambda line: None
     planned: Callable[[PlanJSON], None] = warn_of_plan
@@ -103,6 +119,8 @@ class Progress:
         self.title, self.core, self.baseline, self.best, self.rows = title, None, None, None, None
         self.figures, self.rewards, self.courses, self.signal = {}, [], {}, ""
         self.times.clear()
+        self.durations.clear()
+        self.trains, self.training = "", None
         self._start, self._start_id, self.best_is_start = {}, "", False
         self._seen.clear()
 
@@ -142,10 +160,41 @@ class Progress:
             for figure in COURSES:
                 if figure in self.figures:
                     self.courses.setdefault(figure, []).append(self.figures[figure])
+        elif name == TRAINING:
+            self._on_training(value)
         elif name == FORECAST:
             self.say(training_forecast(value, self.figures.get("memory")))
         elif name == STOPPED:
             self.say(f"training: stopped. {value}")
+
+    def _on_training(self, value: Mapping[str, Any] | None) -> None:
+        """Take in a step of training that begins, or the end of the training."""
+        before, now = self.training, time.monotonic()
+        step = None if value is None else TrainingStep(value["step"], value["steps"], now, value["recorded"])
+        self.training = step
+        if before is not None and not before.recorded:
+            self.durations.append(now - before.began)
+        if before is None and step is not None:
+            first, steps = step.number + 1, step.steps
+            span = quantity(steps, "step") if first == 1 else f"from step {first:,} of {steps:,} on"
+            self.durations.clear()
+            self.say(f"training: {self.trains or 'weights'}, {span}")
+
+    def training_left(self) -> tuple[float, float | None]:
+        """Seconds that the step under way has taken so far, and seconds until the training ends; None where that cannot be said
+        honestly: before a step has ended, and while the newest or this one takes much longer or shorter than the last few did."""
+        if self.training is None:
+            return 0.0, None
+        lasted = time.monotonic() - self.training.began
+        if not self.durations or self.training.recorded:
+            return lasted, None
+        each = fmean(self.durations)
+        if not each / AGREEMENT <= self.durations[-1] <= AGREEMENT * each or lasted > AGREEMENT * max(
+            self.durations
+        ):
+            return lasted, None
+        left = each * (self.training.steps - self.training.number) - lasted
+        return lasted, max(left, 0.0)
 
     def newest(self) -> str:
         """The mean reward of the newest rollouts: of the prompt that is tried now, or of the several that are."""

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from whet._util.terminal import announce
@@ -272,7 +273,7 @@ def line(progress: Progress, seconds: float, pace: Speed | None = None, phase: s
     parts = [progress.title, _phase(progress) if phase is None else phase, _best(progress)]
     core = progress.core
     if progress.phase == "search":
-        if progress.figures:
+        if progress.figures or progress.training:
             parts += training(progress, 0 if core is None else core.steps)
         else:
             parts.append(progress.newest())
@@ -339,7 +340,11 @@ def _spending(progress: Progress, pace: Speed) -> list[str]:
         parts.append(f"{computing[0]} has been computing for {show_duration(computing[1])}")
     elif in_flight and pace.still > STALLED:
         parts.append(f"no answer for {show_duration(pace.still)}, {quantity(in_flight, 'call')} in flight")
-    elif progress.planned_calls is None and (left := pace.seconds_left(core)) is not None:
+    elif (
+        progress.training is None
+        and progress.planned_calls is None
+        and (left := pace.seconds_left(core)) is not None
+    ):
         parts.append(f"at most about {show_duration(left)} left")
     return parts
 
@@ -351,11 +356,13 @@ def _rate(calls: float) -> str:
 
 
 def training(progress: Progress, steps: int) -> list[str]:
-    """The newest of `steps` steps (0: unknown), its reward, divergence, entropy and length with the curves so far, the share that
-    was clipped, pace, time left and memory."""
-    figures, rewards, times = progress.figures, progress.rewards, progress.times
+    """The step of training under way, or the newest of `steps` steps (0: unknown); the newest reward, divergence, entropy and
+    length with the curves so far, the share that was clipped, pace, time left and memory."""
+    figures, rewards = progress.figures, progress.rewards
     parts = []
-    if "step" in figures:
+    if (step := progress.training) is not None:
+        parts.append(f"training step {step.number + 1:,} of {step.steps:,}")
+    elif "step" in figures:
         parts.append(f"step {figures['step'] + 1:.0f}" + (f" of {steps}" if steps else ""))
     if rewards:
         name = f"training reward ({progress.signal})" if progress.signal else "training reward"
@@ -366,14 +373,28 @@ def training(progress: Progress, steps: int) -> list[str]:
             parts.append(f"{name} {figures[name]:{form}} {curve(courses.get(name, ()), NARROW)}".rstrip())
     if figures.get("clip_fraction"):
         parts.append(f"{figures['clip_fraction']:.0%} clipped")
-    if len(times) > 1:
-        each = (times[-1] - times[0]) / (len(times) - 1)
-        parts.append(f"{each:.2g} s a step")
-        if steps and "step" in figures and (left := steps - figures["step"] - 1) > 0:
-            parts.append(f"about {show_duration(left * each)} of training left")
+    parts += _pace_of_training(progress, steps)
     if "memory" in figures:
         parts.append(f"{figures['memory']:.1f} GiB")
     return parts
+
+
+def _pace_of_training(progress: Progress, steps: int) -> list[str]:
+    """Seconds a step, and the time left; where that cannot be said honestly, how long the step under way has taken."""
+    if progress.training is not None:
+        parts = [f"{fmean(progress.durations):.2g} s a step"] if progress.durations else []
+        lasted, left = progress.training_left()
+        if left is not None:
+            return [*parts, f"about {show_duration(left)} of training left"]
+        return [*parts, f"this step has taken {show_duration(lasted)}"] if lasted > COMPUTING else parts
+    figures, times = progress.figures, progress.times
+    if len(times) < 2:
+        return []
+    each = (times[-1] - times[0]) / (len(times) - 1)
+    pace = f"{each:.2g} s a step"
+    if steps and "step" in figures and (ahead := steps - figures["step"] - 1) > 0:
+        return [pace, f"about {show_duration(ahead * each)} of training left"]
+    return [pace]
 
 
 def curve(values: Sequence[float], width: int = CURVE) -> str:
