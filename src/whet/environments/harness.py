@@ -324,16 +324,16 @@ async def _endpoint(lm: ProgramModelHere) -> AsyncIterator[dict[str, str]]:
                 401, "This endpoint belongs to another rollout. Use OPENAI_BASE_URL and OPENAI_API_KEY."
             )
         try:
-            asked = AgentRequest.of(await request.json())
+            call = AgentRequest.of(await request.json())
         except (UsageError, ValueError) as error:
             return _failure(400, str(error))
         try:
-            text = await lm.ask(asked.messages)
+            text = await lm.ask(call.messages)
         except ProgramFailed as error:
             return _failure(502, str(error))
         except (Exception, asyncio.CancelledError):  # the run itself has ended, and says why
             return _failure(503, "The run has ended.")
-        return await _answer(request, asked, text, lm.tokens())
+        return await _answer(request, call, text, lm.tokens())
 
     async def models(request: web.Request) -> web.Response:
         return web.json_response({"object": "list", "data": [{"id": "whet", "object": "model"}]})
@@ -383,20 +383,20 @@ class AgentRequest:
 
 
 async def _answer(
-    request: web.Request, asked: AgentRequest, text: str, tokens: tuple[int, int]
+    request: web.Request, call: AgentRequest, text: str, tokens: tuple[int, int]
 ) -> web.StreamResponse:
     from aiohttp import web
 
     usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
     base = {"id": "whet", "created": 0, "model": "whet"}
-    message, finish = message_of(text, asked.tools, asked.legacy)
-    if not asked.stream:
+    message, finish = message_of(text, call.tools, call.legacy)
+    if not call.stream:
         choice = {"index": 0, "message": message, "finish_reason": finish}
         return web.json_response({**base, "object": "chat.completion", "choices": [choice], "usage": usage})
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     if "tool_calls" in message:
-        message["tool_calls"] = [{"index": n, **call} for n, call in enumerate(message["tool_calls"])]
+        message["tool_calls"] = [{"index": n, **one} for n, one in enumerate(message["tool_calls"])]
     for delta, end in ((message, None), ({}, finish)):
         choice = {"index": 0, "delta": delta, "finish_reason": end}
         chunk = {
