@@ -109,6 +109,7 @@ def answer(request: Request) -> str:
         "demands": _confirm,
         "rewrites": _rewrite,
         "texts": _restate,
+        "new": _sort,
     }
     return json.dumps(forms[form](text)) if form in forms else "An answer."
 
@@ -189,3 +190,17 @@ def _rewrite(text: str) -> Any:
 def _restate(text: str) -> Any:
     lines = re.findall(r"^(\d+)\. (.*)$", text, re.MULTILINE)
     return {"texts": [{"number": int(number), "text": line} for number, line in lines]}
+
+
+def _sort(text: str) -> Any:
+    """Critiques sorted by what they want, which is also the name of a kind."""
+    known = dict((name, key) for key, name in re.findall(r"^\[(k\d+)\] (\w+):", text, re.MULTILINE))
+    shown = re.findall(r"^(\d+)\. (.*)$", text.rpartition("Critiques:\n")[2], re.MULTILINE)
+    kinds = {int(number): next(iter(wants(words)), "none") for number, words in shown}
+    new = [
+        {"name": kind, "description": f"It fails at: {kind}."}
+        for kind in dict.fromkeys(kinds.values())
+        if kind != "none"
+    ]
+    entries = [{"number": number, "kind": known.get(kind, kind)} for number, kind in kinds.items()]
+    return {"new": [one for one in new if one["name"] not in known], "critiques": entries}

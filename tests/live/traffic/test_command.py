@@ -237,6 +237,29 @@ def test_rewards_of_versions(run: Any, traffic: Traffic) -> None:
         run("rewards", "p", "--by", "plan")
 
 
+def test_patterns_of_failures(
+    run: Any, traffic: Traffic, reader_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    traffic.add([], [Feedback("comment", "i", text="Too long.", user="\u202eann")])
+    assert "1 wait for the reader" in run("patterns", "support")
+    with pytest.raises(UsageError, match="--read needs a model"):
+        run("patterns", "support", "--read")
+    with pytest.raises(UsageError, match="Add --read"):
+        run("patterns", "support", "--optimizer-lm", "openai/reader")
+    with pytest.raises(UsageError, match="no prompt"):
+        run("patterns", "suport")
+    model = ("--optimizer-lm", "openai/reader", "--base-url", reader_url)
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    shown = run("patterns", "support", "--read", *model)
+    assert "k1  short" in shown and "1 critique, about answers to 1 user" in shown and "answers: i" in shown
+    found = json.loads(run("patterns", "support", "--json", "--weeks", "2"))
+    assert [(one["name"], one["critiques"], len(one["weeks"])) for one in found["patterns"]] == [
+        ("short", 1, 2)
+    ]
+    assert found["calls"] == 1 and found["waiting"] == 0
+
+
 def test_a_kind_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UsageError, match=r'there is no kind "ratng" of feedback\. Did you mean "rating"\?'):
         feedback.main(["list", "--kind", "ratng"], standalone_mode=False)

@@ -22,6 +22,7 @@ from whet.cli.common import (
 )
 from whet.errors import UsageError, did_you_mean, show_reward, show_share
 from whet_live.cli.common import DatabaseGroup, actor_of, deletion_options, login, open_here
+from whet_live.cli.patterns import patterns
 
 if TYPE_CHECKING:
     from whet_client import Feedback
@@ -44,6 +45,7 @@ def feedback() -> None:
     """What people and programs said and did about answers."""
 
 
+feedback.add_command(patterns)
 _PROMPT = click.option("--prompt", metavar="NAME", help="Of one prompt.")
 _VERSION = click.option("--version", type=click.IntRange(min=0), metavar="N", help="Of one version.")
 _SINCE = click.option("--since", metavar="DATE", help="From this moment on (ISO 8601; UTC).")

@@ -30,6 +30,7 @@ NAMES = (
     "judge_base_url",
     "judge_options",
     "gate_calls",
+    "pattern_calls",
     "every",
     "experiment",
     "group",
@@ -97,6 +98,15 @@ def learner_options() -> Callable[[Command], Command]:
             metavar="X",
             help="Limit on dollars of a day's search.",
         ),
+        click.option(
+            "--pattern-calls-per-day",
+            "pattern_calls",
+            type=click.IntRange(min=0),
+            default=24,
+            show_default=True,
+            metavar="N",
+            help="Limit on calls that sort a prompt's critiques into patterns of failures (0: never).",
+        ),
         click.option("--lm", metavar="ADDR", help=answers),
         option_of_role("task", "--lm-option", "task_options"),
         judge_options(judges),
@@ -155,6 +165,7 @@ def learner_config(chosen: Mapping[str, Any], root: Path = Path("runs")) -> Lear
         group=chosen["group"],
         evaluators=_evaluators(chosen, root),
         searches=_searches(chosen, root),
+        pattern_calls=chosen["pattern_calls"],
     )
 
 

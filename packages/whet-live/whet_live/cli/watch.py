@@ -58,7 +58,7 @@ def _watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
     The first signal ends it after the step that is under way; a second one at once. Raises UsageError for a database, a
     model or a task that cannot be used.
     """
-    from whet_live.learner import Learner, describe_reading
+    from whet_live.learner import Learner, describe_patterns, describe_reading
 
     updates: list[dict[str, object]] = []
 
@@ -76,8 +76,11 @@ def _watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
             click.echo(f"Comments wait for a person. {NAME_A_MODEL}", err=True)
         elif not once and (fault := learner.check_reader()):
             warn(f"the reader does not answer: {fault}", err=True)
-        if learner.context.config.reader:
+        config = learner.context.config
+        if config.reader:
             click.echo(describe_reading(learner.settings("*").reads), err=True)
+        if text := describe_patterns(config.pattern_calls, config.reader):
+            click.echo(text, err=True)
         if once:
             done, failed = learner.look()
             for update in done:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from whet_live.learner.gate_config import GateConfig
     from whet_live.learner.learner import REQUIREMENT, Learner
     from whet_live.learner.learner_store import MODES
+    from whet_live.learner.pattern_report import WEEKS, FailurePattern, PatternReport
+    from whet_live.learner.patterns import PATTERN_CALLS, describe_patterns
     from whet_live.learner.reader_check import check_reader
     from whet_live.learner.reading import UNREADABLE
     from whet_live.learner.search_config import SearchConfig, check_searches
@@ -23,20 +25,25 @@ if TYPE_CHECKING:
 __all__ = [
     "AUTHOR",
     "MODES",
+    "PATTERN_CALLS",
     "READS",
     "REQUIREMENT",
     "UNREADABLE",
+    "WEEKS",
     "EvaluatorConfig",
     "EvaluatorState",
+    "FailurePattern",
     "GateConfig",
     "InstructionTerms",
     "Learner",
     "LearnerConfig",
+    "PatternReport",
     "PromptSearch",
     "SearchConfig",
     "check_reader",
     "check_searches",
     "describe_evaluators",
+    "describe_patterns",
     "describe_reading",
     "read_dates",
     "read_review",
@@ -52,6 +59,8 @@ __getattr__ = lazy(
         "whet_live.learner.gate_config": "GateConfig",
         "whet_live.learner.learner": "REQUIREMENT Learner",
         "whet_live.learner.learner_store": "MODES",
+        "whet_live.learner.pattern_report": "FailurePattern PatternReport WEEKS",
+        "whet_live.learner.patterns": "PATTERN_CALLS describe_patterns",
         "whet_live.learner.reader_check": "check_reader",
         "whet_live.learner.reading": "UNREADABLE",
         "whet_live.learner.search_config": "SearchConfig check_searches",

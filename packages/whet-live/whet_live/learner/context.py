@@ -142,7 +142,8 @@ class LearnerConfig:
     (None: nothing is shown). `evaluators` grade a sample of live answers, `searches` look for better prompts once a day.
     `embed` puts likely neighbours before the optimizer
     together; with `group` the embedded encoder does so for a person. `today` gives the day by which dates of instructions
-    are carried out (None: the day in UTC)."""
+    are carried out (None: the day in UTC). `pattern_calls` are the calls a day in which the optimizer sorts the critiques of a
+    prompt into patterns of failures (0: never)."""
 
     optimizer_lm: RoleModel = None
     base_url: str | None = None
@@ -156,6 +157,7 @@ class LearnerConfig:
     today: Callable[[], date] | None = None
     evaluators: tuple[EvaluatorConfig, ...] = ()
     searches: tuple[SearchConfig, ...] = ()
+    pattern_calls: int = 0
 
     @property
     def reader_url(self) -> str | None:

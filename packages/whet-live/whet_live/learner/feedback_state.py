@@ -31,6 +31,8 @@ LONGEST = 4000
 ERASED = "erased"
 _KINDS = frozenset({"comment", "rating", "thumb", "correction", "label", "score", "edit_distance"})
 _EDITS = ("correction", "edit_distance")
+WORDED_KINDS = tuple(sorted(_KINDS))
+"""Kinds of feedback whose words are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,6 +258,11 @@ def _rating(event: TrafficEvent, at: int) -> Comment | None:
     who = principal(feedback.source, feedback.user, inference.user)
     text = f"{words}, without a word"
     return Comment(feedback.id, event.seq, at, who, inference.version, inference.id, text)
+
+
+def comment_of(event: TrafficEvent) -> Comment | None:
+    """The row of a single event as it is kept; None for feedback without words, and for a correction that changes nothing."""
+    return _row(event, event.received)
 
 
 @cache

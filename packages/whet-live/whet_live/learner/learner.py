@@ -19,7 +19,7 @@ from whet.errors import UsageError, WhetError
 from whet.instructions.answers import VAGUE
 from whet.instructions.guard import visible
 from whet.prompt.instructions import reason_to_refuse, without_list_mark
-from whet_live.database import Database, ListPage, iso
+from whet_live.database import Database, ListPage, iso, now
 from whet_live.learner import learner_store
 from whet_live.learner.context import FeedbackSnapshot, LearnerConfig, LearnerContext, region_of
 from whet_live.learner.dates import Carried, apply_dates, restore
@@ -29,6 +29,8 @@ from whet_live.learner.history import history_of
 from whet_live.learner.learner_store import MODE_AUTO, MODE_OFF, LearnerSettings, PromptUpdate
 from whet_live.learner.leases import hold
 from whet_live.learner.paid_steps import read_unread_feedback
+from whet_live.learner.pattern_report import WEEKS, PatternReport, WeeklyUsers, report_patterns
+from whet_live.learner.patterns import PatternStep, name_patterns
 from whet_live.learner.pipeline import begin_update, begin_upkeep, follow_up, run_update
 from whet_live.learner.reader_check import reader_fault
 from whet_live.learner.reading import UNREADABLE
@@ -70,6 +72,9 @@ LISTED = 40
 _PART = 200
 _LONGEST_PAUSE = 300.0
 _HOUR = 3_600_000_000
+_QUARTER = _HOUR // 4
+"""How often critiques that wait for the reader are counted where no others came."""
+_PATTERNS = "the patterns of failures: "
 _log = logging.getLogger("whet.learner")
 
 
@@ -93,6 +98,8 @@ class Learner:
         )
         self.learns = learns
         self._idle: dict[str, tuple[object, ...]] = {}
+        self._sorted: dict[str, tuple[PromptFeedback | None, int]] = {}
+        self._users = WeeklyUsers()
         self._warned = set[str]()
         with database.read() as connection:
             self._faults = learner_store.names_of_faults(connection) if learns else set[str]()
@@ -405,7 +412,8 @@ class Learner:
         return blocking(self.step)(name)
 
     def look(self) -> tuple[list[PromptUpdate], dict[str, WhetError]]:
-        """The evaluators, a step for every prompt that is due, and searches: what became of updates, and what went wrong."""
+        """The evaluators, a step for every prompt that is due, patterns of failures, and searches: what became of updates, and
+        what went wrong."""
         done: list[PromptUpdate] = []
         failed = self._evaluate()
         for name in self.due():
@@ -419,7 +427,7 @@ class Learner:
             else:
                 if not idle and name not in failed:
                     self._note_fault(name, "")
-        return done, failed | self._search()
+        return done, failed | self._name_patterns() | self._search()
 
     def _evaluate(self) -> dict[str, WhetError]:
         """Have the evaluators grade what they may now; what went wrong, by prompt."""
@@ -432,6 +440,38 @@ class Learner:
                 self._note_fault(config.prompt, f"the evaluator {config.task.name}: {error}")
         return failed
 
+    def _name_patterns(self) -> dict[str, WhetError]:
+        """Have the reader sort critiques into patterns where it may now; what went wrong, by prompt."""
+        failed: dict[str, WhetError] = {}
+        config = self.context.config
+        prompts = self.advance().prompts if config.reader and config.pattern_calls else {}
+        for name in self.due() if prompts else ():
+            mark = prompts.get(name), now() // _QUARTER
+            old = self._sorted.get(name)
+            if mark[0] is None or (old is not None and old[0] is mark[0] and old[1] == mark[1]):
+                continue
+            if self.settings(name).mode == MODE_OFF:
+                continue
+            try:
+                step = blocking(name_patterns)(self.context, name, config.pattern_calls)
+            except WhetError as error:
+                failed[name] = error
+                self._note_fault(name, f"{_PATTERNS}{error}")
+                continue
+            self._forget_fault(name, _PATTERNS)
+            if not step.more:
+                self._sorted[name] = mark
+        return failed
+
+    def _forget_fault(self, name: str, begin: str) -> None:
+        """Forget what went wrong for a prompt where the words begin so: it works again."""
+        if name not in self._faults:
+            return
+        with self.context.database.read() as connection:
+            message = learner_store.read_faults(connection, [name]).get(name, ("", 0))[0]
+        if message.startswith(begin):
+            self._note_fault(name, "")
+
     def _search(self) -> dict[str, WhetError]:
         """Have methods search for better prompts where they may today; what went wrong, by prompt."""
         failed: dict[str, WhetError] = {}
@@ -442,6 +482,17 @@ class Learner:
                 failed[config.prompt] = error
                 self._note_fault(config.prompt, f"the search: {error}")
         return failed
+
+    def patterns(self, name: str, weeks: int = WEEKS) -> PatternReport:
+        """The patterns of failures of a prompt, counted, with the last `weeks` weeks. Raises UsageError for an unknown prompt
+        and for a number of weeks that cannot be."""
+        return report_patterns(self.context.database, name, weeks, users=self._users)
+
+    def name_patterns(self, name: str, daily: int) -> PatternStep:
+        """Have the reader sort the critiques of a prompt that wait, within what is left of `daily` calls today; what was done.
+        Raises UsageError without a reader and for an unknown prompt, ProviderError where the reader does not answer."""
+        report_patterns(self.context.database, name, 1)
+        return blocking(name_patterns)(self.context, name, daily, whole_day=True, packs=daily)
 
     def check_reader(self) -> str:
         """Ask the reader for one short answer and remember whether it came; why it did not, empty where it did."""

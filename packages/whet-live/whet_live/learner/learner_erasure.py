@@ -1,8 +1,9 @@
 """What the learner keeps of somebody's words, taken out when that data is deleted.
 
 Feedback is kept and read, and becomes requirements; updates, proposals and versions quote them. Deleted rows leave the
-snapshot, the readings and the quotes. An instruction stays only where it was written from none of the deleted rows, or where
-it stands in the text of a version, which is in use. What nobody has approved yet is withdrawn and learned anew from the rest.
+snapshot, the readings, the patterns of failures and the quotes. An instruction stays only where it was written from none of the
+deleted rows, or where it stands in the text of a version, which is in use. What nobody has approved yet is withdrawn and
+learned anew from the rest.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from whet_live.learner import learner_store, search_config
 from whet_live.learner.context import AUTHOR
 from whet_live.learner.feedback_state import PromptFeedback, rules
 from whet_live.learner.learner_tables import learner_feedback, learner_head, searches, updates
+from whet_live.learner.pattern_store import erase_pattern_rows
 from whet_live.learner.reading import Readings
 from whet_live.registry import Address, PromptEdit, Version
 from whet_live.registry.proposals import PROBES, apply_edit, close, open_one
@@ -60,6 +62,7 @@ def erase_rows(
     gone = {*ids} | {
         row.id for feedback in kept.values() for row in feedback.all_rows.values() if row.about in ids
     }
+    erase_pattern_rows(connection, gone)
     left = {name: feedback.without(ids) for name, feedback in kept.items()}
     changed = {name for name, feedback in left.items() if feedback is not kept[name]}
     for name in sorted((changed | {*names}) - {""}):

@@ -1,4 +1,5 @@
-"""Tables of the learner: settings, what people accepted, the snapshot of feedback, what was read in it, updates, and leases."""
+"""Tables of the learner: settings, what people accepted, the snapshot of feedback, what was read in it, updates,
+patterns of failures, and leases."""
 
 from __future__ import annotations
 
@@ -170,6 +171,48 @@ searches = Table(
 """Searches of a method for a better prompt, one a day (UTC): `open`, `proposed`, `refused` by the sealed test, `failed`,
 `stale` or `unchanged`. `key` is the hash of all that a search rests on, `run` the folder of its run, `rests_on` the ids of
 the answers and the feedback that its task was made of, NULL for a task folder."""
+
+failure_patterns = Table(
+    "learner_patterns",
+    metadata,
+    Column("prompt", String(LONGEST_NAME), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("name", Text, nullable=False),
+    Column("description", Text, nullable=False),
+    Column("origin", Json, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("at", When, nullable=False),
+)
+"""Patterns of failures of a prompt, as the reader (`model`) named them; `origin` are the critiques that the name was written
+from."""
+
+pattern_rows = Table(
+    "learner_pattern_rows",
+    metadata,
+    Column("row", String(LONGEST_ID), primary_key=True),
+    Column("prompt", String(LONGEST_NAME), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("verdict", String(20), nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("answer", String(LONGEST_ID), nullable=False),
+    Column("at", When, nullable=False),
+    Index(None, "prompt", "number"),
+    Index(None, "answer"),
+)
+"""The pattern (`number`) that each critique (`row`, about `answer`) was put into; 0 with the `verdict` why it is in none, or
+without one while it is to be read again; `tries` counts answers of the reader that could not be used."""
+
+pattern_days = Table(
+    "learner_pattern_days",
+    metadata,
+    Column("prompt", String(LONGEST_NAME), primary_key=True),
+    Column("day", String(10), nullable=False),
+    Column("calls", Integer, nullable=False),
+    Column("newest", Integer, nullable=False),
+    Column("at", When, nullable=False),
+)
+"""What naming the patterns of a prompt took: `calls` on the `day` (UTC), and the `newest` number of a pattern, so that no number
+is used twice."""
 
 leases = Table(
     "leases",

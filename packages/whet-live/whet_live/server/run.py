@@ -147,12 +147,14 @@ def background_of(live: Live, options: ServeOptions, address: str = "") -> Backg
 
 
 def _reading_lines(live: Live, options: ServeOptions) -> list[str]:
-    """What the reader of feedback sees, where there is one."""
+    """What the reader of feedback sees and sorts, where there is one."""
     if options.learner is None or not options.learner.reader:
         return []
-    from whet_live.learner import describe_reading
+    from whet_live.learner import describe_patterns, describe_reading
 
-    return [describe_reading(live.learner.settings(ANY_PROMPT).reads)]
+    sees = describe_reading(live.learner.settings(ANY_PROMPT).reads)
+    sorts = describe_patterns(options.learner.pattern_calls, options.learner.reader)
+    return [sees, sorts] if sorts else [sees]
 
 
 def settings_of(options: ServeOptions) -> ServerSettings:

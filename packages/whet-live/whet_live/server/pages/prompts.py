@@ -23,6 +23,7 @@ from whet_live.registry import Summary, Version
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import ui
 from whet_live.server.pages.evidence import evidence_section, instruction
+from whet_live.server.pages.patterns import patterns_section
 from whet_live.server.pages.terms import terms_form, terms_line
 from whet_live.server.request_context import RequestContext
 from whet_live.server.responses import or_404, see_other
@@ -103,6 +104,7 @@ def show(call: RequestContext) -> Response:
         _instructions(call, version),
         _text(version),
         _traffic(call, name),
+        patterns_section(call, name),
         evidence_section(version.evidence, version.run),
         _labels(call, name, labels, protected),
         _neighbours(version, registry.versions(name, limit=NEIGHBOURS).items),

@@ -181,8 +181,16 @@ def _day(moment: int, *, hours: bool = False) -> str:
     return f"{text[:10]} {text[11:16]}" if hours and text[11:16] != "00:00" else text[:10]
 
 
-def sparkline(series: MeasureSeries, span: tuple[int, int], width: int, name: str) -> Html:
-    """A measure in a line of text: its last steps, and a dot at the newest."""
+def sparkline(
+    series: MeasureSeries,
+    span: tuple[int, int],
+    width: int,
+    name: str,
+    *,
+    words: tuple[str, str] | None = None,
+) -> Html:
+    """A measure in a line of text: its last steps, and a dot at the newest. `words` are title and description for those who do
+    not see it (None: by day, with the mean of the whole period)."""
     measure = series.measure
     x = svg.Scale(float(span[0]), float(span[1]), 3, SPARK_WIDTH - 4)
     y = svg.Scale(*_range(measure, [("", series)]), SPARK_HEIGHT - 3, 3)
@@ -195,7 +203,6 @@ def sparkline(series: MeasureSeries, span: tuple[int, int], width: int, name: st
             parts.append(svg.marker("circle", *places[0], "mark series-0", 1.6))
     last = series.points[-1]
     parts.append(svg.marker("circle", x(last.at + width / 2), y(last.mean), "mark series-0", 3))
-    summary = f"{describe(series)}; on {_day(last.at)} {show_value(last.mean, measure)}."
-    return svg.svg(
-        SPARK_WIDTH, SPARK_HEIGHT, f"{measure.title} by day", summary, join(parts), name=name, class_="spark"
-    )
+    own = f"{describe(series)}; on {_day(last.at)} {show_value(last.mean, measure)}."
+    title, summary = words or (f"{measure.title} by day", own)
+    return svg.svg(SPARK_WIDTH, SPARK_HEIGHT, title, summary, join(parts), name=name, class_="spark")

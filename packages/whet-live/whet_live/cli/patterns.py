@@ -1,0 +1,108 @@
+"""`whet feedback patterns`: the ways in which answers of a prompt fail, as the reader named them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from whet.cli.common import (
+    NAME_A_MODEL,
+    count,
+    examples,
+    json_option,
+    learning_model_options,
+    line,
+    options,
+    print_result,
+    role_choices,
+    visible,
+)
+from whet.errors import UsageError, show_share
+from whet_live.cli.common import open_here
+
+if TYPE_CHECKING:
+    from whet_live.learner import FailurePattern, PatternReport
+
+
+@click.command(
+    epilog=examples(
+        "whet feedback patterns support",
+        "whet feedback patterns support --read --optimizer-lm openai/gpt-4o-mini",
+    )
+)
+@click.argument("prompt")
+@click.option("--read", is_flag=True, help="Have the reader sort the critiques that wait, before.")
+@options(
+    click.option("--weeks", type=click.IntRange(1, 52), default=8, show_default=True, metavar="N", help="Weeks to show."),
+    click.option(
+        "--pattern-calls-per-day", "daily", type=click.IntRange(min=1), default=24, show_default=True, metavar="N",
+        help="With --read: limit on calls of the reader today, those of a server included.",
+    ),
+)  # fmt: skip
+@learning_model_options
+@json_option
+def patterns(prompt: str, read: bool, weeks: int, daily: int, as_json: bool, **chosen: Any) -> None:
+    """The ways in which answers of PROMPT fail, with counts, trend and examples.
+
+    The reader, a model, puts each critique (comment, correction, rating with words, low grade of an evaluator) into one pattern
+    and names the patterns; whet counts. Known names stay when critiques are added.
+    """
+    from whet_live.learner import Learner, LearnerConfig
+
+    models = role_choices(chosen)
+    reader = models["optimizer_lm"]
+    if not read and reader is not None:
+        raise UsageError("A model is named, but nothing is to be read. Add --read, or leave the model out.")
+    config = LearnerConfig(reader, models["base_url"], root=Path("runs"))
+    if read and not config.reader:
+        raise UsageError(f"--read needs a model that reads. {NAME_A_MODEL}")
+    with open_here() as live:
+        learner = Learner(live.database, live.registry, live.traffic, config=config, learns=False)
+        if read:
+            step = learner.name_patterns(prompt, daily)
+            click.echo(
+                f"{count(step.critiques, 'critique')} sorted in {count(step.calls, 'call')}.", err=True
+            )
+        report = learner.patterns(prompt, weeks)
+    print_result(report, as_json, _show)
+
+
+def _show(report: PatternReport) -> None:
+    for one in report.patterns:
+        _show_pattern(one)
+    if not report.patterns:
+        click.echo("No critique of this prompt is in a pattern yet.")
+    rest = [
+        f"{report.in_patterns} in patterns",
+        f"{report.no_failure} report no failure",
+        f"{report.withheld} look like attacks and were not read",
+        f"{report.unreadable} could not be read",
+        f"{report.waiting} wait for the reader",
+    ]
+    click.echo(f"Critiques: {', '.join(rest)}.")
+    if report.day:
+        click.echo(f"The reader was last asked on {report.day}, in {count(report.calls, 'call')}.")
+
+
+def _show_pattern(one: FailurePattern) -> None:
+    from whet_live.database import iso
+
+    critiques, users = count(one.critiques, "critique"), count(one.users, "user")
+    click.echo(f"{one.id}  {line(one.name)}")
+    if one.description:
+        click.echo(f"    {line(one.description, 400)}")
+    click.echo(
+        f"    {critiques}, about answers to {users}, {iso(one.first)[:10]} to {iso(one.last)[:10]}; named by {visible(one.model)}"
+    )
+    for week in one.weeks:
+        if week.share is None or week.low is None or week.high is None:
+            of, share = "", ""
+        else:
+            of = f" of {week.active:,}"
+            share = f"  {show_share(week.share)} [{show_share(week.low)}, {show_share(week.high)}]"
+        click.echo(
+            f"    week of {iso(week.at)[:10]}: {count(week.critiques, 'critique')}, {count(week.users, 'user')}{of}{share}"
+        )
+    click.echo(f"    answers: {', '.join(map(visible, one.examples))}\n")
