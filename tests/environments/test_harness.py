@@ -13,6 +13,7 @@ import pytest
 
 import whet
 from whet.errors import UsageError
+from whet.types import Request
 
 AGENT = Path(__file__).resolve().parents[2] / "examples" / "repo-agent"
 BODIES = {
@@ -130,6 +131,7 @@ def test_streams_and_the_list_of_models(tmp_path: Path) -> None:
         ("import time; time.sleep(60)", "took more than 0.5 s"),
         ("print('x' * 2_000_000)", "more than 1,000,000 bytes"),
         (ASKS + "ask(tools=[{'type': 'web_search'}])", "400"),
+        (ASKS + "ask(response_format={'type': 'xml'})", "400"),
         (ASKS + "os.environ['OPENAI_API_KEY'] = 'other'; ask()", "401"),
         (ASKS + "[ask() for _ in range(9)]", "502"),
     ],
@@ -142,6 +144,21 @@ def test_a_command_that_fails_is_a_failed_rollout_with_its_reason(
     with pytest.raises(UsageError, match="The program failed on every row") as caught:
         whet.evaluate(folder, lm=answers, split="train", run=tmp_path / "r", progress=False)
     assert expected in str(caught.value)
+
+
+def test_json_that_a_command_wants_is_asked_for_by_its_schema(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": {"answer": {"type": "string"}}}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    agent = ASKS + f"text = json.loads(ask(response_format={form}))['choices'][0]['message']['content']\n"
+    folder = task(tmp_path, agent + "print(json.loads(text)['answer'])")
+
+    def model(messages: Any, request: Request) -> str:
+        """A model (simulated) that answers in the form of the request."""
+        assert request.schema == schema
+        return json.dumps({"answer": answers(messages)})
+
+    result = whet.evaluate(folder, lm=model, split="train", run=tmp_path / "r", progress=False)
+    assert result.score.mean == 1.0
 
 
 def test_an_answer_in_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from whet.environments.program import Program, ProgramModelHere
 from whet.environments.program_model import ProgramFailed
 from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt, write_prompt_as
-from whet.types import Message, content_hash
+from whet.types import JSON, Message, content_hash
 from whet_client.prompt.chat import read_messages
 from whet_client.prompt.slots import SLOT, canonical_name, slot_names
 
@@ -328,7 +328,7 @@ async def _endpoint(lm: ProgramModelHere) -> AsyncIterator[dict[str, str]]:
         except (UsageError, ValueError) as error:
             return _failure(400, str(error))
         try:
-            text = await lm.ask(call.messages)
+            text = await lm.ask_in_form(call.messages, call.schema)
         except ProgramFailed as error:
             return _failure(502, str(error))
         except (Exception, asyncio.CancelledError):  # the run itself has ended, and says why
@@ -361,12 +361,13 @@ async def _endpoint(lm: ProgramModelHere) -> AsyncIterator[dict[str, str]]:
 @dataclass(frozen=True)
 class AgentRequest:
     """What a command asks a model: messages of texts, whether it wants a stream, and the tools that it offers. `legacy`: it calls
-    them `functions`."""
+    them `functions`. `schema`: that of the JSON which it wants; None: it wants text."""
 
     messages: tuple[Message, ...]
     stream: bool
     tools: OfferedTools
     legacy: bool = False
+    schema: Mapping[str, JSON] | None = None
 
     @classmethod
     def of(cls, body: Any) -> AgentRequest:
@@ -379,7 +380,22 @@ class AgentRequest:
             raise UsageError("`n` must be 1. Ask once for each answer.")
         tools = OfferedTools.of(body)
         messages = read_messages(write_messages_as_text(body.get("messages"), tools))
-        return cls(tuple(messages), bool(body.get("stream")), tools, bool(body.get("functions")))
+        schema = _schema_of(body.get("response_format"))
+        return cls(tuple(messages), bool(body.get("stream")), tools, bool(body.get("functions")), schema)
+
+
+def _schema_of(form: Any) -> Mapping[str, JSON] | None:
+    """The schema of the JSON that a request wants. Raises UsageError for a form that nobody knows."""
+    kind = form.get("type") if isinstance(form, dict) else form
+    if kind in (None, "text"):
+        return None
+    if kind == "json_object":
+        return {"type": "object"}
+    inner = form.get("json_schema") if kind == "json_schema" else None
+    if not isinstance(inner, dict) or not isinstance(inner.get("schema"), dict):
+        raise UsageError("`response_format` must be text, json_object, or json_schema with a schema.")
+    schema: Mapping[str, JSON] = inner["schema"]
+    return schema
 
 
 async def _answer(

@@ -331,7 +331,7 @@ class _ProgramRun:
                     messages = self._render_prompt(name, inputs)
             except UsageError as error:
                 return {"misused": str(error)}
-            return await self._ask(role, name, inputs, messages)
+            return await self._ask(role, name, inputs, messages, question.get("schema"))
         finally:
             EXAMPLE.reset(token)
 
@@ -354,7 +354,12 @@ class _ProgramRun:
         return part.render(filled)
 
     async def _ask(
-        self, role: str, name: str, inputs: Mapping[str, str], messages: tuple[Message, ...]
+        self,
+        role: str,
+        name: str,
+        inputs: Mapping[str, str],
+        messages: tuple[Message, ...],
+        schema: Mapping[str, JSON] | None,
     ) -> dict[str, Any]:
         if self._calls == self.program.calls:
             most = quantity(self._calls, "call")
@@ -363,7 +368,8 @@ class _ProgramRun:
         key, g = content_hash([role, [[m.role, m.content] for m in messages]]), self.generation
         self._seen[key] = again = self._seen.get(key, -1) + 1
         sample = self.sample + again * _AGAIN
-        request = Request(messages, g.temperature, g.max_tokens, stop=g.stop, schema=g.schema, sample=sample)
+        form = g.schema if schema is None else schema
+        request = Request(messages, g.temperature, g.max_tokens, stop=g.stop, schema=form, sample=sample)
         self._spent, self._waiting = self.own_seconds(), 1
         try:
             completion = g.answer((await self.run.generate(role, request))[0])
@@ -391,6 +397,11 @@ class ProgramModelHere(ProgramModel):
     """The `lm` of a program in the process of the run, with what whet's own programs ask of it besides."""
 
     _asking: _ProgramRun
+
+    async def ask_in_form(self, messages: Sequence[Message], schema: Mapping[str, JSON] | None) -> str:
+        """The answer to messages, as JSON of a schema where there is one."""
+        pairs = [[m.role, m.content] for m in messages]
+        return await self._ask({"role": self._role, "prompt": "", "messages": pairs, "schema": schema})
 
     def document(self, name: str) -> Prompt:
         """A named prompt as it is, with its front matter and slots. Raises UsageError for a name that nobody knows."""
