@@ -114,6 +114,8 @@ class Completion:
     measures them. `thought` is what the model thought before it answered, with the marks around it where it stood in the text;
     it is no part of the answer, and only people are shown it (`whet.replies.thoughts`).
 
+    `model` is the one that an endpoint says has answered, which may be another one than was asked for.
+
     `sentence` is the whole answer where `text` is a label that only a sentence of it mentions. `steps` are those of an episode
     or a program that ended with this answer, as JSON (docs/task-folder.md, "Steps").
     """
@@ -129,6 +131,7 @@ class Completion:
     thought: str = ""
     sentence: str | None = None
     steps: tuple[Mapping[str, JSON], ...] = ()
+    model: str = field(default="", compare=False)
 
     @property
     def answered(self) -> bool:

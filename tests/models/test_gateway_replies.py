@@ -650,3 +650,25 @@ def test_a_gateways_cache_without_tokens_is_no_estimate_and_is_no_new_draw(
     (said,) = [text for text in found["warnings"] if "gateway" in text]
     assert said.startswith("12 of 12 calls of the role task") and "no new draw (12 of them)" in said
     assert not any("reports no usage" in text or "has cut it" in text for text in found["warnings"])
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_answers_of_another_model_are_said(tmp_path: Path, streams: bool) -> None:
+    """A gateway handed a few calls on, and said so in the answers alone."""
+
+    def answer(index: int, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        data = {**chat(right(body)), "model": "small-2" if index % 5 == 4 else "large-2026-01-01"}
+        if not streams:
+            return ok(data)
+        choice = data["choices"][0]
+        piece = {**data, "choices": [{"index": 0, "delta": choice["message"], "finish_reason": "stop"}]}
+        return 200, f"data: {json.dumps(piece)}\n\ndata: [DONE]\n\n".encode()
+
+    found = evaluate_at(answer, tmp_path)
+    (said,) = [text for text in found["warnings"] if "name 2 models" in text]
+    assert "large-2026-01-01, small-2" in said and "mix them" in said
+
+
+def test_one_model_under_another_name_is_no_mixture(tmp_path: Path) -> None:
+    found = evaluate_at(lambda index, body: ok({**chat(right(body)), "model": "m-2026-01-01"}), tmp_path)
+    assert not any(" models: " in text for text in found["warnings"])

@@ -207,3 +207,24 @@ def test_a_small_alpha_gets_draws_enough_to_be_passed() -> None:
     gains = np.random.default_rng(0).uniform(0.2, 0.6, 100)
     test = paired_test(gains, alpha=1e-5)
     assert test.p_value <= 1e-5 / 2 and test.low > 0.2
+
+
+@pytest.mark.parametrize(
+    "differences",
+    [
+        [0.1, -0.3] * 6,
+        [0.1] * 5 + [-0.3] * 3,
+        [0.0, 0.3, 0.3, 0.3, 0.0],
+        [0, 0, 0, 1 / 3, 0, 0, 2 / 3, 2 / 3],
+    ],
+)
+@pytest.mark.parametrize("minimum", [0.0, 0.1])
+def test_no_figure_of_ties_is_out_of_its_range(differences: list[float], minimum: float) -> None:
+    """A p-value is at most 1 although it is a sum of shares, and an end at 0 has no sign. It is no proof: the p-value decides."""
+    tested = paired_test(differences, None, minimum, 0.1)
+    assert 0.0 < tested.p_value <= 1.0
+    assert not any(str(end).startswith("-0.0") and end == 0.0 for end in (tested.low, tested.high))
+    if tested.low > minimum:
+        assert tested.p_value <= 0.05
+    if tested.low < minimum:
+        assert tested.p_value > 0.05

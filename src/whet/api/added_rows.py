@@ -44,6 +44,7 @@ from whet.engine.progress import Progress
 from whet.engine.result_json import MoreJSON, OptionalRunJSON, RunJSON
 from whet.engine.run_folder import OpenRun, RunPlan, open_run
 from whet.engine.second_opinion import Opinion, second_opinion
+from whet.engine.served_models import served_warnings
 from whet.engine.transfer import limits_left
 from whet.engine.usage_sums import MORE as MORE
 from whet.engine.usage_sums import with_part
@@ -377,7 +378,13 @@ async def _test_new_rows(
         "usage": with_part(result["usage"], MORE, usage(core)),
         "warnings": list(
             dict.fromkeys(
-                [*result["warnings"], *opening.warnings, *opinion.warnings, *estimate_warnings(core)]
+                [
+                    *result["warnings"],
+                    *opening.warnings,
+                    *opinion.warnings,
+                    *served_warnings(core.budget.spent.served),
+                    *estimate_warnings(core),
+                ]
             )
         ),
     }

@@ -25,6 +25,7 @@ from whet.engine.calls import BATCHED, NEW_INTENT, REFUSED, UNSENT, CallAttempt,
 from whet.engine.journal import NEW_STATE, Journal, Statement, state_values
 from whet.engine.model_client import ModelClient, ReasoningTruncated, Reservation, usable
 from whet.engine.objectives import needs_call_times
+from whet.engine.served_models import note_served
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn
 from whet.environments.program import ProgramEnvironment
@@ -484,6 +485,7 @@ class BatchedCalls:
         if client.price is not None and not attempt.usage.cost_usd:
             attempt.cost *= client.price.batch
         client.refuse_thought(completions)
+        self._journal.append(note_served(caller.budget.spent.served, address, completions))
         attempt.state, attempt.value = "answered", encode_completions(completions)
         caller.results[item.digest] = attempt.value
         client.note_answer(time.monotonic())

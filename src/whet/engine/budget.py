@@ -45,7 +45,7 @@ class Spent:
     `cached_oldest`: when the oldest answer
     from the cache was made, in seconds since 1970. `named`: calls whose cost the provider said.
     `estimated`: calls whose tokens it did not say, by role. `gateway_cached`: calls that a gateway's cache answered, by role, and
-    `gateway_drawn` those of them whose answer was to be drawn anew.
+    `gateway_drawn` those of them whose answer was to be drawn anew. `served`: the models that answers named, by address.
     `lost` is the part of it, by the name of the limit, whose answers kills have taken. `excused`: attempts of earlier sessions
     that an endpoint left without an answer before it ended the session; they count against no limit.
     """
@@ -66,6 +66,7 @@ class Spent:
     estimated: dict[str, int] = field(default_factory=dict)
     gateway_cached: dict[str, int] = field(default_factory=dict)
     gateway_drawn: dict[str, int] = field(default_factory=dict)
+    served: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def total_calls(self) -> int:

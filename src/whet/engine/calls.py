@@ -40,6 +40,7 @@ from whet.engine.model_client import (
     delay,
     usable,
 )
+from whet.engine.served_models import note_served
 from whet.errors import BudgetExceeded, ProviderError, UsageError
 from whet.replies import separate_thought
 from whet.types import Completion, Request, Usage, content_hash
@@ -476,6 +477,7 @@ class CallExecutor:
         completions = [separate_thought(answer) for answer in answers]
         if self.timed:
             completions = [replace(c, seconds=time.monotonic() - began) for c in completions]
+        self.journal.append(note_served(self.budget.spent.served, client.model.address, completions))
         value, attempt.usage = encode_completions(completions), total_usage(completions)
         attempt.cost, attempt.drawn = client.cost(attempt.usage), request.temperature > 0
         client.refuse_thought(completions)

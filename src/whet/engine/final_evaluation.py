@@ -66,6 +66,7 @@ from whet.engine.result_json import (
 )
 from whet.engine.run_folder import OpenRun, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
+from whet.engine.served_models import served_warnings
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
 from whet.engine.usage_sums import describe_estimates
@@ -450,7 +451,8 @@ def _accounting_warnings(opened: OpenRun) -> list[str]:
         )
     cache = opened.core.caller.cache.problem
     shared = [f"Answers could not be shared with the team, and were asked anew: {cache}"] if cache else []
-    return [*warnings, *shared, *_gateway_warnings(opened.core), *estimate_warnings(opened.core)]
+    served = served_warnings(opened.core.budget.spent.served)
+    return [*warnings, *shared, *served, *_gateway_warnings(opened.core), *estimate_warnings(opened.core)]
 
 
 def _gateway_warnings(core: RunState) -> list[str]:

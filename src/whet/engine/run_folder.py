@@ -40,6 +40,7 @@ from whet.engine.journal import (
 from whet.engine.model_client import ModelClient
 from whet.engine.plan_json import PlanJSON
 from whet.engine.recorded_answers import read_answers
+from whet.engine.served_models import read_served
 from whet.engine.trained_policy import PolicyChoice
 from whet.errors import ReplayDiverged, StorageError, UsageError, WhetError, parameter
 from whet.methods import BLOCKS, Method
@@ -420,6 +421,7 @@ def _read_spent(journal: Journal) -> Spent:
     spent = Spent(seconds=float(journal.meta("elapsed") or 0.0))
     spent.estimated = orjson.loads(journal.meta(ESTIMATED) or "{}")
     spent.gateway_cached, spent.gateway_drawn = orjson.loads(journal.meta(GATEWAY) or "[{}, {}]")
+    spent.served = read_served(journal)
     spent.cached_oldest = float(oldest) if (oldest := journal.meta(CACHED_OLDEST)) else None
     for role, state, calls, tokens_in, tokens_out, cost in journal.rows(
         "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"

@@ -63,6 +63,7 @@ _PATH = ("chat", "completions")
 _FORM = "response_format"
 _VERSION = re.compile(r"/(?:v\d|openai\b|api\b|inference\b)")
 _NOTHING = Request(())
+_LONGEST_NAME = 200
 _INTERRUPTED = "a web page came in the place of an answer"
 _WITHOUT = {
     SYSTEM: "the system role; its text stands at the head of the first user message from now on",
@@ -173,7 +174,7 @@ class OpenAIModel(AnswersOnly):
                 self._disabled |= unnamed
                 self._say(self._forms.note_answer(request, form) | unnamed)
                 self._note(find_neglected_options(body, data, usage))
-                return result
+                return self._with_model(result, data)
         else:
             result = answer
         if not isinstance(result, Failure):
@@ -183,6 +184,13 @@ class OpenAIModel(AnswersOnly):
         if words is None:
             raise error
         return [filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)]
+
+    def _with_model(self, answers: list[Completion], data: Mapping[str, object]) -> list[Completion]:
+        """Answers with the model that they name; servers of one model may each have a name of their own for it."""
+        name = data.get("model")
+        if not isinstance(name, str) or len(self._replicas.all) > 1:
+            return answers
+        return [replace(answer, model=name.strip()[:_LONGEST_NAME]) for answer in answers]
 
     def _body_of(self, request: Request, form: str) -> dict[str, object]:
         """The body of a settled request, its schema in this form, as far as the endpoint takes it."""
@@ -213,8 +221,9 @@ class OpenAIModel(AnswersOnly):
         if status == 200:
             data = decode_answer(body)
             result = completions(data, request, self.count_tokens, reported_usage(data))
-        if not isinstance(result, Failure):
-            return result
+            if isinstance(result, list):
+                return self._with_model(result, data)
+        assert isinstance(result, Failure)
         error, words = self._error(result), filter_words(result)
         if error.retryable or error.fatal or words is None:
             raise error

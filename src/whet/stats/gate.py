@@ -2,8 +2,8 @@
 
 `decide` looks once, at rows that were sealed until then, by the fixed-sample test of `whet.stats.paired`. `decide_anytime` may
 look again after every row, by the betting test of `whet.stats.betting`, and needs more rows. By both a candidate is
-promoted exactly if the interval of the difference does not reach below the minimum effect. That happens to a candidate
-that is not better with a probability of at most alpha/2, at one look and at all looks together.
+promoted exactly if the test refutes that the difference is the minimum effect or less: its interval then does not reach below
+that. It happens to a candidate that is not better with a probability of at most alpha/2, at one look and at all looks together.
 """
 
 from __future__ import annotations

@@ -116,9 +116,10 @@ def paired_test(
     """Test differences in [-1, 1] of rows; `clusters` numbers the cluster of each row (default: each its own). `with_bound`:
     Gaffke's bound must agree, whatever the sample looks like.
 
-    The interval has the confidence 1 - alpha, and its lower end is at least the minimum effect exactly if the p-value is at
-    most alpha / 2. All subsets are enumerated where at most `MOST_SUBSETS` of them differ, else `draws` of them are drawn (or
-    `enough_draws`, if that is more), with a seed that depends on the data alone, and (hits + 1) / (draws + 1) is the p-value.
+    The interval has the confidence 1 - alpha. Its lower end is above the minimum effect only if the p-value is at most alpha / 2,
+    and below it only if the p-value is larger; an end at the minimum effect may be either, and the p-value decides. All subsets
+    are enumerated where at most `MOST_SUBSETS` of them differ, else `draws` of them are drawn (or `enough_draws`, if that is
+    more), with a seed that depends on the data alone, and (hits + 1) / (draws + 1) is the p-value.
     The result depends neither on the order of the rows nor on their units, and comparing in the other direction mirrors it.
     """
     sample = _Sample(differences, clusters, max(draws, enough_draws(alpha)), with_bound)
@@ -126,7 +127,7 @@ def paired_test(
     return PairedTest(
         difference=math.fsum(sample.sums) / math.fsum(sample.sizes),
         low=_end(partial(below, least=alpha / 2), minimum_effect, alpha / 2),
-        high=-_end(partial(above, least=alpha / 2), -minimum_effect, alpha / 2),
+        high=0.0 - _end(partial(above, least=alpha / 2), -minimum_effect, alpha / 2),
         p_value=below(minimum_effect),
         clusters=len(sample.sums),
         method=sample.method,
@@ -179,7 +180,7 @@ class _Sample:
     def p_value(self, theta: float, sign: float, least: float = 0.0) -> float:
         """One-sided p-value against "the mean of sign times the differences is at most theta"; rises with theta. Below `least`
         its size does not matter."""
-        p = 0.0 if self.flips is None else self.flips.p_value(theta, sign * self.mirror)
+        p = 0.0 if self.flips is None else min(1.0, self.flips.p_value(theta, sign * self.mirror))
         if not self.guarded[sign]:
             return p
         return max(
@@ -421,4 +422,4 @@ def _end(p_value: Callable[[float], float], start: float, level: float) -> float
             refuted = middle
         else:
             kept = middle
-    return round(kept, _SHOWN)
+    return round(kept, _SHOWN) + 0.0  # no negative zero
