@@ -208,6 +208,23 @@ CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
             },
             Usage(1100, 5, cache_write_tokens=1000),
         ),
+        (  # of Bifrost
+            {
+                "prompt_tokens": 1100,
+                "completion_tokens": 5,
+                "prompt_tokens_details": {"cached_read_tokens": 60, "cached_write_tokens": 1000},
+            },
+            Usage(1100, 5, 60, cache_write_tokens=1000),
+        ),
+        (  # in the words of the Responses API
+            {
+                "input_tokens": 1100,
+                "output_tokens": 5,
+                "total_tokens": 1105,
+                "input_tokens_details": {"cached_tokens": 60, "cache_write_tokens": 1000},
+            },
+            Usage(1100, 5, 60, cache_write_tokens=1000),
+        ),
         (
             {
                 "prompt_tokens": 1100,
@@ -316,6 +333,12 @@ def test_what_is_written_into_the_cache_has_a_price_of_its_own() -> None:
     price = Price(2.0, 10.0, cached_input=0.2, cache_write=2.5, cache_write_1h=4.0)
     assert price.cost(hour) == pytest.approx(0.2 + 0.1 + 0.25 + 1.2 + 10)
     assert Price(2.0, 10.0, cached_input=0.2, cache_write=2.5).cost(hour) == pytest.approx(0.2 + 0.1 + 1 + 10)
+
+
+def test_a_price_of_cached_input_above_that_of_the_input_is_reserved() -> None:
+    price = Price(1.0, 0.0, cached_input=3.0)
+    most, used = price.most(Usage(1_000_000)), price.cost(Usage(1_000_000, cached_input_tokens=1_000_000))
+    assert most == used == 3.0
 
 
 def test_a_limit_holds_where_all_of_the_input_is_written_into_the_cache() -> None:

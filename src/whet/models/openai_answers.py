@@ -400,8 +400,8 @@ def reported_usage(data: Mapping[str, object]) -> Usage | None:
     written = _tokens(value.get("completion_tokens", value.get("output_tokens", 0)))
     if not read or written is None:
         return None
-    thought = _first_count(value, _REASONING)
-    cached, (stored, for_hour) = _first_count(value, _CACHED), _count_stored(value)
+    thought = _first_count(value, _OF_OUTPUT, _REASONING)
+    cached, (stored, for_hour) = _first_count(value, _OF_INPUT, _CACHED), _count_stored(value)
     total = _tokens(value.get("total_tokens"))
     beside = (total or 0) - read - written
     if beside < 0:  # there is no total that can be one
@@ -435,28 +435,21 @@ def _input_beside(usage: Mapping[str, Any], parts: tuple[int, int], beside: int,
     return both if native and not usage.keys().isdisjoint(_OF_ANTHROPIC) else 0
 
 
-_REASONING = (
-    ("completion_tokens_details", "reasoning_tokens"),
-    ("output_tokens_details", "reasoning_tokens"),
-)
-"""Where providers say how much of the output is thought: a key of a mapping, or of the usage itself."""
+_OF_INPUT = ("prompt_tokens_details", "input_tokens_details", "prompt_token_details")
+_OF_OUTPUT = ("completion_tokens_details", "output_tokens_details")
+"""Mappings of a usage that say more of its input or its output; some providers say that in the usage itself."""
+_REASONING = ("reasoning_tokens",)
+"""How providers call the part of the output that is thought."""
 _CACHED = (
-    ("prompt_tokens_details", "cached_tokens"),
-    ("input_tokens_details", "cached_tokens"),
-    ("", "cache_read_input_tokens"),
-    ("", "prompt_cache_hit_tokens"),
-    ("prompt_token_details", "cached_tokens"),
-    ("", "num_cached_tokens"),
-    ("", "cached_tokens"),
+    *("cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens"),
+    *("num_cached_tokens", "cached_read_tokens", "cache_read_tokens"),
 )
-"""Where providers say how much of the input they had in their cache: a key, or a key of a mapping."""
+"""How providers and gateways call the part of the input that they had in their cache."""
 _STORED = (
-    ("", "cache_creation_input_tokens"),
-    ("prompt_tokens_details", "cache_write_tokens"),
-    ("prompt_tokens_details", "cache_creation_tokens"),
-    ("prompt_tokens_details", "cache_creation_input_tokens"),
+    *("cache_creation_input_tokens", "cache_write_tokens", "cache_creation_tokens"),
+    *("cached_write_tokens", "cache_write_input_tokens"),
 )
-"""Where providers and routers (Anthropic, OpenRouter, LiteLLM, DashScope) say how much of the input they wrote into it."""
+"""How they (Anthropic, OpenRouter, LiteLLM, DashScope, Bifrost) call the part of the input that they wrote into it."""
 _STORED_BY_TIME = (("", "cache_creation"), ("prompt_tokens_details", "cache_creation_token_details"))
 """Where Anthropic and LiteLLM say how much of that was written for five minutes and for an hour."""
 _OF_ANTHROPIC = ("cache_read_input_tokens", "cache_creation_input_tokens")
@@ -464,7 +457,7 @@ _OF_ANTHROPIC = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 def _count_stored(usage: Mapping[str, Any]) -> tuple[int, int]:
     """Tokens that the provider wrote into its cache, and how many of these for an hour."""
-    whole = _first_count(usage, _STORED)
+    whole = _first_count(usage, _OF_INPUT, _STORED)
     for place, name in _STORED_BY_TIME:
         times = _detail(usage, place, name)
         if isinstance(times, dict):
@@ -480,10 +473,12 @@ def _detail(usage: Mapping[str, Any], place: str, name: str) -> object:
     return usage.get(name) if value is None else value
 
 
-def _first_count(usage: Mapping[str, object], places: Sequence[tuple[str, str]]) -> int:
-    for place, name in places:
-        if count := _tokens(_detail(usage, place, name)):
-            return count
+def _first_count(usage: Mapping[str, object], places: Sequence[str], names: Sequence[str]) -> int:
+    """The first of these counts that is not 0, each from the mappings at `places` or from the usage itself."""
+    for name in names:
+        for place in places:
+            if count := _tokens(_detail(usage, place, name)):
+                return count
     return 0
 
 

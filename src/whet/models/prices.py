@@ -51,7 +51,10 @@ class Price:
         return tokens / _MILLION + usage.pictures * self.picture
 
     def most(self, usage: Usage) -> float:
-        """US dollars for the tokens of `usage` at most: all of its input may be written into the provider's cache."""
-        dearest = max(self.input, self.cache_write or 0.0, self.cache_write_1h or 0.0)
+        """US dollars for the tokens of `usage` at most: all of its input may be read from the provider's cache or written into
+        it."""
+        dearest = max(
+            self.input, self.cached_input or 0.0, self.cache_write or 0.0, self.cache_write_1h or 0.0
+        )
         tokens = usage.input_tokens * dearest + usage.output_tokens * self.output
         return tokens / _MILLION + usage.pictures * self.picture
