@@ -18,6 +18,7 @@ from whet.replies import separate_thought
 from whet.types import Completion, Usage
 
 _WAIT_SECONDS = 5
+_MOST_PENDING = 8 << 20
 _ADD = "INSERT OR IGNORE INTO completions(key, value, made) VALUES (?, ?, ?)"
 _REPLACE = "INSERT OR REPLACE INTO completions(key, value, made) VALUES (?, ?, ?)"
 
@@ -58,6 +59,7 @@ class Cache:
         self._fresh = fresh
         self._pending: dict[str, tuple[bytes, float]] = {}
         self._written: list[str] = []
+        self._pending_bytes = 0
         self._writer: ThreadPoolExecutor | None = None
         self._writing: Future[None] | None = None
         self._db: sqlite3.Connection | None = None
@@ -121,7 +123,8 @@ class Cache:
         if self._path is None:
             return
         self._pending[key] = value, time.time()
-        if len(self._pending) >= 256:
+        self._pending_bytes += len(value)
+        if len(self._pending) >= 256 or self._pending_bytes >= _MOST_PENDING:
             self.flush()
 
     def flush(self) -> None:
@@ -138,7 +141,7 @@ class Cache:
         if self._writer is None:
             self._writer = ThreadPoolExecutor(1, "whet-cache")
         rows = [(key, value, made) for key, (value, made) in self._pending.items()]
-        self._written = list(self._pending)
+        self._written, self._pending_bytes = list(self._pending), 0
         self._writing = self._writer.submit(self._write, rows)
 
     def _forget_written(self) -> None:

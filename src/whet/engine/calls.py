@@ -12,7 +12,7 @@ import hashlib
 import math
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ import orjson
 
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import AnswerCache, decode, encode_completions
+from whet.engine.held_answers import HeldAnswers
 from whet.engine.journal import (
     NEW_STATE,
     Journal,
@@ -125,7 +126,7 @@ class CallExecutor:
     budget: BudgetAccount
     clients: Mapping[str, ModelClient]
     seed: int
-    results: dict[str, bytes] = field(default_factory=dict)
+    results: MutableMapping[str, bytes] = field(default_factory=HeldAnswers)
     next_call: int = 1
     stopped: bool = False
     timed: bool = False  # answers are recorded with the seconds that they took

@@ -25,6 +25,7 @@ from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import AnswerCache
 from whet.engine.calls import CACHED_OLDEST, ESTIMATED, GATEWAY, OPEN, REFUSED, SILENT, SUSPECTS, CallExecutor
 from whet.engine.durable import Recorded, RunState
+from whet.engine.held_answers import HeldAnswers
 from whet.engine.journal import (
     Connect,
     Journal,
@@ -368,7 +369,7 @@ def _load(
     on_event: Callable[[str, Any], None],
     fork: Path | None,
 ) -> OpenRun:
-    effects, results = {}, {}
+    effects, results = {}, HeldAnswers()
     for key, name, digest, value, row_sum in journal.rows(
         "SELECT key, name, digest, value, sum FROM effects"
     ):
@@ -386,7 +387,7 @@ def _load(
     lose = "UPDATE calls SET state = ?, sum = (sum & ~65535) | ? WHERE state = 'open'"
     journal.append([(lose, state_values(LOST))])
     if fork is not None and not effects:
-        results |= _answers_of(fork, journal)
+        results.update(_answers_of(fork, journal))
     budget = BudgetAccount(plan.limits, spent, Budget())
     next_call = int(journal.rows("SELECT COALESCE(MAX(id), 0) + 1 FROM calls")[0][0])
     caller = CallExecutor(journal, cache, budget, clients, plan.seed, results, next_call)

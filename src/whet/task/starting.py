@@ -36,7 +36,7 @@ from whet.task.prompts import load_prompt, prompt_file
 from whet.task.requirements import prompt_with_requirements, reward_with_requirements
 from whet.task.save import check_folder, write_folder
 from whet.task.spec import ALPHA
-from whet.task.target_objects import lists_nothing, lists_spans, read_targets
+from whet.task.target_objects import lists_nothing, lists_spans, read_python_values, read_targets
 from whet.task.task import Task, load_task
 from whet.task.tree import write_yaml
 from whet.task.worked_answers import BOX, split_worked_answers
@@ -231,6 +231,11 @@ def _targets(material: ImportedData, target: str | None, reward: str | None, cho
     values = [row.get(target) if target else None for row in rows]
     if reward in ("json", "json_schema"):
         return values
+    values, python = read_python_values(values)
+    if python:
+        chosen.append(
+            f"{target}: lists and objects as Python writes them, such as {show_value(python)}, are written as JSON"
+        )
     read, key, beside = read_targets(values, rows)
     if beside:
         others = ", ".join(beside[:6]) + (", ..." if len(beside) > 6 else "")

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from whet._util.words import fold
+from whet.errors import UsageError
 from whet.task.rows import TARGET_NAMES
+from whet_client.storable import show_value
+
+_OPENING = ("[", "{")
+_JOINED = re.compile(r"""['"]\s+['"]""")
+"""Two texts with nothing but blanks between them."""
 
 
 def read_targets(
@@ -31,6 +39,46 @@ def read_targets(
         return read, "", []
     taken = [value[key] if isinstance(value, Mapping) else value for value in read]
     return taken, key, [name for name in names if name != key]
+
+
+def read_python_values(values: Sequence[object]) -> tuple[list[Any], str]:
+    """The targets of which every text is a list or object as Python writes it (`['a', 'b']`), as pandas puts them into CSV files,
+    as JSON, and the first such text; else the values as they are, and ''.
+
+    Raises UsageError for lists as NumPy writes them, without commas (`['a' 'b']`), which Python reads as one text.
+    """
+    texts = [value for value in values if isinstance(value, str)]
+    if not texts or not all(text.strip()[:1] in _OPENING for text in texts) or all(map(_is_json, texts)):
+        return list(values), ""
+    read = {text: _python_value(text) for text in texts}
+    if None in read.values():
+        return list(values), ""
+    if (joined := next((text for text in texts if _JOINED.search(text)), None)) is not None:
+        raise UsageError(
+            f"the target {show_value(joined)} is a list as NumPy writes it, without commas between its texts. Write the column "
+            "as JSON before it becomes a file: frame[column] = [json.dumps(list(one)) for one in frame[column]]."
+        )
+    first = next(text for text in texts if not _is_json(text))
+    written = {text: json.dumps(value, ensure_ascii=False) for text, value in read.items()}
+    return [written[value] if isinstance(value, str) else value for value in values], first
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _python_value(text: str) -> object:
+    """The list or object that a text is in Python, of values that JSON has too; None for anything else."""
+    try:
+        value = ast.literal_eval(text.strip())
+        json.dumps(value, allow_nan=False)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    return value if isinstance(value, list | dict) else None
 
 
 def lists_nothing(answer: object) -> bool:
