@@ -109,6 +109,12 @@ async def test_queries_whose_order_is_left_aside_are_said_before(
     assert len(warnings_with(result, "ORDER BY")) == warned
 
 
+@pytest.mark.parametrize(("time", "warned"), [(" 14:30", True), (" 00:00:00", False), ("", False)])
+async def test_times_that_are_left_aside_are_said_before(tmp_path: Path, time: str, warned: bool) -> None:
+    result = await evaluate(tmp_path, "date", [f"2024-03-05{time}"] * 3, "2024-03-05 15:30")
+    assert result.score.mean == 1.0 and len(warnings_with(result, "hold a time of the day")) == warned
+
+
 async def test_empty_lists_as_targets_are_said_before(tmp_path: Path) -> None:
     result = await evaluate(tmp_path, "list", [["a"], ["b"], ["a"], [], ["b"], ["a"]], "none")
     (warning,) = warnings_with(result, "an empty list")

@@ -46,6 +46,7 @@ def test_fields_with_different_labels_name_none(text: str, label: str | None) ->
         "So it is \\boxed{refund}",
         '{"label": "refund", "reason": "not technical"}'.replace(', "reason": "not technical"', ""),
         '```json\n{\n  "label": "refund"\n}\n```',
+        "The verdict is: [[refund]]. It is not technical.",
         "re\u200bfund",
         "ｒｅｆｕｎｄ",
     ],

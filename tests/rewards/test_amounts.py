@@ -122,9 +122,12 @@ def test_words_that_multiply_in_some_language(word: str, powers: set[int]) -> No
         (["(1,200)", "1,300", "5"], {"number": {"last": True}}),
         (["1.5 billion", "2 billion"], {"exact_match": {"normalise": True}}),
         (["3 apples", "2 apples"], {"exact_match": {"normalise": True}}),
+        (["2024-03-05 14:00", "2024-03-06 15:00"], {"exact_match": {"normalise": True}}),
+        (["5 March 2024, 3 pm", "6 March 2024, 4 pm"], {"exact_match": {"normalise": True}}),
+        (["2024-03-05 00:00:00", "2024-03-06 00:00:00"], {"date": {"last": True}}),
     ],
 )
-def test_the_reward_for_a_column_of_amounts(targets: list[str], spec: object) -> None:
+def test_the_reward_for_a_column_of_amounts_or_times(targets: list[str], spec: object) -> None:
     assert choose_reward(targets).spec == spec
 
 

@@ -615,3 +615,9 @@ async def test_options_of_dates() -> None:
 def test_f1_of_scripts_without_blanks_counts_characters(one: str, other: str) -> None:
     assert 0.5 < f1_score(one, other) < 1.0
     assert f1_score(one, f"「{one}」。") == 1.0
+
+
+async def test_a_critique_tells_a_text_from_a_truth_value() -> None:
+    row = Example("row7", {"input": "q"}, {"a": True})
+    graded = await JsonFields().grade(MemoryRun(), row, Completion('{"a": "true"}'))
+    assert graded.critique == 'The field `a` is "true" (a text); it should be "true" (a truth value).'

@@ -104,6 +104,13 @@ def test_a_text_that_programs_write_for_no_value_is_said(tmp_path: Path) -> None
     assert records(path)[2] == ["NaN is here", "NaN"], "a label may be spelt so"
 
 
+def test_numbers_that_a_spreadsheet_has_rounded_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("order,mass,label\n12,6.02E+23,a\n1.23457E+11,5.5,b\n1.23457E+12,7,c\n")
+    (note,) = read_delimited(path).notes
+    assert note.startswith(f"{path}:3: 'order' is 1.23457E+11 here (2 rows), as spreadsheets show long numbers")
+
+
 @pytest.mark.parametrize("name", ["rows.ndjson", "rows.jl"])
 def test_other_names_of_lines_of_json(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("".join(f'{{"input": "q{n}", "target": "a"}}\n' for n in range(9)))

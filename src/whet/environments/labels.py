@@ -24,6 +24,8 @@ _SMALL_WORD = regex.compile(r"(?<!\w)\p{Ll}(?=\s+\w)")
 _BEFORE_OPTION = frozenset("([*_ ")
 _BEGINNINGS = frozenset("\n:\uff1a>{")
 _OPTION = regex.compile(r"[.):*_]{1,4}\s|\s-\s")
+_BRACKETED = regex.compile(r"\[\[([^\[\]\n]{1,60})\]\]")
+"""The mark around a verdict that many judges are asked for."""
 _SEVERAL = "\x00"
 """In the place of a label, where there are several: no label holds a NUL character."""
 _POINT_ZERO = regex.compile(r"(?<=\A-?[0-9]{1,9})\.0{1,9}\Z")
@@ -98,7 +100,8 @@ def _alone(folded: str, forms: Mapping[str, str]) -> str | None:
     whole = _match_label(folded, forms) or (_match_label(lines[-1], forms) if lines else None)
     if whole is not None:
         return whole
-    tagged = {_match_label(piece, forms) for piece in marked_results(folded)} - {None}
+    pieces = [*marked_results(folded), *_BRACKETED.findall(folded)]
+    tagged = {_match_label(piece, forms) for piece in pieces} - {None}
     if len(tagged) == 1:
         return tagged.pop()
     fields = [_match_label(_FIELD.split(line)[-1], forms) for line in lines if _FIELD.search(line)]

@@ -13,7 +13,7 @@ from typing import Any
 import regex
 
 from whet._util.words import count_words, fold, writes_without_blanks
-from whet.rewards.dates import date_of, readings
+from whet.rewards.dates import date_of, readings, time_of_day
 from whet.rewards.item_list import SEPARATORS, split_items
 from whet.rewards.multiples import multiply_signs
 from whet.rewards.numbers import is_amount, number_of, parse_number, words_behind
@@ -217,6 +217,10 @@ def _date_choice(answers: Sequence[object]) -> RewardChoice | None:
         if not days:
             return None
         either += [str(answer)] if len(days) > 1 else []
+    timed = next((text for text in map(str, answers) if time_of_day(text)), None)
+    if timed is not None:
+        why = f"exact_match, for targets such as {timed} hold a time; to compare the days alone: reward: {{date: {{last: true}}}}"
+        return _exact_match([str(answer) for answer in answers], why)
     if not either:
         return RewardChoice("date", {"last": True}, "the last date of the answer, for every target is a date")
     firsts = [first for first in ("day", "month") if _fits(answers, first)]

@@ -34,6 +34,9 @@ _TIME = regex.compile(
     r"(?:\s?(?:utc|gmt|z|[ecmp][sd]t)\b)?(?:\s?[-+][0-9]{1,2}(?::?[0-9]{2})?)?"
 )
 """A time of the day, with its zone."""
+_OF_DAY = regex.compile(
+    r"(?<![0-9])[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?![0-9])|(?<=t[0-9]{2})[0-9]{2,4}(?![0-9])|[0-9]{1,2}\s?[ap]\.?m\b"
+)
 _RANGE = regex.compile(r"(?<![0-9])[0-9]{1,2}\s?-\s?[0-9]{1,2}(?![0-9])")
 _DAY_AND_YEAR = 2
 _DAY_FIRST, _MONTH_FIRST = "day", "month"
@@ -67,6 +70,16 @@ def readings(text: str, first: str = "", language: str = "") -> list[datetime.da
     return (names.read(_TIME.sub(" ", folded)) if names is not None else []) or _parse_named_month(
         folded, first
     )
+
+
+def time_of_day(text: str) -> str:
+    """The time of the day that a text holds beside its date, other than midnight; '' where there is none.
+
+    >>> time_of_day("2024-03-05 14:30"), time_of_day("2024-03-05T00:00:00Z"), time_of_day("5 March 2024")
+    ('14:30', '', '')
+    """
+    match = _OF_DAY.search(fold(text))
+    return "" if match is None or not match.group().strip("0:") else match.group()
 
 
 def _days(*parts: tuple[str, str, str]) -> list[datetime.date]:

@@ -21,6 +21,10 @@ from whet.types import Completion, Example, Reward
 
 _MOST_TRIES, _MOST_NAMED, _DEEPEST = 200, 5, 100
 _MISSING = object()
+_KINDS: dict[type, str] = {
+    str: "a text", bool: "a truth value", int: "a number", float: "a number", list: "a list", dict: "an object",
+    type(None): "null",
+}  # fmt: skip
 _PLAIN_KEY = regex.compile(r"[^.\[\]\"]+")
 
 
@@ -229,4 +233,7 @@ class JsonFields:
             return f"{where} is missing; it should be {quote_target(show_target(target))}."
         if is_equal(value, target, self.strict):
             return ""
-        return f"{where} is {quote_target(show_target(value))}; it should be {quote_target(show_target(target))}."
+        shown, right = quote_target(show_target(value)), quote_target(show_target(target))
+        if shown == right:
+            shown, right = f"{shown} ({_KINDS[type(value)]})", f"{right} ({_KINDS[type(target)]})"
+        return f"{where} is {shown}; it should be {right}."

@@ -18,6 +18,7 @@ _SAMPLE = 500
 """Records by which the delimiter is found."""
 _SEPARATOR_LINE = re.compile(r'\A"?sep=(.)"?[ \t]*(?:\r\n|\n|\r)', re.IGNORECASE)
 _FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
+_ROUNDED = re.compile(r"[0-9]\.[0-9]{1,5}E\+1[0-9]")
 MISSING = (
     *("NaN", "nan", "<NA>", "NaT", "NULL", "#N/A"),
     *("#VALUE!", "#REF!", "#DIV/0!", "#NUM!", "#NAME?", "#NULL!"),
@@ -90,6 +91,11 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
             f"{path}:{number}: the cell {show_value(cells[nameless])} stands in column {nameless + 1}, which has no name in the "
             "header. Name it there."
         )
+    notes += [
+        note
+        for n in keep
+        for note in _rounded_cells(f"{path}", header[n], [(at, cells[n]) for at, cells in rows])
+    ]
     columns = {n: _without_zeros([cells[n] for _, cells in rows], always=header[n] == "target") for n in keep}
     missing = [
         (
@@ -102,6 +108,18 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
     ]
     made = [(number, [columns[n][at] for n in keep]) for at, (number, _) in enumerate(rows)]
     return DelimitedTable([header[n] for n in keep], header_line, made, mark, notes, missing)
+
+
+def _rounded_cells(path: str, name: str, cells: Sequence[tuple[int, str]]) -> list[str]:
+    """That a column holds long numbers as a spreadsheet shows them, where all else of it is digits: the rest of these is lost."""
+    rounded = [(line, cell) for line, cell in cells if _ROUNDED.fullmatch(cell)]
+    if not rounded or not all(_ROUNDED.fullmatch(cell) or not cell or cell.isdecimal() for _, cell in cells):
+        return []
+    line, cell = rounded[0]
+    return [
+        f"{path}:{line}: {show_value(name)} is {cell} here ({quantity(len(rounded), 'row')}), as spreadsheets show long numbers: "
+        "further digits are lost; show the column as text there, and save it again"
+    ]
 
 
 def _without_rule(records: Sequence[tuple[int, list[str]]]) -> list[tuple[int, list[str]]]:

@@ -9,6 +9,7 @@ import regex
 from whet._util.words import fold
 from whet.errors import quantity
 from whet.rewards import RewardFunction, Weighted
+from whet.rewards.dates import Date, time_of_day
 from whet.rewards.item_list import ItemList
 from whet.rewards.text import Contains, targets_of
 from whet.rewards.verifiers.sql import Sql
@@ -31,6 +32,7 @@ def reward_warnings(reward: RewardFunction, rows: Sequence[Example]) -> list[str
             *_targets_inside_others(part, rows),
             *_order_left_aside(part, rows),
             *_empty_lists(part, rows),
+            *_times_left_aside(part, rows),
         )
     ]
 
@@ -72,6 +74,19 @@ def _puts_in_order(query: str) -> bool:
     """Whether a query puts several rows in order, in no part of it that stands in brackets."""
     outer = _BRACKETS.sub(" ", _QUOTED.sub(" ", query))
     return _ORDER.search(outer) is not None and _ONE_ROW.search(outer) is None
+
+
+def _times_left_aside(reward: RewardFunction, rows: Sequence[Example]) -> list[str]:
+    """That targets hold a time, and the reward compares days."""
+    timed = (
+        [row for row in rows if any(map(time_of_day, targets_of(row)))] if isinstance(reward, Date) else []
+    )
+    if not timed:
+        return []
+    return [
+        f"{quantity(len(timed), 'target')}, such as that of {timed[0].place}, hold a time of the day, which the reward date "
+        "leaves aside. If it should count, compare texts: reward: exact_match."
+    ]
 
 
 def _empty_lists(reward: RewardFunction, rows: Sequence[Example]) -> list[str]:
