@@ -108,7 +108,9 @@ def test_numbers_that_a_spreadsheet_has_rounded_are_said(tmp_path: Path) -> None
     path = tmp_path / "rows.csv"
     path.write_text("order,mass,label\n12,6.02E+23,a\n1.23457E+11,5.5,b\n1.23457E+12,7,c\n")
     (note,) = read_delimited(path).notes
-    assert note.startswith(f"{path}:3: 'order' is 1.23457E+11 here (2 rows), as spreadsheets show long numbers")
+    assert note.startswith(
+        f"{path}:3: 'order' is 1.23457E+11 here (2 rows), as spreadsheets show long numbers"
+    )
 
 
 @pytest.mark.parametrize("name", ["rows.ndjson", "rows.jl"])
