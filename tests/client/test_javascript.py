@@ -75,7 +75,7 @@ def test_the_package_has_the_version_of_the_others_and_no_dependency() -> None:
 
 
 @in_node
-@pytest.mark.parametrize("name", ["prompts", "rows"])
+@pytest.mark.parametrize("name", ["prompts", "rows", "openai"])
 def test_its_own_tests(name: str) -> None:
     assert NODE is not None
     done = subprocess.run(

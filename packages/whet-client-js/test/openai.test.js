@@ -1,0 +1,183 @@
+/** Clients of the OpenAI SDK that log: objects of its form, with its promises and streams. */
+
+import assert from "node:assert/strict";
+import test from "node:test";
+import { Client, UsageError } from "../src/index.js";
+import { answerId, wrap } from "../src/openai.js";
+import { NOWHERE, SILENT, World } from "./helpers.js";
+
+const COMPLETION = {
+  id: "chatcmpl-1", model: "m-2026", system_fingerprint: "fp_1",
+  choices: [{ index: 0, finish_reason: "stop", message: { role: "assistant", content: "Tomorrow." } }],
+  usage: { prompt_tokens: 7, completion_tokens: 2 },
+};
+const CALL = { name: "find", arguments: '{"parcel": 7}' };
+const CALLS = { ...COMPLETION, choices: [{ index: 0, finish_reason: "tool_calls", message: { content: null, tool_calls: [{ function: CALL }] } }] };
+const RESPONSE = {
+  id: "resp_1", model: "m-2026", status: "completed", error: null, usage: { input_tokens: 7, output_tokens: 2 },
+  output: [{ type: "message", content: [{ type: "output_text", text: "Tomorrow." }] }, { type: "function_call", name: "find", arguments: '{"parcel": 7}' }],
+};
+/** @param {object} delta @param {string | null} [finish_reason] */
+const chunk = (delta, finish_reason = null) => ({ id: "chatcmpl-1", model: "m-2026", choices: [{ index: 0, delta, finish_reason }] });
+const CHUNKS = [chunk({ content: "Tomor" }), chunk({ content: "row." }), chunk({}, "stop"), { choices: [], usage: COMPLETION.usage }];
+const CALL_CHUNKS = [
+  chunk({ tool_calls: [{ index: 0, function: { name: "find", arguments: "" } }] }), chunk({ tool_calls: [{ index: 0, function: { arguments: '{"parcel": 7}' } }] }),
+];
+const EVENTS = [
+  { type: "response.created", response: { ...RESPONSE, output: [], usage: null } }, { type: "response.output_text.delta", delta: "Tomor" },
+  { type: "response.output_text.delta", delta: "row." }, { type: "response.completed", response: RESPONSE },
+];
+const REQUEST = { model: "m", messages: [{ role: "system", content: "Help." }, { role: "user", content: "When?" }] };
+
+/** A promise in the form of the SDK's. @extends {Promise<any>} */
+class ApiPromise extends Promise {
+  #raw = "the response";
+
+  asResponse() {
+    return Promise.resolve(this.#raw);
+  }
+
+  async withResponse() {
+    return { data: await this, response: this.#raw };
+  }
+}
+
+/** A stream in the form of the SDK's. */
+class Stream {
+  #parts;
+  controller = "the controller";
+
+  /** @param {unknown[]} parts @param {Error} [error] */
+  constructor(parts, error) {
+    this.#parts = parts;
+    this.error = error;
+  }
+
+  async *[Symbol.asyncIterator]() {
+    yield* this.#parts;
+    if (this.error) throw this.error;
+  }
+}
+
+/** @param {unknown} answer */
+function sdkOf(answer) {
+  const create = (/** @type {unknown} */ request) => {
+    void request;
+    return answer instanceof Error ? ApiPromise.reject(answer) : ApiPromise.resolve(answer);
+  };
+  const client = {
+    apiKey: "secret", chat: { completions: { create, parse: create, list: () => "others" } }, responses: { create, parse: create },
+    /** @returns {any} */
+    withOptions: () => client,
+  };
+  return /** @type {any} */ (client);
+}
+
+/** @param {World} world */
+function whetOf(world) {
+  return new Client(NOWHERE, { send: world.send, spool: null, log: SILENT });
+}
+
+test("an answer is logged, and its id takes feedback", async () => {
+  const world = new World();
+  world.put("p", "Help. {{question}}", 4);
+  const whet = whetOf(world);
+  const prompt = await whet.prompt("p", { user: "u" });
+  const ai = wrap(sdkOf(COMPLETION), { whet, prompt, inputs: { question: "When?" }, session: "s", metadata: { country: "GR" } });
+  const answer = await ai.chat.completions.create(REQUEST);
+  assert.equal(answer, COMPLETION, "the app has what the SDK returned");
+  whet.feedback(answerId(answer), { thumb: "up" });
+  await whet.close();
+  const { time, latency, ...row } = world.rows.get(answerId(answer));
+  assert.ok(time && latency >= 0);
+  assert.deepEqual(row, {
+    id: answerId(answer), prompt: "p", version: 4, user: "u", session: "s", inputs: { question: "When?" }, output: "Tomorrow.", model: "m-2026",
+    response: "chatcmpl-1", input_tokens: 7, output_tokens: 2, metadata: { system_fingerprint: "fp_1", finish_reason: "stop", country: "GR" },
+  });
+});
+
+test("completions, responses and streams", async () => {
+  const call = JSON.stringify(CALL);
+  for (const [path, answer, output, tokens] of /** @type {[string, any, string, number | undefined][]} */ ([
+    ["completions.create", COMPLETION, "Tomorrow.", 7], ["completions.parse", CALLS, call, 7], ["responses.create", RESPONSE, `Tomorrow.\n${call}`, 7],
+    ["completions.create", new Stream(CHUNKS), "Tomorrow.", 7], ["completions.create", new Stream(CALL_CHUNKS), call, undefined],
+    ["responses.create", new Stream(EVENTS), `Tomorrow.\n${call}`, 7],
+  ])) {
+    const world = new World();
+    const whet = whetOf(world);
+    const ai = wrap(sdkOf(answer), { whet, prompt: "p" });
+    const stream = answer instanceof Stream;
+    const isChat = path.startsWith("completions");
+    const own = path.split(".")[1] === "parse" ? "parse" : "create";
+    const request = isChat ? { ...REQUEST, stream } : { model: "m", instructions: "Help.", input: "When?", stream };
+    const given = await (isChat ? ai.chat.completions[own] : ai.responses[own])(request);
+    if (stream) {
+      assert.equal(given.controller, "the controller");
+      const parts = [];
+      for await (const part of given) parts.push(part);
+      assert.ok(parts.length > 1);
+    }
+    await whet.close();
+    const row = world.rows.get(answerId(given));
+    assert.deepEqual([row.output, row.input_tokens, row.model, row.inputs, world.rows.size], [output, tokens, "m-2026", { messages: REQUEST.messages }, 1]);
+  }
+});
+
+test("a stream that breaks or is left is logged with what came", async () => {
+  const world = new World();
+  const whet = whetOf(world);
+  const broken = await wrap(sdkOf(new Stream(CHUNKS.slice(0, 1), new TypeError("reset"))), { whet, prompt: "p" }).chat.completions.create({ stream: true });
+  await assert.rejects(async () => {
+    for await (const part of broken) void part;
+  }, /reset/);
+  const left = await wrap(sdkOf(new Stream(CHUNKS)), { whet, prompt: "p" }).chat.completions.create({ stream: true });
+  for await (const part of left) {
+    void part;
+    break;
+  }
+  await whet.close();
+  const [one, two] = [world.rows.get(answerId(broken)), world.rows.get(answerId(left))];
+  assert.deepEqual([one.output, one.error], ["Tomor", "TypeError: reset"]);
+  assert.deepEqual([two.output, two.error, two.metadata.left], ["Tomor", undefined, true]);
+});
+
+test("errors stay the app's, and are logged", async () => {
+  const world = new World();
+  const whet = whetOf(world);
+  const error = new RangeError("too slow");
+  const ai = wrap(sdkOf(error), { whet, prompt: "p" });
+  await assert.rejects(ai.chat.completions.create(REQUEST), (one) => one === error);
+  await whet.close();
+  const [row] = world.rows.values();
+  assert.deepEqual([row.error, row.output, row.model], ["RangeError: too slow", "", "m"]);
+});
+
+test("the promise of the SDK and the rest of the client are as they were", async () => {
+  const world = new World();
+  const whet = whetOf(world);
+  const ai = wrap(sdkOf(COMPLETION), { whet, prompt: "p" });
+  assert.deepEqual([ai.apiKey, ai.chat.completions.list()], ["secret", "others"]);
+  assert.equal(await ai.chat.completions.create(REQUEST).asResponse(), "the response");
+  const { data, response } = await ai.withOptions({}).chat.completions.create(REQUEST).withResponse();
+  await whet.close();
+  assert.deepEqual([data, response, [...world.rows.keys()]], [COMPLETION, "the response", [answerId(data)]]);
+});
+
+test("a log that fails never reaches the app", async (t) => {
+  t.mock.method(console, "warn", () => {});
+  const whet = whetOf(new World());
+  whet.log = () => {
+    throw new Error("the disk is gone");
+  };
+  assert.equal(await wrap(sdkOf(COMPLETION), { whet, prompt: "p" }).chat.completions.create(REQUEST), COMPLETION);
+});
+
+test("what cannot be wrapped or has no id is refused", () => {
+  const whet = whetOf(new World());
+  // @ts-expect-error: there is no such option
+  assert.throws(() => wrap({}, { whet, prompt: "p", sesion: "s" }), /Did you mean "session"/);
+  // @ts-expect-error: a number is no prompt
+  assert.throws(() => wrap({}, { whet, prompt: 3 }), /prompt is a LivePrompt or the name of one; this is 3/);
+  assert.throws(() => wrap({}, { whet, prompt: "p", user: "a\nb" }), /control character/);
+  assert.throws(() => answerId({}), UsageError);
+});
