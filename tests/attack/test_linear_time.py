@@ -23,8 +23,8 @@ from tests.distributions import PACKAGES, ROOT, SOURCES
 
 from whet.errors import WhetError
 
-SHORT, LONG = (22, 700), 2_000
-"""Characters. What grows like 2**n takes long at the first already, like n**3 at the second, on a fast machine too: no test
+SHORT, LONG = (22, 175, 700), 2_000
+"""Characters. What grows like 2**n takes long at the first already, like n**3 at the third, on a fast machine too: no test
 takes for ever."""
 DEAR, FAR_TOO_LONG = 0.1, 1.0
 """Seconds that a short text, and one of LONG characters, may take."""
@@ -47,27 +47,28 @@ def seconds(call: Callable[[str], object], text: str, times: int = 1) -> float:
 
 
 def growth(call: Callable[[str], object], shape: Callable[[int], str]) -> float:
-    """How many times longer a text of four times the length takes; 0 where it costs nothing. What seems to grow is looked
-    at again at four times that, since a step, such as where a stack ends, is no growth."""
+    """How many times longer a text of four times the length takes; 0 where it costs nothing. The least of some looks counts,
+    so that a busy machine is not taken for growth. What seems to grow is looked at again at four times that, since a step,
+    such as where a stack ends, is no growth."""
     for n in SHORT:
-        if seconds(call, shape(n)) > DEAR and (ratio := seconds(call, shape(n), 3) / DEAR) > 1:
+        took = seconds(call, shape(n))
+        if took > DEAR and (ratio := seconds(call, shape(n), 3) / DEAR) > 1:
             return MOST * ratio
+        if n > SHORT[0] and took < CHEAP:
+            break
     if (took := seconds(call, shape(LONG))) > FAR_TOO_LONG:
         return MOST * took
-    if took < CHEAP or (ratio := _ratio(call, shape, LONG)) < MOST:
-        return 0.0
-    return min(ratio, _ratio(call, shape, 4 * LONG))
-
-
-def _ratio(call: Callable[[str], object], shape: Callable[[int], str], n: int) -> float:
-    """The least ratio of some looks, so that a busy machine is not taken for growth."""
-    ratio, text, quarter = float("inf"), shape(n), shape(n // 4)
+    ratio = float("inf")
     for times in (1, 2, 3):
-        took = seconds(call, text, times)
-        ratio = min(ratio, took / max(seconds(call, quarter, 2 * times), CHEAP / 100))
-        if ratio < MOST or took < CHEAP:
-            break
-    return ratio if took >= CHEAP else 0.0
+        for n in (LONG, 4 * LONG):
+            if n > LONG or times > 1:
+                took = seconds(call, shape(n), times)
+            if took < CHEAP:
+                return 0.0
+            ratio = min(ratio, took / max(seconds(call, shape(n // 4), 2 * times), CHEAP / 100))
+            if ratio < MOST:
+                return 0.0
+    return ratio
 
 
 @pytest.mark.parametrize(
@@ -113,18 +114,24 @@ def modules() -> dict[str, Any]:
     return loaded
 
 
+Node = ast.Attribute | ast.Call | ast.FunctionDef | ast.AsyncFunctionDef
+
+
 @cache
-def trees() -> dict[Path, ast.Module]:
-    """The source by file."""
-    return {file: ast.parse(file.read_text("utf-8")) for file in SOURCES.values()}
+def nodes() -> dict[Path, list[Node]]:
+    """What is read of the source, by file: attributes, calls and functions."""
+    return {
+        file: [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, Node)]
+        for file in SOURCES.values()
+    }
 
 
 @cache
 def used_with() -> dict[tuple[str, str], set[str]]:
     """The methods that are called on each name of a pattern: in its module, of a public name also elsewhere."""
     used: dict[tuple[str, str], set[str]] = {}
-    for file, tree in trees().items():
-        for node in ast.walk(tree):
+    for file, read in nodes().items():
+        for node in read:
             if isinstance(node, ast.Attribute) and node.attr in METHODS and isinstance(node.value, ast.Name):
                 name = node.value.id
                 home = str(file) if name.startswith("_") else ""
@@ -134,8 +141,8 @@ def used_with() -> dict[tuple[str, str], set[str]]:
 
 def inline() -> Iterator[tuple[Path, ast.Call, str]]:
     """Each call re.METHOD(pattern, ...)."""
-    for file, tree in trees().items():
-        for node in ast.walk(tree):
+    for file, read in nodes().items():
+        for node in read:
             if (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Attribute)
@@ -290,6 +297,7 @@ EDGE = "\u0315"
 FRAMES = ("a", "b"), ('{"requirements": [{"text": "', '"}]}')
 
 
+@cache
 def texts(*frames: tuple[str, str]) -> dict[str, Callable[[int], str]]:
     """Hostile texts for any parser, each within these frames."""
     pieces = [
@@ -326,6 +334,7 @@ def texts(*frames: tuple[str, str]) -> dict[str, Callable[[int], str]]:
     return shapes_
 
 
+@cache
 def parsers() -> dict[str, Callable[[str], object]]:
     """Every function that reads what a model, an application, a person or a file says."""
     import json
@@ -513,15 +522,15 @@ def test_a_call_with_a_pattern_made_at_run_time_is_in_a_parser_above() -> None:
     dynamic = {
         names[file]
         for file, call, method in inline()
-        if not isinstance(call.args[0], ast.Constant) and not _at_import(trees()[file], call)
+        if not isinstance(call.args[0], ast.Constant) and not _at_import(file, call)
     }
     assert dynamic <= fed | own, f"feed what reads outside text in {dynamic - fed - own} to a test above"
 
 
-def _at_import(tree: ast.Module, call: ast.Call) -> bool:
+def _at_import(file: Path, call: ast.Call) -> bool:
     """Whether a call stands outside every function: its value was collected."""
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    return not any(call in ast.walk(function) for function in functions)
+    functions = [node for node in nodes()[file] if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return not any(one.lineno <= call.lineno <= (one.end_lineno or 0) for one in functions)
 
 
 @pytest.mark.parametrize("name", parsers())
