@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import whet
-from tests.crash.test_every_boundary import write_task
+from tests.crash.world import write_task
 from whet.cli.main import cli
 from whet.methods import METHODS
 

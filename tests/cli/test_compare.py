@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.crash.answers import STALLED_AFTER
-from tests.crash.test_every_boundary import ROOT, write_task
+from tests.crash.world import ROOT, write_task
 from tests.serving import server_thread
 from whet.cli.main import main
 from whet.errors import UsageError

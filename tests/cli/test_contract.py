@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.command_line import whet_here
-from tests.crash.test_every_boundary import write_task
+from tests.crash.world import write_task
 from whet.cli.main import cli, main
 from whet.engine.journal import Journal
 from whet.testing.server import server_process

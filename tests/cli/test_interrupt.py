@@ -20,7 +20,7 @@ import whet
 from tests.api.world import PROMPT, Counted, rows
 from tests.cli.test_contract import hear_interrupts
 from tests.cli.test_contract import in_a_process as command
-from tests.crash.test_every_boundary import write_task
+from tests.crash.world import write_task
 from whet.engine.journal import read_rows
 from whet.testing.server import server_process
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.test_contract import hear_interrupts
 from tests.cli.test_contract import in_a_process as command
-from tests.crash.test_every_boundary import write_task
+from tests.crash.world import write_task
 from whet.testing.server import server_process
 
 WAITS = """import os, pathlib, threading

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import whet
-from tests.crash.test_every_boundary import write_task
+from tests.crash.world import write_task
 from whet.api.pay_back import Volume, decide, describe_pay_back, family_cost, pay_back_of, show_months
 from whet.cli.main import cli
 

@@ -15,7 +15,7 @@ import whet
 from tests.api.world import PROMPT, Counted, right, rows, writer
 from tests.cli.test_contract import whet as command
 from tests.command_line import whet_here
-from tests.crash.test_every_boundary import write_task
+from tests.crash.world import write_task
 from tests.serving import server_thread
 from whet.engine.forecast import plan_lines
 from whet.methods import METHODS, get_method

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import whet
-from tests.crash.test_every_boundary import write_task
+from tests.crash.world import write_task
 from whet.engine.journal import read_rows
 from whet.errors import ProviderError, UsageError
 from whet.run import Budget

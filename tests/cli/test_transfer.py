@@ -13,7 +13,7 @@ from tests.cli.test_compare import Whet, asked, paid, url, write_long_test
 from tests.cli.test_compare import ledger as ledger
 from tests.cli.test_compare import server as server
 from tests.cli.test_compare import whet as command
-from tests.crash.test_every_boundary import write_task
+from tests.crash.world import write_task
 from whet.errors import UsageError
 
 command = command

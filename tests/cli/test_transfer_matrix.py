@@ -16,7 +16,7 @@ from tests.cli.test_compare import server as server
 from tests.cli.test_compare import whet as command
 from tests.cli.test_transfer import openings
 from tests.cli.test_transfer import state as state
-from tests.crash.test_every_boundary import write_task
+from tests.crash.world import write_task
 from whet.errors import UsageError
 from whet.stats import evaluate_home
 

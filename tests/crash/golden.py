@@ -5,6 +5,7 @@ python -m tests.crash.golden [METHOD ...]   records them anew, after a change th
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
@@ -14,9 +15,10 @@ from typing import Any
 
 import orjson
 
-from tests.crash.test_every_boundary import SETTINGS, write_task
+from tests.crash.world import write_task
+from tests.methods.settings import settings_of_tests
 from whet import api
-from whet.engine.journal import read_rows
+from whet.engine.journal import Journal, read_rows
 from whet.engine.run_folder import version_of
 from whet.methods import get_method
 from whet.testing.server import server_process
@@ -26,13 +28,18 @@ NOBODY = "http://127.0.0.1:9/v1"
 ANSWER = ("baseline", "best", "improvement", "history")
 
 
-def optimize(folder: Path, method: str, base_url: str) -> dict[str, Any]:
+def optimize(folder: Path, method: str, settings: dict[str, Any], base_url: str) -> dict[str, Any]:
     """One small run of a method in `folder/run` on the task in `folder/task`."""
-    options = {"method": method, "settings": SETTINGS[method], "base_url": base_url, "run": folder / "run"}
-    return api.optimize(folder / "task", seed=5, **options)
+    options: dict[str, Any] = {
+        "method": method,
+        "settings": settings,
+        "base_url": base_url,
+        "run": folder / "run",
+    }
+    return dict(api.optimize(folder / "task", seed=5, **options))
 
 
-def record(method: str) -> dict[str, Any]:
+def record(method: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Run a method against the local server; its answer and journal as JSON values, without the end of its search,
     so that a replay runs the search."""
     with (
@@ -44,7 +51,7 @@ def record(method: str) -> dict[str, Any]:
             folder / "state"
         )  # what this machine opened before is not part of a journal
         write_task(folder / "task")
-        result = optimize(folder, method, url)
+        result = optimize(folder, method, settings, url)
         journal = folder / "run" / "journal.sqlite"
         query = "SELECT key, name, digest, value, role, calls FROM effects WHERE name != 'search_end' ORDER BY key"
         effects = read_rows(journal, query)
@@ -57,10 +64,44 @@ def record(method: str) -> dict[str, Any]:
     }
 
 
+def restore(folder: Path, golden: dict[str, Any]) -> None:
+    async def write() -> None:
+        journal = Journal(folder / "run" / "journal.sqlite")
+        rows = [
+            ("INSERT INTO effects(key, name, digest, value, role, calls) VALUES (?,?,?,?,?,?)",
+             (*row[:3], None if row[3] is None else row[3].encode(), *row[4:]))
+            for row in golden["effects"]
+        ]  # fmt: skip
+        rows += [
+            ("INSERT INTO results(digest, value) VALUES (?,?)", (d, v.encode())) for d, v in golden["results"]
+        ]
+        await journal.commit(rows)
+        journal.close()
+
+    (folder / "run").mkdir()
+    asyncio.run(write())
+
+
+def replay(folder: Path, method: str, settings: dict[str, Any]) -> None:
+    """Restore a recorded journal and go through it: no call, and the recorded answer."""
+    golden = json.loads((FOLDER / f"{method}.json").read_text())
+    write_task(folder / "task")
+    restore(folder, golden)
+    result = optimize(folder, method, settings, NOBODY)
+    assert sum(result["usage"]["calls"].values()) == 0
+    for key in ("baseline", "best", "improvement"):
+        recorded = golden["answer"][key]
+        assert {name: result[key][name] for name in recorded} == recorded, "keys may come, none may change"
+    history = [point["validation"] for point in result["history"]]
+    assert history == [point["validation"] for point in golden["answer"]["history"]]
+    assert set(golden["answer"]) == set(ANSWER)
+
+
 def main() -> None:
     """Record the methods that are named, or all."""
-    for method in sys.argv[1:] or SETTINGS:
-        text = orjson.dumps(record(method), option=orjson.OPT_INDENT_2).decode()
+    settings = settings_of_tests("SWEEP")
+    for method in sys.argv[1:] or settings:
+        text = orjson.dumps(record(method, settings[method]), option=orjson.OPT_INDENT_2).decode()
         (FOLDER / f"{method}.json").write_text(
             json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n"
         )

@@ -17,36 +17,13 @@ from typing import Any
 
 import pytest
 
+from tests.crash.world import ROOT, write_task
 from tests.methods.settings import settings_of_tests
 from tests.serving import server_thread
 from whet.methods import METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL
 
-ROOT = Path(__file__).parents[2]
 CONCURRENCY = 3
 SETTINGS = settings_of_tests("SWEEP")
-
-
-REWARD = """
-def reward(example, output):
-    right = output.strip() == example["target"]
-    return {"reward": float(right), "critique": None if right else "wrong"}
-"""
-
-
-def write_task(folder: Path, reward: str = "exact_match") -> None:
-    folder.mkdir(parents=True)
-    if reward == "reward.py":
-        (folder / reward).write_text(REWARD)
-    (folder / "task.yaml").write_text(
-        f"name: crash\nprompt: prompt.md\nreward: {reward}\nmodels: {{task: openai/test}}\n"
-        "data: {train: train.jsonl, validation: validation.jsonl, test: test.jsonl}\n"
-    )
-    (folder / "prompt.md").write_text(
-        "You answer questions.\n<!-- whet:begin -->\nAnswer the question.\n<!-- whet:end -->\n"
-    )
-    for split, numbers in {"train": (1, 2, 3), "validation": (4, 5), "test": (6, 7)}.items():
-        rows = [{"id": f"n{n}", "input": f"number {n}", "target": str(n)} for n in numbers]
-        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 @contextmanager

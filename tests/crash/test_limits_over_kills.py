@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.test_compare import write_long_test
 from tests.crash import answers
-from tests.crash.test_every_boundary import ROOT
+from tests.crash.world import ROOT
 from whet.testing.server import LocalServer, serving
 from whet.types import Request
 

@@ -14,7 +14,7 @@ from tests.cli.test_compare import ledger as ledger
 from tests.cli.test_compare import server as server
 from tests.cli.test_compare import whet as command
 from tests.cli.test_transfer import openings, state
-from tests.crash.test_every_boundary import write_task
+from tests.crash.world import write_task
 from whet.api.study import LAYOUTS, READY, Part, read_components
 from whet.errors import UsageError
 

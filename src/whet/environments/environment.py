@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -246,26 +247,25 @@ class Environment:
     async def _grade_completion(
         self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int
     ) -> Rollout:
-        failed = Rollout(
+        build = partial(
+            Rollout,
             prompt.id,
             example.id,
             completion.text,
-            self.reward.low,
             usage=completion.usage,
-            error=completion.error,
             sample=sample,
             thought=completion.thought,
             sentence=completion.sentence,
             cut=completion.finish == "length",
         )
         if completion.error is not None:
-            return failed
+            return build(self.reward.low, error=completion.error)
         try:
             reward = await self.reward.grade(run, example, completion)
         except RewardFailed as error:
-            return replace(failed, error=error.where)
-        graded = replace(failed, reward=reward.value, parts=reward.parts, critique=reward.critique)
-        return replace(graded, addressed=reward.addressed) if reward.addressed else graded
+            return build(self.reward.low, error=error.where)
+        addressed = reward.addressed or {}
+        return build(reward.value, parts=reward.parts, critique=reward.critique, addressed=addressed)
 
     def _parse_label(self, completion: Completion) -> Completion:
         reading = read_label(completion.text, self.labels)
@@ -275,7 +275,8 @@ class Environment:
                 completion, error=f"parse: no single label of {', '.join(self.labels)} in {shown!r}"
             )
         if reading.alone:
-            return replace(completion, text=reading.label)
+            same = reading.label == completion.text
+            return completion if same else replace(completion, text=reading.label)
         if is_strict(self.reward):
             error = f"parse: the label {reading.label} does not stand alone in {shown!r}"
             return replace(completion, error=error)

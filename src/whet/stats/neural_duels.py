@@ -46,8 +46,12 @@ class PreferenceNetwork:
         """The gradient of each point's score by all weights: (n, weights)."""
         x, a1, a2 = self._inputs(_with_constant(points))
         d1, d2 = self._slopes(a1, a2)
-        parts = np.einsum("ni,nj->nij", x, d1), np.einsum("ni,nj->nij", a1, d2), a2
-        return np.hstack([part.reshape(len(points), -1) for part in parts])
+        gradients, n, end = np.empty((len(points), self.weights.size)), len(points), 0
+        for into, slopes in ((x, d1), (a1, d2), (a2, np.ones((n, 1)))):
+            begin, end = end, end + into.shape[1] * slopes.shape[1]
+            part = gradients[:, begin:end].reshape(n, into.shape[1], slopes.shape[1])
+            np.multiply(into[:, :, None], slopes[:, None, :], out=part)
+        return gradients
 
     def fit(self, points: Array, choices: Sequence[Choice], steps: int, penalty: float) -> PreferenceNetwork:
         """The network after `steps` steps of Adam from these weights on the cross-entropy of the duels of points (n, d).
@@ -109,7 +113,10 @@ def next_duel(
     spread = np.full(slopes.shape[1], ridge)
     for one, other, _ in choices:
         spread += (slopes[one] - slopes[other]) ** 2
-    bounds = scores + np.sqrt(nu * ((slopes - slopes[first]) ** 2 / spread).sum(axis=1))
+    slopes -= slopes[first].copy()
+    slopes *= slopes
+    slopes /= spread
+    bounds = scores + np.sqrt(nu * slopes.sum(axis=1))
     bounds[first] = -np.inf
     return first, int(bounds.argmax())
 
