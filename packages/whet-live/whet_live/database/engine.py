@@ -34,6 +34,7 @@ from sqlalchemy.exc import (
 from whet._util.sqlite import keep_log
 from whet._util.variables import variable
 from whet.errors import StorageError, UsageError
+from whet_client.ids import now
 from whet_live.database.columns import metadata, probe
 
 URL_VARIABLE = "WHET_DATABASE_URL"
@@ -54,6 +55,7 @@ _LOCK = 7_748_305_109
 _WAIT_SECONDS = 30
 _LEAST_FREE = 4 * 1024**2
 _BEGIN = "whet_begin"
+_CLOCK = text("SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint)")
 _ERASED = 1
 """SQLite's `user_version` while the write-ahead log may still hold words that were deleted."""
 
@@ -336,6 +338,14 @@ def insert_into(connection: Connection, table: Table) -> sqlite.Insert | postgre
     if connection.dialect.name == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)
+
+
+def time_of(connection: Connection) -> int:
+    """The time in microseconds by a clock that all processes with this database share: PostgreSQL's own, since the clocks of
+    servers differ; with SQLite that of the machine."""
+    if connection.dialect.name != "postgresql":
+        return now()
+    return int(connection.execute(_CLOCK).scalar_one())
 
 
 def mark_erased(connection: Connection) -> None:

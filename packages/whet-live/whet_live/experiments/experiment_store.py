@@ -11,8 +11,7 @@ from sqlalchemy import Connection, Row, func, select
 from sqlalchemy.exc import IntegrityError
 
 from whet.errors import UsageError
-from whet_live.database import iso, new_id
-from whet_live.database import now as clock
+from whet_live.database import iso, new_id, time_of
 from whet_live.experiments.definition import Definition, read_definition
 from whet_live.experiments.experiment_tables import experiment_revisions, experiments
 from whet_live.experiments.reducer import Revision
@@ -109,7 +108,7 @@ def start(
 ) -> str:
     """Add an experiment that begins now with these shares of its arms; its id. Raises UsageError where one is running on
     the label."""
-    moment, newest = clock(), newest_move(connection, definition.prompt, definition.label)
+    moment, newest = time_of(connection), newest_move(connection, definition.prompt, definition.label)
     row: dict[str, Any] = {
         "id": new_id(),
         "prompt": definition.prompt,

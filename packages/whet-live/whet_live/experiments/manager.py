@@ -11,8 +11,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from whet.errors import UsageError
-from whet_live.database import Database, ListPage, newest_first
-from whet_live.database import now as clock
+from whet_live.database import Database, ListPage, newest_first, time_of
 from whet_live.experiments import experiment_store, rollout_monitor
 from whet_live.experiments.admission import admit, stood_on
 from whet_live.experiments.allocation import shares
@@ -126,14 +125,14 @@ class Experiments:
         of the last look if hardly anything was added since.
         """
         record = self.get(experiment)
-        looked = self._track(experiment).look(_settle_time(now))
+        looked = self._track(experiment).look(self._settle_time(now))
         return self._describe(record, looked)
 
     def cached_state(self, experiment: str) -> tuple[dict[str, Any] | None, bool]:
         """The same for a page, which waits for no long counting: the figures of the look before, None before the first,
         and whether newer ones are being counted. After a start or a deletion all is counted again."""
         record = self.get(experiment)
-        looked, counting = self._track(experiment).cached_state(_settle_time(None))
+        looked, counting = self._track(experiment).cached_state(self._settle_time(None))
         if looked is None:
             return None, counting
         return self._describe(record, looked), counting
@@ -179,7 +178,7 @@ class Experiments:
         """End a running experiment without a decision; everybody gets the label's version. Raises UsageError."""
         check_actor(actor)
         check_text(reason, "reason")
-        moment, track = clock(), self._track(experiment)
+        moment, track = self._time(), self._track(experiment)
         record, seen = track.read(moment)
         verdict = track.judge(record, seen).verdict
         stop_reason = reason or "stopped by hand"
@@ -191,12 +190,21 @@ class Experiments:
             _write_audit(connection, record, "experiment.stop", stop_reason, actor)
         return self.get(experiment)
 
+    def _time(self) -> int:
+        """The time by the clock that all servers share: rows are received by it."""
+        with self.database.read() as connection:
+            return time_of(connection)
+
+    def _settle_time(self, now: int | None) -> int:
+        """The time up to which outcomes are settled: a moment that is given, or the clock with a little grace."""
+        return self._time() - GRACE if now is None else now
+
     def _track(self, experiment: str) -> TrackedExperiment:
         with self._adding:
             return self._tracks.setdefault(experiment, TrackedExperiment(self.database, experiment))
 
     def _look(self, experiment: str, now: int | None) -> Experiment:
-        moment, track = _settle_time(now), self._track(experiment)
+        moment, track = self._settle_time(now), self._track(experiment)
         with self.database.read() as connection:
             record = experiment_store.find_experiment(connection, experiment)
             overtaken = (
@@ -249,7 +257,7 @@ class Experiments:
         reason = f"{label} {where} by {move.actor} while the {ran} ran" + (
             f": {move.reason}" if move.reason else "."
         )
-        experiment_store.end(connection, running.id, _ending("stopped", reason, None, clock()))
+        experiment_store.end(connection, running.id, _ending("stopped", reason, None, time_of(connection)))
         _write_audit(connection, running, "experiment.stop", reason, f"experiment:{running.id}")
 
     def _take_out(self, experiment: Experiment, verdict: ExperimentVerdict, moment: int) -> bool:
@@ -272,7 +280,9 @@ class Experiments:
                 )
             else:
                 last, weights = experiment.revisions[-1], tuple(weight / sum(kept) for weight in kept)
-                revision = Revision(last.number + 1, clock(), weights, verdict.reason, last.settled)
+                revision = Revision(
+                    last.number + 1, time_of(connection), weights, verdict.reason, last.settled
+                )
                 experiment_store.revise(connection, experiment.id, revision)
             _write_audit(connection, experiment, "experiment.guard", verdict.reason, actor)
             if _standing(connection, where) in broken and _may_take_back(connection, definition):
@@ -331,7 +341,9 @@ class Experiments:
             if not _is_current(connection, experiment):
                 return False
             experiment_store.revise(
-                connection, experiment.id, Revision(last.number + 1, clock(), weights, reason, settled)
+                connection,
+                experiment.id,
+                Revision(last.number + 1, time_of(connection), weights, reason, settled),
             )
         return True
 
@@ -366,11 +378,6 @@ def _alive(weights: Sequence[float], experiment: Experiment) -> tuple[float, ...
     return tuple(kept)
 
 
-def _settle_time(now: int | None) -> int:
-    """The time up to which outcomes are settled: a moment that is given, or the clock with a little grace."""
-    return clock() - GRACE if now is None else now
-
-
 def _ending(state: State, reason: str, verdict: ExperimentVerdict | None, moment: int) -> dict[str, object]:
     """What is written down at an end; the verdict says what happened, beside the figures that it rests on."""
     winner = verdict.winner if verdict is not None and state == "winner" else None
@@ -389,7 +396,7 @@ def _end_watch(connection: Connection, definition: Definition, author: str) -> N
     running = experiment_store.running_on(connection, definition.prompt, definition.label)
     if running is not None and running.watches is not None:
         reason = f"{author} started another experiment on {definition.label}."
-        experiment_store.end(connection, running.id, _ending("stopped", reason, None, clock()))
+        experiment_store.end(connection, running.id, _ending("stopped", reason, None, time_of(connection)))
         _write_audit(connection, running, "experiment.stop", reason, author)
 
 

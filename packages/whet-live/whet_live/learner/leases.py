@@ -1,19 +1,21 @@
-"""Leases: one worker at a time, also when workers are killed or stall."""
+"""Leases: one worker at a time, also when workers are killed or stall, and when the clocks of their machines differ."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, select
 
-from whet.errors import RunLocked
-from whet_live.database import Database, insert_into, new_id, now
+from whet.errors import RunLocked, StorageError
+from whet_live.database import Database, insert_into, new_id, time_of
 from whet_live.learner.learner_tables import leases
 
 SECONDS = 60.0
+AGAIN_SECONDS = 1.0
+"""How long after a renewal that failed the next one is tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +34,10 @@ class Lease:
 
 def acquire(database: Database, name: str, seconds: float = SECONDS) -> Lease | None:
     """The lease, or None while somebody else holds it."""
-    holder, moment = new_id(), now()
-    until = moment + int(seconds * 1e6)
+    holder = new_id()
     with database.begin() as connection:
+        moment = time_of(connection)
+        until = moment + int(seconds * 1e6)
         new = insert_into(connection, leases).values(name=name, holder=holder, token=1, until=until)
         taken = new.on_conflict_do_update(
             index_elements=[leases.c.name],
@@ -47,14 +50,10 @@ def acquire(database: Database, name: str, seconds: float = SECONDS) -> Lease | 
 
 def renew(database: Database, lease: Lease, seconds: float = SECONDS) -> bool:
     """Hold it for longer; False when somebody else took it."""
-    longer = (
-        leases.update()
-        .where(leases.c.name == lease.name, leases.c.token == lease.token)
-        .values(until=now() + int(seconds * 1e6))
-        .returning(leases.c.token)
-    )
+    mine = leases.update().where(leases.c.name == lease.name, leases.c.token == lease.token)
     with database.begin() as connection:
-        return connection.execute(longer).scalar() is not None
+        until = time_of(connection) + int(seconds * 1e6)
+        return connection.execute(mine.values(until=until).returning(leases.c.token)).scalar() is not None
 
 
 def release(database: Database, lease: Lease) -> None:
@@ -64,7 +63,8 @@ def release(database: Database, lease: Lease) -> None:
 
 @contextmanager
 def hold(database: Database, name: str) -> Iterator[Lease | None]:
-    """The lease, renewed in the background for as long as the block runs; None while somebody else holds it."""
+    """The lease, renewed in the background for as long as the block runs; None while somebody else holds it. Where it cannot be
+    given back, because the database is away, it ends by itself."""
     lease = acquire(database, name)
     if lease is None:
         yield None
@@ -77,10 +77,17 @@ def hold(database: Database, name: str) -> Iterator[Lease | None]:
     finally:
         done.set()
         keeper.join()
-        release(database, lease)
+        with suppress(StorageError):
+            release(database, lease)
 
 
 def _keep(database: Database, lease: Lease, done: threading.Event) -> None:
-    while not done.wait(SECONDS / 3):
-        if not renew(database, lease):
-            return
+    """Renew a lease until it is over or somebody else has it; a database that is away for a moment ends nothing."""
+    pause = SECONDS / 3
+    while not done.wait(pause):
+        try:
+            if not renew(database, lease):
+                return
+            pause = SECONDS / 3
+        except StorageError:
+            pause = min(AGAIN_SECONDS, SECONDS / 3)

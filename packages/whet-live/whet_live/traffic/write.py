@@ -15,7 +15,7 @@ from sqlalchemy import BindParameter, Column, Connection, Select, Table, bindpar
 
 from whet.errors import UsageError
 from whet_client.records import Feedback, Inference, describe_record, encode_with_size
-from whet_live.database import now
+from whet_live.database import time_of
 from whet_live.traffic.rows import chunks, feedback_of_row, inference_values, is_within, read_inference
 from whet_live.traffic.span_store import SpanJoiner, find_answers
 from whet_live.traffic.spans import SpanLink
@@ -120,7 +120,9 @@ class _Writing:
         self._connection = connection
         self._batches = batches
         self._seq = take_turn(connection)
-        self._received = now()  # after the turn: later rows are never received earlier
+        self._received = time_of(
+            connection
+        )  # after the turn, by one clock: later rows are never received earlier
         inference_rows = [one for batch in batches for one in batch.inferences]
         feedback_rows = [one for batch in batches for one in batch.feedback]
         self._known = {
