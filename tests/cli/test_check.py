@@ -24,6 +24,12 @@ def score(mean: float | None, low: float, high: float, answered: int = 20) -> An
     return {"mean": mean, "low": low, "high": high, "n": answered, "answered": answered, "of": 20}
 
 
+def partly(low: float, high: float, sure: tuple[float, float] = (0.0, 1.0)) -> Any:
+    """A score of 18 answered rows of 20: its mean and its lower end with the others at their worst and at their best."""
+    ends = {"mean_at_worst": low, "mean_at_best": high, "low_at_worst": sure[0], "low_at_best": sure[1]}
+    return score(0.9, 0.85, 0.95, 18) | ends
+
+
 @pytest.mark.parametrize(
     ("given_score", "sure", "outcome", "words"),
     [
@@ -33,14 +39,18 @@ def score(mean: float | None, low: float, high: float, answered: int = 20) -> An
         (score(0.79996, 0.6, 0.9), False, "failed", "the mean 0.799960"),
         (score(sum([0.1] * 8), 0.6, 0.9), False, "passed", "not below"),
         (score(0.9, sum([0.1] * 8), 0.97), True, "passed", "the lower end"),
-        (score(None, sum([0.1] * 8), 0.9, 18), False, "passed", "18 of 20"),
-        (score(None, 0.5, sum([0.1] * 8), 18), False, "undecided", "18 of 20"),
+        (partly(sum([0.1] * 8), 0.9), False, "passed", "18 of 20"),
+        (partly(0.5, sum([0.1] * 8)), False, "undecided", "18 of 20"),
         (score(0.79, 0.6, 0.9), False, "failed", "is below 0.800; other rows might decide otherwise"),
         (score(0.85, 0.7, 0.93), True, "failed", "the lower end of 0.85"),
         (score(0.9, 0.81, 0.97), True, "passed", "the lower end"),
-        (score(None, 0.7, 0.9, 18), False, "undecided", "18 of 20 rows were answered, and the others decide"),
-        (score(None, 0.82, 0.95, 18), False, "passed", "18 of 20"),
-        (score(None, 0.5, 0.7, 18), False, "failed", "below 0.8"),
+        (partly(0.7, 0.9), False, "undecided", "18 of 20 rows were answered, and the others decide"),
+        (partly(0.82, 0.95), False, "passed", "18 of 20"),
+        (partly(0.5, 0.7), False, "failed", "below 0.8"),
+        (partly(0.82, 0.95, (0.7, 0.85)), True, "undecided", "the lower end of the 95% interval lies in"),
+        (partly(0.82, 0.95, (0.6, 0.75)), True, "failed", "below 0.8"),
+        (partly(0.82, 0.95, (0.8, 0.85)), True, "passed", "not below"),
+        (score(0.9, 0.85, 0.95, 18), False, "undecided", "18 of 20"),
     ],
 )
 def test_the_outcome_of_a_mean(given_score: Any, sure: bool, outcome: str, words: str) -> None:

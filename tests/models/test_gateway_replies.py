@@ -17,8 +17,10 @@ from typing import Any, cast
 import pytest
 
 import whet
+from whet.cli.show import show_interval
 from whet.engine.journal import call_sum
 from whet.models.openai_answers import completions
+from whet.reporting.thresholds import check_score
 from whet.types import Request, Usage
 
 WORDS = {"bad": "negative", "lovely": "positive"}
@@ -650,6 +652,27 @@ def test_a_gateways_cache_without_tokens_is_no_estimate_and_is_no_new_draw(
     (said,) = [text for text in found["warnings"] if "gateway" in text]
     assert said.startswith("12 of 12 calls of the role task") and "no new draw (12 of them)" in said
     assert not any("reports no usage" in text or "has cut it" in text for text in found["warnings"])
+
+
+def test_a_check_counts_the_rows_that_a_provider_refused(tmp_path: Path) -> None:
+    """All answers are right, and half of the rows have none: the mean of all rows may be as low as 0.5."""
+
+    def answer(index: int, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        if int(re.findall(r"Dish (\d+)", str(body["messages"]))[-1]) % 2:
+            return (
+                400,
+                b'{"error": {"message": "this text cannot be processed", "type": "invalid_request_error"}}',
+            )
+        return ok(chat(right(body)))
+
+    score = evaluate_at(answer, tmp_path)["score"]
+    share = score["answered"] / score["of"]
+    assert score["mean"] == 1.0 and 0 < share < 1
+    assert (score["mean_at_worst"], score["mean_at_best"]) == (pytest.approx(share), 1.0)
+    above, below = (check_score("t", score, share + change) for change in (0.05, -0.05))
+    assert (above.outcome, below.outcome) == ("undecided", "passed")
+    assert f"[{share:.3f}, 1.000]" in above.sentence
+    assert show_interval(score).endswith(f"{score['answered']} of {score['of']} answered")
 
 
 @pytest.mark.parametrize("streams", [False, True])

@@ -76,7 +76,7 @@ def show_interval(score: MeanJSON | None) -> str:
     answered, of = score.get("answered"), score.get("of")
     count = sample_size(score["n"], score.get("groups"))
     if answered != of:
-        count = f"{answered} of {of} answered" + count.removeprefix(f"n={score['n']} rows")
+        count = f"{answered} of {of} answered" + count.removeprefix(f"n={score['n']}").removeprefix(" rows")
     mean, low, high = score["mean"], score["low"], score["high"]
     if mean is None:
         return f"no answer  {count}"

@@ -43,6 +43,7 @@ from whet.engine.pairs import (
     example_clusters,
     hold_no_text,
     summary,
+    summary_with_bounds,
     verdict_json,
 )
 from whet.engine.progress import Progress
@@ -600,7 +601,7 @@ async def execute_evaluation(
         "split": split,
         "models": dict(plan.addresses),
         "simulated": core.caller.simulated,
-        "score": summary(rollouts, env.reward.low, env.reward.high, examples),
+        "score": summary_with_bounds(rollouts, env.reward.low, env.reward.high, examples),
         "parts": dict(mean_score(rollouts).parts),
         "failed": sum(r.error is not None for r in rollouts),
         "usage": usage(core),

@@ -170,6 +170,23 @@ def summary(
     return mean
 
 
+def summary_with_bounds(
+    rollouts: Sequence[Rollout], low: float, high: float, examples: Sequence[Example]
+) -> MeanJSON:
+    """The `summary`, and what it would be with the lowest and with the highest reward for each row that has no answer."""
+    known = summary(rollouts, low, high, examples)
+    if all(r.answered for r in rollouts):
+        return known
+    worst, best = (
+        summary(
+            [r if r.answered else replace(r, reward=value, error=None) for r in rollouts], low, high, examples
+        )
+        for value in (low, high)
+    )
+    known |= {"mean_at_worst": float(worst["mean"] or 0.0), "mean_at_best": float(best["mean"] or 0.0)}
+    return known | {"low_at_worst": float(worst["low"] or 0.0), "low_at_best": float(best["low"] or 0.0)}
+
+
 def verdict_json(verdict: Improvement) -> ImprovementJSON:
     """A verdict as a result holds it."""
     return {

@@ -13,7 +13,8 @@ from whet.types import JSON
 
 
 class MeanJSON(TypedDict):
-    """A mean of rewards with the ends of its 95% interval; None where no row was answered."""
+    """A mean of rewards with the ends of its 95% interval; None where no row was answered. `mean_at_worst`, `low_at_worst`: that
+    mean and its lower end if every row without an answer had the lowest reward; `..._at_best`: the highest."""
 
     mean: float | None
     low: float | None
@@ -24,6 +25,10 @@ class MeanJSON(TypedDict):
     of: NotRequired[int]
     groups: NotRequired[int]
     cases: NotRequired[dict[str, float]]
+    mean_at_worst: NotRequired[float]
+    mean_at_best: NotRequired[float]
+    low_at_worst: NotRequired[float]
+    low_at_best: NotRequired[float]
 
 
 class OptionalUsageJSON(TypedDict, total=False):

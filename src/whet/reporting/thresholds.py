@@ -32,13 +32,13 @@ def check_score(
 ) -> ThresholdCheck:
     """Whether a mean reward is `threshold` or more; with `sure`, whether the lower end of its 95% interval is.
 
-    Rows without an answer of the provider leave no plain mean: then the check passes where the interval, which counts them at
-    their worst and at their best, lies at the threshold or above, fails where it lies below, and else it is undecided.
+    Where rows have no answer of the provider, the check passes if that holds with the lowest reward for each of them, fails if it
+    does not hold with the highest, and else it is undecided.
     `failed` rollouts count as the lowest reward, and the sentence says how many they are.
     """
     mean, low, high = score["mean"], score["low"], score["high"]
     if mean is None or low is None or high is None or score.get("answered", 0) != score.get("of", 0):
-        return _check_partly_answered(task, score, threshold)
+        return _check_partly_answered(task, score, threshold, sure)
     ends = f"[{_show_beside(low, threshold)}, {show_reward(high)}], n={score['n']}"
     measured = low if sure else mean
     outcome: Outcome = "passed" if _reaches(measured, threshold) else "failed"
@@ -57,9 +57,12 @@ def _reaches(value: float, threshold: float) -> bool:
     return value >= threshold - 1e-9
 
 
-def _check_partly_answered(task: str, score: MeanJSON, threshold: float) -> ThresholdCheck:
-    low, high = score["low"], score["high"]
+def _check_partly_answered(task: str, score: MeanJSON, threshold: float, sure: bool) -> ThresholdCheck:
+    low, high = score.get("mean_at_worst"), score.get("mean_at_best")
+    if sure:
+        low, high = score.get("low_at_worst"), score.get("low_at_best")
     count = f"{score.get('answered', 0)} of {score.get('of', score['n'])} rows were answered"
+    what = "the lower end of the 95% interval" if sure else "the mean"
     if low is None or high is None:
         return ThresholdCheck(task, "undecided", count)
     outcome: Outcome = "undecided" if _reaches(high, threshold) else "failed"
@@ -70,12 +73,12 @@ def _check_partly_answered(task: str, score: MeanJSON, threshold: float) -> Thre
         return ThresholdCheck(
             task,
             outcome,
-            f"{count}, and the others decide: the mean lies in {ends} around {show_reward(threshold)}",
+            f"{count}, and the others decide: {what} lies in {ends} around {show_reward(threshold)}",
         )
     return ThresholdCheck(
         task,
         outcome,
-        f"{count}; with the others the mean lies in {ends}, {_side(outcome)} {show_reward(threshold)}",
+        f"{count}; with the others {what} lies in {ends}, {_side(outcome)} {show_reward(threshold)}",
     )
 
 
