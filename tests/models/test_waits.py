@@ -33,6 +33,17 @@ IN_41_SECONDS = {
         ({}, None, "Try again in 1 minute and 5 seconds", 65.0),
         ({}, None, "Wait 2 minutes", 120.0),
         ({"x-ratelimit-reset-requests": "1m2.5s"}, None, "", 62.5),
+        (
+            {"ratelimit": '"api";r=0;t=55', "ratelimit-policy": '"fixed window";"api";q=500;w=300'},
+            None,
+            "",
+            55.0,
+        ),
+        ({"ratelimit": "limit=100, remaining=0, reset=50"}, None, "", 50.0),
+        ({"ratelimit": '"burst";r=3;t=2, "day";r=0;t=4000'}, None, "", 4000.0),
+        ({"ratelimit": '"api";r=12;t=55'}, None, "", 55.0),
+        ({"ratelimit": "unlimited"}, None, "", None),
+        ({"retry-after": "7", "ratelimit": '"api";r=0;t=55'}, None, "", 7.0),
         ({"x-ratelimit-reset-requests": "8.64s", "x-ratelimit-reset-tokens": "0s"}, None, "", 8.64),
         (
             {

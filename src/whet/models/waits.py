@@ -20,6 +20,8 @@ _WORDS = re.compile(
     re.IGNORECASE,
 )
 """What providers write in English: "Please try again in 6m0s", "Please retry in 41.2s", "Please retry after 33 seconds"."""
+_POLICY_FIELD = re.compile(r"(?:^|[;,\s])(r|remaining|t|reset)\s{0,9}=\s{0,9}(\d{1,12})(?!\d)")
+"""In the header that the IETF proposes: `"api";r=0;t=55`, and `limit=10, remaining=0, reset=55` in earlier drafts."""
 _EPOCH, _EPOCH_MS = 1e9, 1e12
 """From these numbers on, a number is no span of seconds but a time: in seconds, in milliseconds."""
 _DEEPEST = 8
@@ -37,6 +39,8 @@ def find_wait(headers: Mapping[str, str], data: object, words: str) -> float | N
     2.0
     >>> find_wait({"x-ratelimit-reset-requests": "1m2.5s"}, None, "")
     62.5
+    >>> find_wait({"ratelimit": '"minute";r=0;t=55, "day";r=900;t=4000'}, None, "")
+    55.0
     >>> find_wait({}, {"error": {"details": [{"retryDelay": "41s"}]}}, "")
     41.0
     >>> find_wait({}, None, "Rate limit reached. Please try again in 6m0s.")
@@ -78,6 +82,9 @@ def _wait_for_reset(headers: Mapping[str, object]) -> float | None:
     """Seconds until the limit that is used up is reset; where none is said to be, until the first one is."""
     waits: dict[bool, list[float]] = {True: [], False: []}
     for name, value in headers.items():
+        if name == "ratelimit":
+            for used, seconds in _waits_of_policies(str(value)):
+                waits[used].append(seconds)
         if "ratelimit" in name.replace("rate-limit", "ratelimit") and "reset" in name:
             wait = _span(value)
             if wait is not None:
@@ -86,6 +93,17 @@ def _wait_for_reset(headers: Mapping[str, object]) -> float | None:
     if waits[True]:
         return max(waits[True])
     return min((wait for wait in waits[False] if wait > 0), default=None)
+
+
+def _waits_of_policies(value: str) -> Iterator[tuple[bool, float]]:
+    """Of each policy in a RateLimit header, whether it is used up, and the seconds until it is reset."""
+    remaining = ""
+    for name, digits in _POLICY_FIELD.findall(value):
+        if name in ("r", "remaining"):
+            remaining = digits
+        else:
+            yield remaining.strip("0") == "" and remaining != "", float(digits)
+            remaining = ""
 
 
 def _wait_in_words(words: str) -> float | None:
