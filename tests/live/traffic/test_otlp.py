@@ -112,6 +112,24 @@ PARTS = [
     {"role": "user", "parts": [{"type": "text", "content": "It is off."}]},
 ]
 SAID = [{"role": "assistant", "parts": [{"type": "text", "content": "Restart it."}], "finish_reason": "stop"}]
+LLAMA = json.dumps(
+    [
+        {"role": "system", "additional_kwargs": {}, "blocks": [{"block_type": "text", "text": "Be short."}]},
+        {"role": "user", "additional_kwargs": {}, "blocks": [{"block_type": "text", "text": "It is off."}]},
+    ]
+)
+
+
+def langchain(name: str, kind: str, content: object, **more: object) -> dict[str, object]:
+    """A message as LangChain serialises it."""
+    held = {"content": content, "type": kind, **more}
+    return {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", name], "kwargs": held}
+
+
+METADATA = {
+    "whet.prompt.name": "shop/help", "whet.prompt.version": 3, "whet.episode": "order-7", "user_id": "u", "thread_id": "s",
+    "whet.inference.id": "one id for all calls of the chain",
+}  # fmt: skip
 CONVENTIONS: dict[str, dict[str, Any]] = {
     "genai": span(
         {
@@ -182,6 +200,45 @@ CONVENTIONS: dict[str, dict[str, Any]] = {
             "gen_ai.prompt": json.dumps(CONVERSATION), "langfuse.observation.output": "Restart it.",
         }
     ),
+    "langsmith of langchain": span(
+        {
+            "langsmith.span.kind": "llm", "gen_ai.operation.name": "chat", "gen_ai.system": "langchain",
+            "langsmith.metadata.ls_model_name": "m",
+            "gen_ai.prompt": json.dumps({"messages": [[
+                langchain("SystemMessage", "system", "Be short."),
+                langchain("HumanMessage", "human", [{"type": "text", "text": "It is off."}]),
+            ]]}),
+            "gen_ai.completion": json.dumps({"generations": [[
+                {"text": "Restart it.", "type": "ChatGeneration", "message": langchain("AIMessage", "ai", "Restart it.")},
+            ]], "llm_output": None}),
+        }
+    ),
+    "langsmith of openai": span(
+        {
+            "langsmith.span.kind": "llm", "gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
+            "gen_ai.prompt": json.dumps({"messages": CONVERSATION, "model": "m"}),
+            "gen_ai.completion": json.dumps({"choices": [{"message": {"role": "assistant", "content": "Restart it."}}]}),
+        }
+    ),
+    "openllmetry of langchain": span(
+        {
+            "gen_ai.provider.name": "langchain", "gen_ai.operation.name": "chat", "gen_ai.request.model": "m",
+            "gen_ai.system_instructions": '[{"type": "text", "content": "Be short."}]',
+            "gen_ai.input.messages": json.dumps(PARTS[1:]),
+            "gen_ai.output.messages": '[{"role": "assistant", "parts": [{"type": "text", "content": "Restart it."}]}]',
+        }
+    ),
+    "llamaindex": span(
+        {},
+        events=[
+            happening("LLMChatStartEvent", {"messages": LLAMA, "model_dict.model": "m", "model_dict.class_name": "OpenAI"}),
+            happening("LLMChatInProgressEvent", {"messages": LLAMA, "response.delta": "Restart"}),
+            happening("LLMChatEndEvent", {
+                "messages": LLAMA, "response.message.role": "assistant",
+                "response.message.blocks": '[{"block_type": "text", "text": "Restart it."}]',
+            }),
+        ],
+    ),
 }  # fmt: skip
 
 
@@ -192,6 +249,85 @@ def test_every_convention_says_the_same(name: str) -> None:
     assert (found.output, found.model) == ("Restart it.", "m")
     assert (found.id, found.episode, found.latency, found.time) == (SPAN, TRACE, 1.5, START // 1000)
     assert found.prompt == "otlp/shop"
+
+
+def test_the_variables_of_a_prompt_are_its_inputs_as_version_0_1_names_them() -> None:
+    attributes = {
+        "gen_ai.operation.name": "chat", "gen_ai.prompt.name": "shop/help", "gen_ai.prompt.version": "3",
+        "gen_ai.prompt.variable.question": "When?", "gen_ai.prompt.variable.Customer text": "Hello",
+        "gen_ai.input.messages": json.dumps(PARTS),
+    }  # fmt: skip
+    found = only(both(traces(span(attributes))))
+    assert (found.prompt, found.version) == ("shop/help", 3)
+    assert found.inputs == {"question": "When?", "Customer text": "Hello"}
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "error"),
+    [
+        ({"error.type": "timeout"}, {"code": 2}, "timeout"),
+        ({"error.type": "timeout"}, {"code": 2, "message": "after 30 s"}, "after 30 s"),
+        ({"error.type": "timeout"}, {}, "timeout"),
+        ({}, {"code": 2}, "error"),
+        ({}, {}, None),
+    ],
+)
+def test_an_error_has_its_class_where_it_has_no_message(
+    more: dict[str, Any], status: dict[str, Any], error: str | None
+) -> None:
+    found = only(both(traces({**span({"gen_ai.operation.name": "chat", **more}), "status": status})))
+    assert found.error == error
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {f"langsmith.metadata.{name}": value for name, value in METADATA.items()},
+        {f"traceloop.association.properties.{name}": value for name, value in METADATA.items()},
+        {"metadata": json.dumps(METADATA)},
+    ],
+)
+def test_the_metadata_of_a_chain_name_prompt_and_people(more: dict[str, Any]) -> None:
+    found = only(both(traces(span({"gen_ai.operation.name": "chat", **more}))))
+    assert (found.prompt, found.version, found.episode) == ("shop/help", 3, "order-7")
+    assert (found.user, found.session, found.id) == ("u", "s", SPAN)
+    own = {"user.id": "mine", "gen_ai.conversation.id": "talk", "gen_ai.prompt.name": "other"}
+    found = only(both(traces(span({"gen_ai.operation.name": "chat", **more, **own}))))
+    assert (found.user, found.session, found.prompt) == ("mine", "talk", "shop/help")
+
+
+def test_a_template_and_a_chain_of_langchain_are_no_answers() -> None:
+    for kind, operation in (("prompt", "chat"), ("chain", "chain"), ("tool", "chat"), ("retriever", "chat")):
+        attributes = {
+            "langsmith.span.kind": kind,
+            "gen_ai.operation.name": operation,
+            "gen_ai.prompt": '{"question": "When?"}',
+        }
+        assert both(traces(span(attributes))).inferences == ()
+
+
+def test_calls_of_tools_of_langchain_are_kept() -> None:
+    calls = [{"name": "find", "args": {"parcel": 7}, "id": "c1", "type": "tool_call"}]
+    message = langchain("AIMessage", "ai", "", tool_calls=calls)
+    attributes = {
+        "langsmith.span.kind": "llm", "gen_ai.prompt": '{"prompts": ["When?"]}',
+        "gen_ai.completion": json.dumps({"generations": [[{"text": "", "message": message}]]}),
+    }  # fmt: skip
+    found = only(both(traces(span(attributes))))
+    assert found.inputs == {"messages": [{"role": "user", "content": "When?"}]}
+    assert json.loads(found.output) == calls[0]
+
+
+def test_a_completion_of_llamaindex_is_an_answer_and_other_events_are_none() -> None:
+    begin = happening("LLMCompletionStartEvent", {"prompt": "When?", "model_dict.model_name": "m"})
+    end = happening("LLMCompletionEndEvent", {"prompt": "When?", "response.text": "Tomorrow."})
+    found = only(both(traces(span({}, events=[begin, end]))))
+    assert (found.inputs, found.output, found.model) == (
+        {"messages": [{"role": "user", "content": "When?"}]},
+        "Tomorrow.",
+        "m",
+    )
+    assert both(traces(span({}, events=[happening("QueryEndEvent", {"response": "x"})]))).inferences == ()
 
 
 @pytest.mark.parametrize("reasons", [["content_filter"], "content_filter"])

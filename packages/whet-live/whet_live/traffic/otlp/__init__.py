@@ -17,6 +17,7 @@ from whet_live.traffic.otlp.decode import (
     failure_body,
     media_type,
 )
+from whet_live.traffic.otlp.frameworks import translate
 from whet_live.traffic.otlp.records import EVALUATION, answer_of, evaluations, is_answer, log_evaluation
 from whet_live.traffic.scales import RawFeedback, settle_batch
 from whet_live.traffic.spans import SpanKey, SpanLink
@@ -79,8 +80,9 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
     received = len(spans) + len(logs) + len(reasons)
     answers: dict[SpanKey, Inference] = {}
     usable: list[tuple[OtlpSpan, list[RawFeedback]]] = []
-    for span in spans:
+    for raw in spans:
         try:
+            span = translate(raw)
             inference = _answer(span)
             if inference is not None and answers.get(span_key(span), inference) != inference:
                 raise UsageError(f"The span {span.id} is there twice, with different content.")

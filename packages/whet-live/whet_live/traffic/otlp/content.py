@@ -21,7 +21,7 @@ _ROLES = {
     "gen_ai.tool.message": "tool",
 }  # fmt: skip
 _STRUCTURED = {
-    "input": ("gen_ai.input.messages", "gen_ai.prompt", "ai.prompt.messages", "ai.prompt"),
+    "input": ("gen_ai.input.messages", "gen_ai.prompt", "ai.prompt.messages", "ai.prompt", "llm.prompts"),
     "output": ("gen_ai.output.messages", "gen_ai.completion"),
 }
 _FLAT = {
@@ -127,7 +127,8 @@ def _message(one: object, role: str) -> dict[str, str]:
     if isinstance(inner, Mapping):
         return _message(inner, role)
     content = next(
-        (one[name] for name in ("parts", "content", "text", "body") if one.get(name) is not None), None
+        (one[name] for name in ("parts", "content", "blocks", "text", "body") if one.get(name) is not None),
+        None,
     )
     if content is None:
         content = {name: value for name, value in one.items() if name not in ("role", "finish_reason")}
@@ -144,7 +145,7 @@ def _content(value: object) -> str:
         return as_text(value)
     parts = []
     for part in value:
-        if isinstance(part, Mapping) and part.get("type", "text") in (
+        if isinstance(part, Mapping) and part.get("type", part.get("block_type", "text")) in (
             "text",
             "reasoning",
             "output_text",

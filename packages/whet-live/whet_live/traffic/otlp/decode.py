@@ -24,6 +24,8 @@ _SERVICES = {
 }
 _DEEPEST = 32
 _INVALID_ARGUMENT = 3
+UNNAMED_ERROR = "error"
+"""The text of a failed status without a message."""
 
 
 class _Read(dict[str, Any]):
@@ -186,7 +188,7 @@ def _span(record: _Record, resource: Mapping[str, object]) -> OtlpSpan:
         end=_integer(record.get("endTimeUnixNano"), "endTimeUnixNano"),
         attributes=_attributes(record.get("attributes")),
         events=tuple(_happening(event) for event in _objects(record.get("events"), "events")),
-        error=(_string(status.get("message")) or "error") if failed else None,
+        error=(_string(status.get("message")) or UNNAMED_ERROR) if failed else None,
         resource=resource,
         parent=_hex(record.get("parentSpanId"), 16),
     )

@@ -27,7 +27,8 @@ from whet_live.traffic.otlp.content import (
     plain_text,
     text_of,
 )
-from whet_live.traffic.otlp.decode import OtelEvent, OtlpSpan
+from whet_live.traffic.otlp.decode import UNNAMED_ERROR, OtelEvent, OtlpSpan
+from whet_live.traffic.otlp.frameworks import LANGSMITH_KIND
 from whet_live.traffic.scales import RawFeedback
 
 EVALUATION = "gen_ai.evaluation.result"
@@ -48,9 +49,10 @@ _VERSION = (
     "whet.prompt.version", "langfuse.observation.prompt.version", "gen_ai.prompt.version",
     "llm.prompt_template.version", "prompt.version",
 )  # fmt: skip
+_VARIABLE = "gen_ai.prompt.variable."
 _MODEL = (
     "gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id",
-    "langfuse.observation.model.name",
+    "langfuse.observation.model.name", "langsmith.metadata.ls_model_name",
 )  # fmt: skip
 _FINGERPRINT = ("openai.response.system_fingerprint", "gen_ai.openai.response.system_fingerprint")
 _COST = ("whet.cost", "gen_ai.usage.cost", "llm.cost.total")
@@ -73,6 +75,8 @@ _KINDS_OF_TOKENS = {
 def is_answer(span: OtlpSpan) -> bool:
     """Whether a span is one call of a language model (no agent, tool, retrieval or embedding)."""
     a = span.attributes
+    if LANGSMITH_KIND in a:
+        return str(a[LANGSMITH_KIND]) == "llm"
     operation = a.get("gen_ai.operation.name")
     if operation is not None:
         return str(operation) in _OPERATIONS
@@ -92,7 +96,6 @@ def answer_of(span: OtlpSpan) -> Inference:
     """The inference of a span. Its id is `whet.inference.id` or the span's own, its episode the trace."""
     a = span.attributes
     cut: list[str] = []
-    template = parse_json_text(a.get("llm.prompt_template.variables"))
     version = number_attribute(a, *_VERSION)
     whole = version is not None and version == int(version) and 0 <= version <= LARGEST_VERSION
     metadata = {"span": span.name, "span_id": span.id, "trace_id": span.trace}
@@ -105,12 +108,11 @@ def answer_of(span: OtlpSpan) -> Inference:
             :LONGEST_ID
         ]
     output = _output(span)
-    inputs = template if isinstance(template, Mapping) and template else _inputs(span)
     inference = Inference(
         id=(_short(a, LONGEST_ID, "whet.inference.id") or span.id),
         prompt=_prompt(span),
         version=int(version or 0) if whole else 0,
-        inputs=_bound_inputs(inputs, cut),
+        inputs=_bound_inputs(_variables(a) or _inputs(span), cut),
         output=_cut_text(output, LONGEST_OUTPUT, "output", cut),
         model=_short(a, LONGEST_ID, *_MODEL),
         cost=_cost(a),
@@ -123,10 +125,31 @@ def answer_of(span: OtlpSpan) -> Inference:
         experiment=_short(a, LONGEST_ID, "whet.experiment"),
         variant=_short(a, LONGEST_ID, "whet.variant"),
         response=_short(a, LONGEST_ID, "gen_ai.response.id", "ai.response.id"),
-        error=None if span.error is None else storable_text(span.error)[:LONGEST_TEXT],
+        error=_error(span),
         time=span.start // 1000,
     )
     return replace(inference, metadata=metadata | ({"cut": cut} if cut else {}))
+
+
+def _variables(attributes: Mapping[str, object]) -> Mapping[str, object]:
+    """What filled the slots of the prompt, where the span says it: one JSON object, or an attribute for each."""
+    template = parse_json_text(attributes.get("llm.prompt_template.variables"))
+    if isinstance(template, Mapping) and template:
+        return template
+    named = (
+        (name.removeprefix(_VARIABLE), value)
+        for name, value in attributes.items()
+        if name.startswith(_VARIABLE)
+    )
+    return {name: value for name, value in named if name}
+
+
+def _error(span: OtlpSpan) -> str | None:
+    """The message of a failed status; where it has none, the class of the error."""
+    kind = _short(span.attributes, LONGEST_TEXT, "error.type")
+    if span.error is None or (kind is not None and span.error == UNNAMED_ERROR):
+        return kind
+    return storable_text(span.error)[:LONGEST_TEXT]
 
 
 def seconds_between(start: int, end: int) -> float | None:
