@@ -5,6 +5,7 @@
     python -m benchmarks.field --shard 0/4 --results DIR         # every fourth run; the table is made of all rows in DIR
     python -m benchmarks.field --tasks types,trap --methods vista,gepa,random_search,meta_prompt --seeds 3
     python -m benchmarks.field --lm openai/NAME --base-url URL --data DIR --yes    # real rows, the model is its own optimizer
+    python -m benchmarks.field --tasks others --methods barfi --set barfi.parts=whole --set barfi.method=meta_prompt
     python -m benchmarks.field --table
 
 A search may make --task-calls rollouts (a rollout of a game is at most five task calls, one of the program two) and
@@ -14,7 +15,8 @@ its last prompt; for a method that cannot run on a task the reason. A run that w
 
 The task `others` needs the folder of rulesworld (WHET_SHARED_WORLDS, or ../shared/worlds) and is left out without it. With --lm
 the tasks are real rows, read in place from --data or WHET_DATA; what the runs may cost at most is said first, and nothing is
-paid without --yes. Methods that train a policy run on the task `form` only. `apohf` asks a person and has no run here.
+paid without --yes. Methods that train a policy run on the task `form` only, with --train on every task. `apohf` asks a person
+and has no run here.
 """
 
 from __future__ import annotations
@@ -78,6 +80,12 @@ def jobs_of(options: argparse.Namespace, tasks: dict[str, FieldTask]) -> list[Jo
     return every[shard::of]
 
 
+def settings_of(options: argparse.Namespace, method: str) -> dict[str, str]:
+    """The settings of a method among those that were given."""
+    pairs = (text.partition("=") for text in options.set)
+    return {name.partition(".")[2]: value for name, _, value in pairs if name.partition(".")[0] == method}
+
+
 @contextlib.contextmanager
 def told(options: argparse.Namespace, task: FieldTask, job: Job) -> Iterator[Keywords]:
     """What `whet.optimize` is told of a run."""
@@ -88,6 +96,7 @@ def told(options: argparse.Namespace, task: FieldTask, job: Job) -> Iterator[Key
         yield {
             **keywords,
             "method": method,
+            "settings": settings_of(options, method),
             "seed": seed,
             "budget": whet.Budget(task_calls=calls, optimizer_calls=options.optimizer_calls),
             "run": options.results / "runs" / f"{name}-{seed}-{method}",
@@ -102,7 +111,7 @@ def played(options: argparse.Namespace, task: FieldTask, job: Job) -> dict[str, 
         "task": name, "what": task.what, "kind": task.kind, "seed": seed, "method": method, "date": date.today().isoformat(),
         "version": whet.__version__, "limits": {"task": options.task_calls, "optimizer": options.optimizer_calls},
     }  # fmt: skip
-    if "policy" in METHODS[method].needs and not task.trains:
+    if "policy" in METHODS[method].needs and not (task.trains or options.train):
         return {**row, "reason": "methods that train a policy are tried on the task `form` only"}
     with told(options, task, job) as keywords:
         begun = time.perf_counter()
@@ -157,6 +166,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--optimizer-calls", type=int, default=20)
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="every N-th run from the I-th")
     parser.add_argument("--results", type=Path, help="folder of the rows and runs; default: runs/field")
+    parser.add_argument("--train", action="store_true", help="train policies on every task")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="METHOD.NAME=VALUE", help="a setting of a method"
+    )
     parser.add_argument("--lm", help="an endpoint's model, for real rows")
     parser.add_argument("--base-url")
     parser.add_argument("--data", default=os.environ.get("WHET_DATA"), help="folder of the real rows")

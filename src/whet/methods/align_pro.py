@@ -41,13 +41,13 @@ from whet.prompt import Prompt
 from whet.rewards.cases import place_in_range
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.policy_model.model import Conversation
-from whet.rl.rewordings import GreedyRewording, check_one_turn, request_of, try_rewordings
+from whet.rl.rewordings import GreedyRewording, RewriterTraining, check_one_turn, request_of, try_rewordings
 from whet.rl.row_selection import CHOSEN, refuse_selectors
-from whet.rl.score_book import TrainedCandidates, written_text
+from whet.rl.score_book import written_text
 from whet.rl.training import Advantage, Groups, Trainer, Training
 from whet.rl.written_prompts import WrittenPrompts, with_writer
 from whet.run import Run
-from whet.search.archive import Archive, Candidate
+from whet.search.archive import Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message
@@ -97,25 +97,17 @@ async def align_pro(
     share = share_out(run, env, config.checks, 1, writes=False)
     requests = max(1, share.payable(min(config.requests, len(env.train)), config.group))
     steps = share.payable(config.steps, requests * config.group)
-    archive = Archive()
-    await archive.validate(run, share.env, [Candidate(start)])
-    checks = min(steps, config.checks, share.validations - 1)
-    systems = TrainedCandidates(policy, start, "align_pro", max(1, steps), checks)
+    training = await RewriterTraining.begin(run, policy, start, share, "align_pro", steps, config.checks)
 
-    async def step(run: Run, number: int) -> None:
+    async def step(run: Run, number: int) -> dict[str, float]:
         batch = minibatch(run.rng, env.train, requests)
         groups = await trainer.draw_groups(run, [question(example) for example in batch])
         earned = await reward_rewordings(run, env, start, batch, groups)
         paid = charge_divergence(policy, config.kl, groups, earned) if charged else earned
         figures = trainer.learn(groups, paid)
-        answer = fmean(reward for group in earned for reward in group)
-        run.log("step", {"step": number, "answer": answer, **figures})
-        if systems.due(number):
-            digest = await run.keep(policy)
-            await systems.validate(run, archive, rewording(share.env, policy, config), digest)
+        return {"answer": fmean(reward for group in earned for reward in group), **figures}
 
-    await run.train(steps, step, policy)
-    return systems.recall(archive)
+    return await training.train(run, step, lambda env: rewording(env, policy, config))
 
 
 async def reward_rewordings(

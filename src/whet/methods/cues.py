@@ -26,8 +26,9 @@ Run it:  whet optimize TASK --method cues --lm openai/NAME --optimizer-lm openai
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
 from whet.environments.environment import Environment
@@ -60,7 +61,7 @@ ENTRY = MethodEntry(
     needs=("optimizer",),
 )
 
-LONGEST, REMEMBERED = 600, 50
+LONGEST, REMEMBERED, SHOWN = 600, 50, 4
 
 
 @named_fields
@@ -124,90 +125,90 @@ async def cues(
     await archive.validate(run, plan.env, [Candidate(start)])
     plan, firsts = await leave_zero(run, plan, archive, start, secrets)
     current = firsts[0].candidate if firsts else Candidate(start)
-    third = plan.asks if plan.asks is None else plan.asks // 3
-    asks = [config.explorations, config.tasks, config.rounds]
-    explorations, batches, rounds = asks if third is None else [min(wanted, third) for wanted in asks]
-    steps = await explore(run, env, policy, start, plan.payable(explorations, 8), config)
-    proposed = await propose(run, env, policy, start, steps, batches, config)
-    made = await do_again(run, env, start, proposed[: plan.payable(config.tasks, 8)], config)
+    third = max(config.explorations, config.tasks, config.rounds) if plan.asks is None else plan.asks // 3
+    maker = TaskMaker(env, policy, start, config)
+    steps = await maker.explore(run, plan.payable(min(config.explorations, third), 8))
+    proposed = await maker.propose(run, steps, min(config.tasks, third))
+    made = await maker.do_again(run, proposed[: plan.payable(config.tasks, 8)])
     for task in made:
         run.log(
             "made_task", {"input": task.row.user_text, "target": task.row.target, "actions": task.actions}
         )
     run.log("tasks", {"steps": len(steps), "proposed": len(proposed), "made": len(made)})
-    return await learn(run, policy, start, current, made, replace(plan, rounds=rounds), archive, config)
+    left = replace(plan, rounds=min(config.rounds, third))
+    if plan.rollouts is not None:
+        left = replace(left, rollouts=plan.rollouts * 5 // 8)
+    current = await learn(run, policy, start, current, made, left, archive, config)
+    return await validate_finalists(run, plan, archive, [current, *archive.top(config.finalists)])
 
 
-async def explore(
-    run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, episodes: int, config: Config
-) -> list[ExploredStep]:
-    """The steps of the explorations, in order."""
-    warm = replace(env, generation=replace(env.generation, temperature=config.temperature))
-    steps, memory = list[ExploredStep](), ""
-    for number in range(episodes):
-        tried = f"\n\n{TRIED}\n{memory}" if memory else ""
-        row = Example(f"exploration-{number}", {key: f"{EXPLORE}{tried}" for key in env.train[0].values})
-        ((played, _),) = await trajectories(run, warm, [(start, row)], number)
-        seen = [*(turn.observation for turn in played.turns), played.last]
-        steps += [ExploredStep(seen[i], turn.text, seen[i + 1]) for i, turn in enumerate(played.turns)]
-        if config.memory and number + 1 < episodes:
-            shown = [step.text for step in steps[-REMEMBERED:]]
-            texts = await policy.write(run, "\n\n".join([*shown, REMEMBER]), "MEMORY", sample=number)
-            memory = shorten(texts[0], 4000) if texts else memory
-    return steps
+@dataclass(frozen=True)
+class TaskMaker:
+    """What makes tasks of an environment."""
 
+    env: Environment
+    policy: LanguagePolicy
+    start: Prompt
+    config: Config
 
-async def propose(
-    run: Run,
-    env: Environment,
-    policy: LanguagePolicy,
-    start: Prompt,
-    steps: Sequence[ExploredStep],
-    most: int,
-    config: Config,
-) -> list[MadeTask]:
-    """Tasks that a model makes of batches of steps, `most` batches: sure ones with actions, that are like no other query."""
-    cuts = [steps[i : i + config.batch] for i in range(0, len(steps), config.batch)][:most]
+    async def explore(self, run: Run, episodes: int) -> list[ExploredStep]:
+        """The steps of the explorations, in order."""
+        warm = replace(self.env, generation=replace(self.env.generation, temperature=self.config.temperature))
+        steps, memory = list[ExploredStep](), ""
+        for number in range(episodes):
+            tried = f"\n\n{TRIED}\n{memory}" if memory else ""
+            row = Example(f"exploration-{number}", dict.fromkeys(self.env.train[0].values, EXPLORE + tried))
+            ((played, _),) = await trajectories(run, warm, [(self.start, row)], number)
+            seen = [*(turn.observation for turn in played.turns), played.last]
+            steps += [ExploredStep(seen[i], turn.text, seen[i + 1]) for i, turn in enumerate(played.turns)]
+            if self.config.memory and number + 1 < episodes:
+                question = "\n\n".join([*(step.text for step in steps[-REMEMBERED:]), REMEMBER])
+                texts = await self.policy.write(run, question, "MEMORY", sample=number)
+                memory = shorten(texts[0], 4000) if texts else memory
+        return steps
 
-    async def one(branch: Run, item: tuple[int, Sequence[ExploredStep]]) -> list[str]:
-        question = "\n\n".join([STEPS, *(step.text for step in item[1]), MAKE])
-        return await policy.write(branch, question, "TASK", sample=item[0], many=True)
+    async def propose(self, run: Run, steps: Sequence[ExploredStep], most: int) -> list[MadeTask]:
+        """Tasks that a model makes of batches of steps, `most` batches: sure ones with actions, that are like no other query."""
+        size = self.config.batch
+        cuts = [steps[i : i + size] for i in range(0, len(steps), size)][:most]
 
-    known = [row.user_text for row in env.train]
-    tasks = []
-    for text in [text for texts in await run.map(one, list(enumerate(cuts))) for text in texts]:
-        query, actions, sure = read_task(text)
-        row = written_row(query, env.train[0], env, start.text)
-        if row is None or not actions or sure < config.confidence or secrets(query):
-            continue
-        if all(common_words(query, other) < config.similar for other in known):
-            known.append(query)
-            tasks.append(MadeTask(row, actions))
-    return tasks
+        async def one(branch: Run, item: tuple[int, Sequence[ExploredStep]]) -> list[str]:
+            question = "\n\n".join([STEPS, *(step.text for step in item[1]), MAKE])
+            return await self.policy.write(branch, question, "TASK", sample=item[0], many=True)
 
+        known, tasks = [row.user_text for row in self.env.train], list[MadeTask]()
+        for text in chain.from_iterable(await run.map(one, list(enumerate(cuts)))):
+            query, actions, sure = read_task(text)
+            row = written_row(query, self.env.train[0], self.env, self.start.text)
+            if row is None or not actions or sure < self.config.confidence or secrets(query):
+                continue
+            if all(common_words(query, other) < self.config.similar for other in known):
+                known.append(query)
+                tasks.append(MadeTask(row, actions))
+        return tasks
 
-async def do_again(
-    run: Run, env: Environment, start: Prompt, tasks: Sequence[MadeTask], config: Config
-) -> list[MadeTask]:
-    """The tasks that the agent does again when it is shown the actions, with their target where the reward needs one."""
-    by_target, middle = TARGET in env.reward.needs, (env.reward.low + env.reward.high) / 2
-    if not config.verify:
-        return [] if by_target else list(tasks)
+    async def do_again(self, run: Run, tasks: Sequence[MadeTask]) -> list[MadeTask]:
+        """The tasks that the agent does again when it is shown the actions, with their target where the reward needs one."""
+        reward = self.env.reward
+        by_target, middle = TARGET in reward.needs, (reward.low + reward.high) / 2
+        if not self.config.verify:
+            return [] if by_target else list(tasks)
 
-    async def one(branch: Run, task: MadeTask) -> MadeTask | None:
-        hinted = {key: f"{text}\n\n{HINT}\n{task.actions}" for key, text in task.row.values.items()}
-        row = Example(task.row.id, hinted, "" if by_target else None, task.row.row)
-        outputs = []
-        for attempt in range(2):
-            ((played, rollout),) = await trajectories(branch, env, [(start, row)], attempt)
-            if rollout.error is None and not by_target and rollout.reward > middle:
-                return task
-            outputs.append((played.answer or "").strip() if rollout.error is None else "")
-        agree = by_target and outputs[0] and comparable(outputs[0]) == comparable(outputs[1])
-        target = {"input": task.row.user_text, "target": outputs[0]}
-        return MadeTask(replace(task.row, target=outputs[0], row=target), task.actions) if agree else None
+        async def one(branch: Run, task: MadeTask) -> MadeTask | None:
+            hinted = {key: f"{text}\n\n{HINT}\n{task.actions}" for key, text in task.row.values.items()}
+            row = Example(task.row.id, hinted, "" if by_target else None, task.row.row)
+            outputs = []
+            for attempt in range(2):
+                ((played, rollout),) = await trajectories(branch, self.env, [(self.start, row)], attempt)
+                if rollout.error is None and not by_target and rollout.reward > middle:
+                    return task
+                outputs.append((played.answer or "").strip() if rollout.error is None else "")
+            if not by_target or not outputs[0] or comparable(outputs[0]) != comparable(outputs[1]):
+                return None
+            target = {"input": task.row.user_text, "target": outputs[0]}
+            return replace(task, row=replace(task.row, target=outputs[0], row=target))
 
-    return [task for task in await run.map(one, tasks) if task is not None]
+        return [task for task in await run.map(one, tasks) if task is not None]
 
 
 async def learn(
@@ -220,20 +221,20 @@ async def learn(
     archive: Archive,
     config: Config,
 ) -> Candidate:
-    """Rewrite the prompt from failures on made and on training rows, where a rewrite earns more on the same rows."""
+    """The prompt rewritten from failures on made and on training rows, where a rewrite earns more on the same rows."""
     env, actions = plan.env, {task.row.id: task.actions for task in made}
-    left = plan if plan.rollouts is None else replace(plan, rollouts=plan.rollouts * 5 // 8)
-    size = max(2, min(config.rows, left.payable(2 * config.rows, 2) // 2))
-    rounds = left.payable(plan.rounds, 2 * size)
+    size = max(2, min(config.rows, plan.payable(2 * config.rows, 2) // 2))
+    rounds = plan.payable(plan.rounds, 2 * size)
     run.note_rounds(rounds, config.rounds)
     olds, news = infinite_batches(run.rng, env.train), infinite_batches(run.rng, [task.row for task in made])
     for number in range(rounds):
         policy = policy.adapt()
         own = next_rows(news, size // 2) if made else []
         rows = [*own, *next_rows(olds, size - len(own))]
-        before = await env.evaluate(run, current.prompt, rows)
-        question = ask(env, start, current, rows, mistakes(before, env.reward.high), actions)
-        text = text_in(start, current.prompt)
+        before, text = await env.evaluate(run, current.prompt, rows), text_in(start, current.prompt)
+        parts = [PURPOSE, show_instruction(env.description, start, text), FAILED]
+        parts += show_failures(rows, mistakes(before, env.reward.high)[:SHOWN], actions)
+        question = "\n\n".join([*parts, REQUEST])
         for prompt in await policy.rewrite(run, start, question, sample=number, text=text):
             if prompt in archive or secrets(prompt.region_text()):
                 continue
@@ -242,25 +243,19 @@ async def learn(
             archive.add(run, child)
             if sum(gains(before, after)) > 0:
                 current = await validate_leader(run, plan, archive, child)
-    return await validate_finalists(run, plan, archive, [current, *archive.top(config.finalists)])
+    return current
 
 
-def ask(
-    env: Environment,
-    start: Prompt,
-    current: Candidate,
-    rows: Sequence[Example],
-    failures: Sequence[Rollout],
-    actions: dict[str, str],
-) -> str:
-    """The question for a rewrite: failures, and the actions of those rows that were made."""
-    by_id = {row.id: row for row in rows}
-    parts = [PURPOSE, show_instruction(env.description, start, text_in(start, current.prompt)), FAILED]
-    for failure in failures[:4]:
+def show_failures(
+    rows: Sequence[Example], failures: Sequence[Rollout], actions: Mapping[str, str]
+) -> list[str]:
+    """Failures as a model reads them, with the actions of those rows that were made."""
+    by_id, shown = {row.id: row for row in rows}, []
+    for failure in failures:
         known = actions.get(failure.example_id)
-        shown = show_rollout(by_id[failure.example_id], failure, LONGEST)
-        parts.append(f"{shown}\n{WORKED} {shorten(known, LONGEST)}" if known else shown)
-    return "\n\n".join([*parts, REQUEST])
+        text = show_rollout(by_id[failure.example_id], failure, LONGEST)
+        shown.append(f"{text}\n{WORKED} {shorten(known, LONGEST)}" if known else text)
+    return shown
 
 
 def read_task(text: str) -> tuple[str, str, float]:

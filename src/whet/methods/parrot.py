@@ -47,17 +47,17 @@ from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.policy_model.model import Conversation
 from whet.rl.rewordings import (
     GreedyRewording,
+    RewriterTraining,
     check_one_turn,
     read_rewording,
     request_of,
     try_rewordings,
 )
 from whet.rl.row_selection import CHOSEN, refuse_selectors
-from whet.rl.score_book import TrainedCandidates
 from whet.rl.training import Advantage, Trainer, Training
 from whet.rl.written_prompts import WrittenPrompts, with_writer
 from whet.run import Run
-from whet.search.archive import Archive, Candidate
+from whet.search.archive import Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout
@@ -116,12 +116,9 @@ async def parrot(run: Run, env: Environment, policy: PolicyModel, start: Prompt,
     trainer, share = Trainer(policy, config), share_out(run, env, config.checks, 1, writes=False)
     requests = max(1, share.payable(min(config.requests, len(env.train)), each * len(aims)))
     steps = share.payable(config.steps, requests * each * len(aims))
-    archive = Archive()
-    await archive.validate(run, share.env, [Candidate(start)])
-    checks = min(steps, config.checks, share.validations - 1)
-    systems = TrainedCandidates(policy, start, "parrot", max(1, steps), checks)
+    training = await RewriterTraining.begin(run, policy, start, share, "parrot", steps, config.checks)
 
-    async def step(run: Run, number: int) -> None:
+    async def step(run: Run, number: int) -> dict[str, float]:
         batch = minibatch(run.rng, env.train, requests)
         questions = [question(names, aim, example) for example in batch for aim in aims]
         drawn = await trainer.sample(run, questions, n=each)
@@ -131,13 +128,9 @@ async def parrot(run: Run, env: Environment, policy: PolicyModel, start: Prompt,
         own = [aim for aim in aims for _ in range(each)]
         figures = learn(trainer, env, config.selection, groups, tried, own)
         answer = fmean([r.reward for group in tried for r in group if r is not None] or [env.reward.low])
-        run.log("step", {"step": number, "answer": answer, **figures})
-        if systems.due(number):
-            digest = await run.keep(policy)
-            await systems.validate(run, archive, rewording(share.env, policy, config), digest)
+        return {"answer": answer, **figures}
 
-    await run.train(steps, step, policy)
-    return systems.recall(archive)
+    return await training.train(run, step, lambda env: rewording(env, policy, config))
 
 
 def learn(

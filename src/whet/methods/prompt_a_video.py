@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from whet._util.fields import NonNegativeInt, PositiveFloat, PositiveInt, Probability
 from whet.environments.environment import Environment
@@ -49,17 +49,17 @@ from whet.rl.policy_model.model import Conversation
 from whet.rl.preference_pairs import Pair, choose_pairs, prefer
 from whet.rl.rewordings import (
     GreedyRewording,
+    RewriterTraining,
     check_one_turn,
-    read_rewording,
     request_of,
     try_rewordings,
 )
 from whet.rl.row_selection import CHOSEN, refuse_selectors
-from whet.rl.score_book import TrainedCandidates, due
+from whet.rl.score_book import due, written_text
 from whet.rl.training import Trainer, Training
 from whet.rl.written_prompts import WrittenPrompts, with_writer
 from whet.run import Run
-from whet.search.archive import Archive, Candidate
+from whet.search.archive import Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout
@@ -77,7 +77,8 @@ ENTRY = MethodEntry(
     extra="train",
 )
 
-KEPT = 3  # of the history of a request, beside the request itself
+KEPT = 3  # of the history of a request, beside the request itself, which stands first
+ScoredText: TypeAlias = tuple[str, float]
 
 
 @named_fields
@@ -128,67 +129,49 @@ async def prompt_a_video(
     trainer = Trainer(policy, config)
     share = share_out(run, env, config.checks, 1, writes=config.evolutions > 0)
     requests = max(1, share.payable(min(config.requests, len(env.train)), config.group))
-    evolved = requests * (1 + config.evolutions * config.proposals) if config.evolutions else 0
-    share = share.without(evolved)
+    share = share.without(requests * (1 + config.evolutions * config.proposals) if config.evolutions else 0)
     steps = share.payable(config.steps, requests * config.group)
-    archive = Archive()
-    await archive.validate(run, share.env, [Candidate(start)])
-    checks = min(steps, config.checks, share.validations - 1)
-    systems = TrainedCandidates(policy, start, "prompt_a_video", max(1, steps), checks)
-
+    training = await RewriterTraining.begin(run, policy, start, share, "prompt_a_video", steps, config.checks)
     if config.evolutions:
-        rows = minibatch(run.rng, env.train, requests)
-        best = await evolve(run, env, start, config, rows)
-        pairs = [(question(e), text) for e, text in zip(rows, best, strict=True) if text is not None]
+        await imitate_evolved(run, env, policy, start, config, minibatch(run.rng, env.train, requests))
 
-        async def warm(run: Run, number: int) -> None:
-            run.log("warmup", {"step": number, **policy.imitate(pairs, config.update())})
-
-        await run.train(config.imitations if pairs else 0, warm, policy)
-        policy.set_reference_policy()
-
-    async def step(run: Run, number: int) -> None:
+    async def step(run: Run, number: int) -> dict[str, float]:
         batch = minibatch(run.rng, env.train, requests)
         groups = await trainer.sample(run, [question(example) for example in batch])
-        texts = [
-            [read_rewording(e, sample) for sample in group] for e, group in zip(batch, groups, strict=True)
-        ]
+        texts = [[written_text(sample) for sample in group] for group in groups]
         tried = await try_rewordings(run, env, start, batch, texts)
-        pairs = pairs_of_batch(env, config, floors, groups, texts, tried)
+        pairs = [
+            pair
+            for one in zip(groups, texts, tried, strict=True)
+            for pair in pairs_of(env, config, floors, *one)
+        ]
         figures = prefer(
             policy, pairs, beta=config.beta, lr=config.lr, epochs=config.epochs, length=config.max_tokens
         )
-        answer = fmean(env.reward.low if r is None else r.reward for group in tried for r in group)
-        run.log("step", {"step": number, "answer": answer, "pairs": len(pairs), **figures})
         if number + 1 < steps and due(number, steps, config.renewals + 1):
             policy.set_reference_policy()
-        if systems.due(number):
-            digest = await run.keep(policy)
-            await systems.validate(run, archive, rewording(share.env, policy, config), digest)
+        answer = fmean(env.reward.low if r is None else r.reward for group in tried for r in group)
+        return {"answer": answer, "pairs": len(pairs), **figures}
 
-    await run.train(steps, step, policy)
-    return systems.recall(archive)
+    return await training.train(run, step, lambda env: rewording(env, policy, config))
 
 
-def pairs_of_batch(
+def pairs_of(
     env: Environment,
     config: Config,
     floors: Mapping[str, float],
-    groups: Sequence[Sequence[Sample]],
-    texts: Sequence[Sequence[str | None]],
-    tried: Sequence[Sequence[Rollout | None]],
+    group: Sequence[Sample],
+    texts: Sequence[str | None],
+    rollouts: Sequence[Rollout | None],
 ) -> list[Pair]:
-    """The preference pairs of all groups."""
-    pairs: list[Pair] = []
-    for group, own, rollouts in zip(groups, texts, tried, strict=True):
-        scores = [score_of(env, rollout) for rollout in rollouts]
-        fit = [
-            len((text or "").split()) <= config.longest and is_good(rollout, floors)
-            for text, rollout in zip(own, rollouts, strict=True)
-        ]
-        places = choose_pairs(scores, fit, top=config.top, least=config.least, margin=config.margin)
-        pairs += [(group[i], group[j]) for i, j in places]
-    return pairs
+    """The preference pairs among the rewritings of one request."""
+    fit = [
+        text is not None and len(text.split()) <= config.longest and is_good(rollout, floors)
+        for text, rollout in zip(texts, rollouts, strict=True)
+    ]
+    scores = [score_of(env, rollout) for rollout in rollouts]
+    places = choose_pairs(scores, fit, top=config.top, least=config.least, margin=config.margin)
+    return [(group[i], group[j]) for i, j in places]
 
 
 def score_of(env: Environment, rollout: Rollout | None) -> float | None:
@@ -201,33 +184,43 @@ def is_good(rollout: Rollout | None, floors: Mapping[str, float]) -> bool:
     return rollout is not None and all(rollout.parts.get(name, 0.0) >= low for name, low in floors.items())
 
 
+async def imitate_evolved(
+    run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config, rows: Sequence[Example]
+) -> None:
+    """Stage 1: the rewriter imitates the best text that the optimizer model found for each of the rows."""
+    best = await evolve(run, env, start, config, rows)
+    pairs = [(question(e), text) for e, text in zip(rows, best, strict=True) if text is not None]
+
+    async def warm(run: Run, number: int) -> None:
+        run.log("warmup", {"step": number, **policy.imitate(pairs, config.update())})
+
+    await run.train(config.imitations if pairs else 0, warm, policy)
+    policy.set_reference_policy()
+
+
 async def evolve(
     run: Run, env: Environment, start: Prompt, config: Config, rows: Sequence[Example]
 ) -> list[str | None]:
-    """Stage 1: the best text that the optimizer model found for each request; None where none is better than the request."""
-    writer = LanguagePolicy()
-    (first,) = [await try_rewordings(run, env, start, rows, [[request_of(e)] for e in rows])]
-    histories = [[(request_of(e), score_of(env, r) or 0.0)] for e, (r,) in zip(rows, first, strict=True)]
-    for number in range(config.evolutions):
+    """The best text that the optimizer model found for each request; None where none is better than the request."""
+    writer, histories = LanguagePolicy(), [list[ScoredText]() for _ in rows]
+    for number in range(config.evolutions + 1):
 
-        async def propose(branch: Run, history: list[tuple[str, float]], number: int = number) -> list[str]:
-            sample = number * config.proposals
-            texts = await writer.write(branch, evolution(history), TAG, config.proposals, sample=sample)
-            known = {text for text, _ in history}
-            return [text for text in dict.fromkeys(texts) if text not in known]
+        async def propose(branch: Run, history: list[ScoredText], turn: int = number - 1) -> list[str]:
+            sample = turn * config.proposals
+            new = await writer.write(branch, evolution(history), TAG, config.proposals, sample=sample)
+            return [text for text in dict.fromkeys(new) if text not in dict(history)]
 
-        texts = await run.map(propose, histories)
+        texts = await run.map(propose, histories) if number else [[request_of(example)] for example in rows]
         tried = await try_rewordings(run, env, start, rows, texts)
         for history, own, rollouts in zip(histories, texts, tried, strict=True):
-            scored = [(text, score_of(env, r) or 0.0) for text, r in zip(own, rollouts, strict=True)]
-            best = sorted(history[1:] + scored, key=lambda pair: -pair[1])[:KEPT]
-            history[1:] = best
+            new = [(text, score_of(env, r) or 0.0) for text, r in zip(own, rollouts, strict=True)]
+            history[1:] = sorted([*history[1:], *new], key=lambda pair: -pair[1])[:KEPT]
     tops = [max(history, key=lambda pair: pair[1]) for history in histories]
     pairs = zip(tops, histories, strict=True)
     return [text if score > history[0][1] else None for (text, score), history in pairs]
 
 
-def evolution(history: Sequence[tuple[str, float]]) -> str:
+def evolution(history: Sequence[ScoredText]) -> str:
     """The question to the optimizer model: what was tried for a request, with scores of 0 to 100."""
     lines = [f"<{TAG}>\n{text}\n</{TAG}>\nScore: {100 * score:.0f}" for text, score in history]
     return "\n\n".join([HISTORY, *lines, EVOLVE])

@@ -44,13 +44,12 @@ from whet.replies import between
 from whet.rewards.cases import place_in_range
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.policy_model.model import Conversation
-from whet.rl.rewordings import GreedyRewording, check_one_turn, request_of, try_rewordings
+from whet.rl.rewordings import GreedyRewording, RewriterTraining, check_one_turn, request_of, try_rewordings
 from whet.rl.row_selection import CHOSEN, refuse_selectors
-from whet.rl.score_book import TrainedCandidates
 from whet.rl.training import Trainer, Training
 from whet.rl.written_prompts import WrittenPrompts, with_writer
 from whet.run import Run
-from whet.search.archive import Archive, Candidate
+from whet.search.archive import Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout
@@ -113,10 +112,7 @@ async def reprompt(
     trainer, share = Trainer(policy, config), share_out(run, env, config.checks, 1, writes=False)
     requests = max(1, share.payable(min(config.requests, len(env.train)), config.group))
     steps = share.payable(config.steps, requests * config.group)
-    archive = Archive()
-    await archive.validate(run, share.env, [Candidate(start)])
-    checks = min(steps, config.checks, share.validations - 1)
-    systems = TrainedCandidates(policy, start, "reprompt", max(1, steps), checks)
+    training = await RewriterTraining.begin(run, policy, start, share, "reprompt", steps, config.checks)
     taught = [example for example in env.train if example.row.get(config.column)]
 
     async def warm(run: Run, number: int) -> None:
@@ -124,7 +120,7 @@ async def reprompt(
         pairs = [(question(config, e), str(e.row[config.column])) for e in rows]
         run.log("warmup", {"step": number, **policy.imitate(pairs, config.update())})
 
-    async def step(run: Run, number: int) -> None:
+    async def step(run: Run, number: int) -> dict[str, float]:
         batch = minibatch(run.rng, env.train, requests)
         groups = await trainer.sample(run, [question(config, example) for example in batch])
         texts = [[answer_in(config, sample) for sample in group] for group in groups]
@@ -139,16 +135,12 @@ async def reprompt(
         picture = fmean(env.reward.low if r is None else r.reward for r in flat)
         formed = fmean(text is not None for own in texts for text in own)
         figures = trainer.learn(judged, rewards)
-        run.log("step", {"step": number, "answer": picture, "formed": formed, **figures})
-        if systems.due(number):
-            digest = await run.keep(policy)
-            await systems.validate(run, archive, rewording(share.env, policy, config), digest)
+        return {"answer": picture, "formed": formed, **figures}
 
     if config.warmup:
         await run.train(config.warmup, warm, policy)
         policy.set_reference_policy()
-    await run.train(steps, step, policy)
-    return systems.recall(archive)
+    return await training.train(run, step, lambda env: rewording(env, policy, config))
 
 
 def answer_in(config: Config, sample: Sample) -> str | None:

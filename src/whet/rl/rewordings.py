@@ -2,25 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from whet.environments.environment import Environment, as_environment_type
 from whet.errors import UsageError
 from whet.prompt import Prompt
-from whet.rl.policy_model import Sample
+from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.policy_model.model import Conversation
-from whet.rl.score_book import written_text
+from whet.rl.score_book import TrainedCandidates, written_text
 from whet.rl.training import Trainer
 from whet.rl.written_prompts import AskingReworded, reword
 from whet.run import Run
-from whet.types import Example, Rollout
+from whet.search.archive import Archive, Candidate
+from whet.search.plan import SearchPlan
+from whet.types import JSON, Example, Rollout
 
 Question: TypeAlias = Callable[[Example], Conversation]
 """What the policy reads to reword the request of an example."""
 Reading: TypeAlias = Callable[[Example, Sample], str | None]
 """The rewording in what the policy wrote; None where there is none."""
+
+
+@dataclass(frozen=True)
+class RewriterTraining:
+    """The training of a rewriter, in which the system of its weights is validated now and then, beside the frozen model alone."""
+
+    policy: PolicyModel
+    plan: SearchPlan
+    archive: Archive
+    systems: TrainedCandidates
+
+    @classmethod
+    async def begin(
+        cls,
+        run: Run,
+        policy: PolicyModel,
+        start: Prompt,
+        plan: SearchPlan,
+        operator: str,
+        steps: int,
+        checks: int,
+    ) -> RewriterTraining:
+        """Measure the frozen model alone. `operator` names the training, `checks` is how often a system is validated at most."""
+        archive = Archive()
+        await archive.validate(run, plan.env, [Candidate(start)])
+        checks = min(steps, checks, plan.validations - 1)
+        return cls(policy, plan, archive, TrainedCandidates(policy, start, operator, steps, checks))
+
+    async def train(
+        self,
+        run: Run,
+        step: Callable[[Run, int], Awaitable[Mapping[str, JSON]]],
+        system: Callable[[Environment], Environment],
+    ) -> Candidate:
+        """The best of the start and of the systems on the way. `step` updates the weights and gives the figures of the step,
+        `system` is an environment in which they reword every request."""
+
+        async def body(run: Run, number: int) -> None:
+            run.log("step", {"step": number, **await step(run, number)})
+            if self.systems.due(number):
+                digest = await run.keep(self.policy)
+                await self.systems.validate(run, self.archive, system(self.plan.env), digest)
+
+        await run.train(self.systems.steps, body, self.policy)
+        return self.systems.recall(self.archive)
 
 
 def request_of(example: Example) -> str:
