@@ -86,6 +86,17 @@ def test_columns_of_a_frame_fill_slots_and_missing_cells_are_left_out() -> None:
     assert bare.train[0].values.keys() == {"q"}
 
 
+def test_a_named_index_of_a_frame_is_a_column() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"q": list("abcd"), "n": [1, 2, 3, 4], "target": list("wxyz")})
+    for indexed in (frame.set_index("q"), frame.set_index(["q", "n"])):
+        task = whet.Task.of("Answer {{q}}", data=indexed, reward="exact_match")
+        rows = (*task.train, *task.validation, *task.test)
+        assert {(e.values["q"], e.target) for e in rows} == set(zip("abcd", "wxyz", strict=True))
+    plain = whet.Task.of("Answer.", data=frame.set_index("q", drop=False), reward="exact_match")
+    assert plain.train[0].values.keys() == {"q", "n"}
+
+
 def test_rows_whose_keys_fill_the_slots_need_no_input() -> None:
     data = [{"ticket": f"t{i}", "team": "a", "target": "a"} for i in range(6)]
     task = whet.Task.of("Route {{ticket}}", data=data, reward="exact_match")

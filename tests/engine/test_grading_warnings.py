@@ -67,6 +67,27 @@ async def test_contains_with_words_takes_words_alone(tmp_path: Path) -> None:
     assert not warnings_with(inside, "longer word") and not warnings_with(alone, "longer word")
 
 
+async def test_a_part_that_some_answers_lack_is_said(tmp_path: Path) -> None:
+    def reward(example: dict[str, Any], output: str) -> dict[str, object]:
+        return {"reward": 1.0, "short": 1.0, **({} if example["input"] == "q0" else {"clear": 0.5})}
+
+    rows = {"train": [{"input": f"t{n}"} for n in range(9)], "test": [{"input": f"q{n}"} for n in range(4)]}
+    result = await whet.aevaluate(
+        "{{input}}",
+        data=rows,
+        reward=reward,
+        lm=lambda m: "x",
+        split="test",
+        run=tmp_path,
+    )
+    (warning,) = warnings_with(result, "have no part")
+    assert result.parts == {"short": 1.0, "clear": 0.375}
+    assert warning.startswith(
+        "1 of 4 rollouts of the test prompt have no part clear. They count as 0 in its mean, which is 0.375"
+    )
+    assert "of the others alone it is 0.500" in warning
+
+
 def test_contains_with_words_and_strict_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="Leave one out"):
         build_reward({"contains": {"words": True, "strict": True}}, tmp_path, "task.yaml:1")

@@ -113,6 +113,36 @@ def test_numbers_that_a_spreadsheet_has_rounded_are_said(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("cells", "read"),
+    [
+        (['"=""007"""', '"=""010"""'], ["007", "010"]),
+        (["'007", "'010"], ["007", "010"]),
+        (["'-5", "3"], ["-5", "3"]),
+        (["'007", "010"], ["'007", "010"]),
+        (["'-5", "-3"], ["'-5", "-3"]),
+        (["'90s rock", "1980s"], ["'90s rock", "1980s"]),
+    ],
+)
+def test_marks_of_spreadsheets_around_texts_are_left_out_and_said(
+    tmp_path: Path, cells: list[str], read: list[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\n" + "".join(f"t{n},{cell}\n" for n, cell in enumerate(cells)))
+    assert [record[1] for record in records(path)[1:]] == read
+    notes = [note for note in read_delimited(path).notes if "as spreadsheets mark them" in note]
+    assert len(notes) == (read[0][:1] != "'")
+
+
+def test_letters_that_were_encoded_twice_are_said(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("text,label\nCafé â là,a\nStra\u00c3\u0178e,b\n", encoding="utf-8")
+    (note,) = read_delimited(path).notes
+    assert note.startswith(f"{path}:3:") and "looks like 'Straße,b'" in note
+    path.write_text("text,label\nCafé «Â» É,a\nnaïve façade,b\n", encoding="utf-8")
+    assert not read_delimited(path).notes
+
+
 @pytest.mark.parametrize("name", ["rows.ndjson", "rows.jl"])
 def test_other_names_of_lines_of_json(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("".join(f'{{"input": "q{n}", "target": "a"}}\n' for n in range(9)))

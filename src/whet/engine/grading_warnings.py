@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from whet.errors import show_reward
-from whet.rewards import RewardFunction, Weighted
+from whet.errors import quantity, show_reward
+from whet.rewards import ProgramReward, RewardFunction, Weighted
 from whet.rewards.numbers import HUNDREDTH, MULTIPLIED, Number
 from whet.rewards.numerals import powers_of
 from whet.rewards.text import INSIDE, Contains
@@ -28,6 +28,7 @@ def grading_warnings(
             *_numeral_warnings(reward, examples, name, rollouts),
             *_percent_warnings(name, rollouts),
             *_inside_warnings(reward, name, rollouts),
+            *_part_warnings(reward, name, rollouts),
         )
     ]
 
@@ -103,6 +104,26 @@ def _inside_warnings(reward: RewardFunction, name: str, rollouts: Sequence[Rollo
         f'{len(inside)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(inside[0].output)}", hold their '
         f"target only inside of a longer word, and count as right.{without} If a target must stand as a word of its own: reward: "
         "{contains: {words: true}}."
+    ]
+
+
+def _part_warnings(reward: RewardFunction, name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """A warning when a program names a part for some answers only: in its mean, the others count as 0."""
+    if not isinstance(reward, ProgramReward):
+        return []
+    answered = [r for r in rollouts if r.answered]
+    values = {
+        part: [r.parts[part] for r in answered if part in r.parts] for r in answered for part in r.parts
+    }
+    lacking = {part: some for part, some in values.items() if len(some) < len(answered)}
+    if not lacking:
+        return []
+    part, some = min(lacking.items(), key=lambda item: (len(item[1]), item[0]))
+    more = f" (and so with {quantity(len(lacking) - 1, 'other part')})" if len(lacking) > 1 else ""
+    return [
+        f"{len(answered) - len(some)} of {len(answered)} rollouts of the {name} prompt have no part {part}{more}. They count as "
+        f"0 in its mean, which is {show_reward(sum(some) / len(answered))}; of the others alone it is "
+        f"{show_reward(sum(some) / len(some))}. Let the reward return every part for every answer."
     ]
 
 

@@ -18,6 +18,10 @@ _SAMPLE = 500
 """Records by which the delimiter is found."""
 _SEPARATOR_LINE = re.compile(r'\A"?sep=(.)"?[ \t]*(?:\r\n|\n|\r)', re.IGNORECASE)
 _FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
+_FORMULA, _APOSTROPHE = re.compile(r'="(?:[^"]|"")*"'), re.compile(r"'[-+]?[0-9][0-9.,]*")
+_GUARDED, _RISKY = re.compile(r"'[-+=@]"), ("-", "+", "=", "@")
+_TWICE = re.compile(r"[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]")
+"""What one letter of UTF-8 becomes where it is read as Windows-1252."""
 _ROUNDED = re.compile(r"[0-9]\.[0-9]{1,5}E\+1[0-9]")
 MISSING = (
     *("NaN", "nan", "<NA>", "NaT", "NULL", "#N/A"),
@@ -96,6 +100,8 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
         for n in keep
         for note in _rounded_cells(f"{path}", header[n], [(at, cells[n]) for at, cells in rows])
     ]
+    for n in keep:
+        notes += _unquote_texts(header[n], [cells for _, cells in rows], n)
     columns = {n: _without_zeros([cells[n] for _, cells in rows], always=header[n] == "target") for n in keep}
     missing = [
         (
@@ -108,6 +114,27 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
     ]
     made = [(number, [columns[n][at] for n in keep]) for at, (number, _) in enumerate(rows)]
     return DelimitedTable([header[n] for n in keep], header_line, made, mark, notes, missing)
+
+
+def _unquote_texts(name: str, rows: Sequence[list[str]], column: int) -> list[str]:
+    """Write texts of digits as they are where a spreadsheet marked them as such (`="007"`, `'007`), and say so. An apostrophe is
+    such a mark where all cells of the column that have digits begin with it, or all that would begin as formulas do (`'-5`)."""
+    formulas = [cells for cells in rows if _FORMULA.fullmatch(cells[column])]
+    marked = [cells for cells in rows if _APOSTROPHE.fullmatch(cells[column])]
+    if len(marked) < sum(any(c.isdecimal() for c in cells[column]) for cells in rows):
+        marked = [cells for cells in rows if _GUARDED.match(cells[column])]
+    if any(cells[column][:1] in _RISKY for cells in rows if cells[column] and cells not in formulas):
+        marked = []
+    if not formulas and not marked:
+        return []
+    shown = (formulas or marked)[0][column]
+    for cells in formulas:
+        cells[column] = cells[column][2:-1].replace('""', '"')
+    for cells in marked:
+        cells[column] = cells[column][1:]
+    return [
+        f"the column {name} holds texts as spreadsheets mark them, such as {shown}; the marks are left out"
+    ]
 
 
 def _rounded_cells(path: str, name: str, cells: Sequence[tuple[int, str]]) -> list[str]:
@@ -228,7 +255,8 @@ def _decode(path: Path, named_by: str) -> tuple[str, list[str]]:
     if (marked := decode_marked(path, data)) is not None:
         return marked, []
     try:
-        return data.decode("utf-8").removeprefix("\ufeff"), []
+        text = data.decode("utf-8").removeprefix("\ufeff")
+        return text, _encoded_twice(path, text)
     except UnicodeDecodeError:
         if re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", data):
             return decode_text(path, data), []  # refused with its place: no text at all
@@ -239,6 +267,22 @@ def _decode(path: Path, named_by: str) -> tuple[str, list[str]]:
     return text, [
         f"{path}: read as Windows-1252, for it is not UTF-8; look whether letters such as {_odd(text)} are right"
     ]
+
+
+def _encoded_twice(path: Path, text: str) -> list[str]:
+    """That letters of a text are UTF-8 which another program took for Windows-1252 (`StraÃŸe` for `Straße`)."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not _TWICE.search(line):
+            continue
+        try:
+            meant = line.encode("cp1252").decode("utf-8")
+        except UnicodeError:
+            return []
+        return [
+            f"{path}:{number}: {show_value(line)} looks like {show_value(meant)}, read in another encoding by the program that "
+            "wrote it. It is read as it stands; save the file anew"
+        ]
+    return []
 
 
 def _odd(text: str) -> str:

@@ -66,6 +66,7 @@ class Table:
 
 def table_of(data: Any, place: str) -> Table:
     """The rows of what a caller handed over. Raises UsageError for anything that is no collection of rows."""
+    data = _with_named_index(data)
     columns = hasattr(data, "columns") or hasattr(data, "column_names")
     if isinstance(data, Mapping | str | bytes) or data is None:
         raise UsageError(f"{place} must be {_WANTED}; this is {show_value(data)}.")
@@ -93,6 +94,16 @@ def table_of(data: Any, place: str) -> Table:
     if not columns:
         return Table(tuple(map(_as_dict, values)), place, columns)
     return Table(tidy_columns([clean_row(row) for row in values]), place, columns)
+
+
+def _with_named_index(data: Any) -> Any:
+    """A data frame of pandas with the named levels of its index as columns, as `set_index` and `groupby` make them; anything else
+    as it is."""
+    names = getattr(getattr(data, "index", None), "names", None)
+    if names is None or not hasattr(data, "columns") or not callable(getattr(data, "reset_index", None)):
+        return data
+    named = [name for name in names if name is not None and name not in data.columns]
+    return data.reset_index(level=named) if named else data
 
 
 def _types_of(data: Any) -> dict[object, object] | None:

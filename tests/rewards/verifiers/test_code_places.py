@@ -32,6 +32,12 @@ def test_the_block_that_makes_what_the_tests_call_is_the_code(answer: str) -> No
     assert python_in(answer, TESTS) == SOLUTION
 
 
+@pytest.mark.parametrize("answer", [f"python\n{SOLUTION}", f"Python\n{SOLUTION}```\n", f"\npy\n{SOLUTION}"])
+def test_a_name_of_the_language_before_code_without_a_fence_is_no_code(answer: str) -> None:
+    assert python_in(answer, TESTS).strip() == SOLUTION.strip()
+    assert code_in("sql\nSELECT 1", SQL) == "SELECT 1" and code_in("sql", SQL) == "sql"
+
+
 def test_parts_of_a_solution_are_put_together() -> None:
     codes = ["import math\n", "x = 5\n", "A = math.pi\n", "def f(): return A\n"]
     parts = "Then\n".join(f"```python\n{code}```\n" for code in codes)

@@ -36,10 +36,16 @@ def code_in(answer: str, languages: Collection[str] = ()) -> str:
         return code_in(blocks[-1], languages) if inner else blocks[-1]
     open_block = next((stretch for stretch in stretches_of(text) if stretch.fenced), None)
     if open_block is None:
-        return text
+        return _without_name(text, languages)
     *before, fence = text[: open_block.begin].splitlines(keepends=True)
     closes = "".join(before).strip() and not fence.strip(" \t\r\n`~")
-    return "".join(before) if closes else open_block.text_in(text)
+    return _without_name("".join(before), languages) if closes else open_block.text_in(text)
+
+
+def _without_name(text: str, languages: Collection[str]) -> str:
+    """Code without a first line that is nothing but the name of its language: the prompt has opened the fence before it."""
+    first, _, rest = text.lstrip().partition("\n")
+    return rest if rest.strip() and first.strip().casefold() in languages else text
 
 
 def code_blocks(answer: str, languages: Collection[str]) -> list[str]:
