@@ -44,6 +44,15 @@ async def test_no_other_number_is_warned_of(tmp_path: Path, options: dict[str, o
     assert not warnings_with(result, "multiplies in some language")
 
 
+@pytest.mark.parametrize(
+    ("answer", "warned"), [("It is 5 g.", True), ("It is 5 kg.", False), ("5kg", False), ("5", False)]
+)
+async def test_another_word_than_the_unit_is_said(tmp_path: Path, answer: str, warned: bool) -> None:
+    result = await evaluate(tmp_path, {"number": {"last": True, "unit": "kg"}}, [5] * 6, answer)
+    texts = warnings_with(result, 'the word "g" behind their number, and not the unit kg')
+    assert result.score.mean == 1.0 and len(texts) == warned
+
+
 async def test_a_percent_sign_that_would_make_answers_right_is_said(tmp_path: Path) -> None:
     result = await evaluate(tmp_path, {"number": {"last": True}}, ["60%"] * 6, "0.6")
     (warning,) = warnings_with(result, "percent: true")

@@ -8,6 +8,7 @@ import pytest
 
 from whet.errors import UsageError
 from whet.rewards import choose_reward
+from whet.rewards.dates import readings
 from whet.rewards.numbers import Number
 from whet.rewards.numerals import powers_of
 from whet.rewards.text import Contains, ExactMatch
@@ -111,6 +112,11 @@ async def test_a_percent_sign_that_would_make_an_answer_right_is_a_part(
 )
 def test_words_that_multiply_in_some_language(word: str, powers: set[int]) -> None:
     assert powers_of(word) == powers
+
+
+def test_months_have_their_names_after_words_were_looked_up() -> None:
+    assert powers_of("millionen") == {6}
+    assert [str(day) for day in readings("5. M\u00e4rz 2024", language="de")] == ["2024-03-05"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from whet._util.words import fold
 from whet.errors import quantity, show_reward
 from whet.rewards import ProgramReward, RewardFunction, Weighted
 from whet.rewards.numbers import HUNDREDTH, MULTIPLIED, Number
@@ -26,6 +27,7 @@ def grading_warnings(
         for warning in (
             *multiple_warnings(name, rollouts),
             *_numeral_warnings(reward, examples, name, rollouts),
+            *_unit_warnings(reward, examples, name, rollouts),
             *_percent_warnings(name, rollouts),
             *_inside_warnings(reward, name, rollouts),
             *_part_warnings(reward, name, rollouts),
@@ -57,7 +59,8 @@ def _numeral_warnings(
     for rollout in rollouts:
         example = examples.get(rollout.example_id)
         if example is not None and rollout.has_reward and rollout.reward > reward.low:
-            behind = [w for w in number.words_of_equal_numbers(example, rollout.output) if powers_of(w)]
+            words_behind = number.words_of_equal_numbers(example, rollout.output)
+            behind = [word for word in words_behind if word != fold(number.unit).strip() and powers_of(word)]
             right += bool(behind)
             words |= {word: rollout for word in behind if word not in words}
     if not words:
@@ -70,6 +73,30 @@ def _numeral_warnings(
         f'number with "{word}" behind it, which multiplies in some language. whet compared the number alone. If the '
         f"word multiplies, name it with its power of ten ({factor}): "
         f"reward: {{number: {{multiples: {{{word}: {10 ** powers[0]}}}}}}}. Else name none: multiples: {{}}."
+    ]
+
+
+def _unit_warnings(
+    reward: RewardFunction, examples: Mapping[str, Example], name: str, rollouts: Sequence[Rollout]
+) -> list[str]:
+    """A warning when answers count as right whose number has another word behind it than the unit that the task names."""
+    number = next((part for part in _parts_of(reward) if isinstance(part, Number)), None)
+    unit = "" if number is None else fold(number.unit).strip()
+    if number is None or not unit:
+        return []
+    others: list[tuple[str, Rollout]] = []
+    for rollout in rollouts:
+        example = examples.get(rollout.example_id)
+        if example is not None and rollout.has_reward and rollout.reward > reward.low:
+            words = number.words_of_equal_numbers(example, rollout.output)
+            others += [(words[-1], rollout)] if words and unit not in words else []
+    if not others:
+        return []
+    word, shown = others[0]
+    return [
+        f'{len(others)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(shown.output)}", count as right with '
+        f'the word "{word}" behind their number, and not the unit {number.unit}: units are left aside, and not converted. Let '
+        "the prompt name the unit."
     ]
 
 

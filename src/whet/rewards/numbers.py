@@ -465,13 +465,12 @@ class Number:
         return Reward(0.0, parts, f"{shown} should be {show_target(targets[0])}.")
 
     def words_of_equal_numbers(self, example: Example, answer: str) -> list[str]:
-        """The words directly behind those numbers of an answer that equal a target of the row."""
+        """The words directly behind those numbers of an answer that equal a target of the row, folded."""
         wanted = [n for target in accepted_answers(example) if (n := self._wanted_number(target)) is not None]
         return [
             word
             for number, word in words_behind(answer, self.decimal)
-            if word != fold(self.unit).strip()
-            and any(are_close(number, n, self.absolute, self.relative) for n in wanted)
+            if any(are_close(number, n, self.absolute, self.relative) for n in wanted)
         ]
 
     def _is_multiple(self, number: Decimal, wanted: list[Decimal]) -> bool:

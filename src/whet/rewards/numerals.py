@@ -5,9 +5,11 @@ The package babel has them as patterns of short numbers, one for each power of t
 
 from __future__ import annotations
 
+import pickle
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import regex
@@ -38,7 +40,7 @@ def _powers() -> Mapping[str, frozenset[int]]:
     powers: dict[str, set[int]] = defaultdict(set)
     languages: dict[str, set[str]] = defaultdict(set)
     for name in localedata.locale_identifiers():
-        formats: Any = localedata.load(name, merge_inherited=False).get("compact_decimal_formats", {})
+        formats = _own_formats(Path(localedata.resolve_locale_filename(name)))
         for word, power, is_long in _words_of(formats):
             powers[word].add(power)
             language = name.partition("_")[0]
@@ -51,6 +53,13 @@ def _powers() -> Mapping[str, frozenset[int]]:
         if len(word) >= _SHORTEST
         and (len(names) >= _LANGUAGES or any(name.endswith(" long") for name in names))
     }
+
+
+def _own_formats(file: Path) -> Mapping[str, Any]:
+    """The patterns of short numbers in a file of babel's package, without those that its locale inherits. `localedata.load` would
+    keep what it reads in place of the whole locale, which others ask babel for."""
+    formats: Mapping[str, Any] = pickle.loads(file.read_bytes()).get("compact_decimal_formats", {})  # noqa: S301
+    return formats
 
 
 def _words_of(formats: Mapping[str, Any]) -> Iterator[tuple[str, int, bool]]:
