@@ -695,3 +695,28 @@ def test_answers_of_another_model_are_said(tmp_path: Path, streams: bool) -> Non
 def test_one_model_under_another_name_is_no_mixture(tmp_path: Path) -> None:
     found = evaluate_at(lambda index, body: ok({**chat(right(body)), "model": "m-2026-01-01"}), tmp_path)
     assert not any(" models: " in text for text in found["warnings"])
+
+
+@pytest.mark.parametrize("encoding", ["iso-8859-1", "utf-16", "utf-8"])
+def test_an_answer_is_read_in_the_encoding_that_it_names(
+    encoding: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A graded answer with an accent is the same answer in every encoding."""
+    monkeypatch.setitem(HEADERS, "Content-Type", f"application/json; charset={encoding}")
+    rows = [{"input": f"Dish {i}", "target": "très bon", "split": "validation"} for i in range(6)]
+
+    def answer(index: int, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        return 200, json.dumps(chat("très bon"), ensure_ascii=False).encode(encoding)
+
+    with endpoint(answer) as one:
+        found = whet.evaluate(
+            PROMPT, data={"validation": rows}, reward="exact_match", lm={"address": "openai/m"},
+            base_url=one.url, root=tmp_path, progress=False,
+        )  # fmt: skip
+    assert found.score.mean == 1.0 and "not UTF-8" not in caplog.text
+
+
+def test_bytes_of_no_encoding_are_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    broken = json.dumps(chat("tr?s")).encode().replace(b"?", b"\xe8")
+    evaluate_at(lambda index, body: (200, broken), tmp_path)
+    assert caplog.text.count("sends bytes that are not UTF-8") == 1

@@ -29,13 +29,15 @@ CACHE_HEADERS = (
     "cf-aig-cache-status", "helicone-cache", "x-portkey-cache-status", "x-openrouter-cache-status",
 )  # fmt: skip
 """Where gateways (Cloudflare, Helicone, Portkey, OpenRouter) say whether their own cache answered: HIT, SEMANTIC HIT, MISS."""
-_OF_A_CALL = {name.encode() for name in (COST_HEADER, CACHE_KEY_HEADER, *CACHE_HEADERS)}
+TYPE_HEADER = "content-type"
+"""Where an answer may say in which encoding its characters are."""
+_OF_A_CALL = {name.encode() for name in (COST_HEADER, CACHE_KEY_HEADER, *CACHE_HEADERS, TYPE_HEADER)}
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An HTTP answer: status, body (unpacked), and headers with lower-case names; of a 200
-    only those that say what it cost, and whether a gateway's cache answered."""
+    only those that say what it cost, whether a gateway's cache answered, and how its characters are encoded."""
 
     status: int
     body: bytes

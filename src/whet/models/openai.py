@@ -18,7 +18,7 @@ from whet.models.batch_jobs import BatchJobs, check_single
 from whet.models.endpoint import is_loopback, model_endpoints
 from whet.models.event_stream import is_event_stream
 from whet.models.http import LATE, NoAnswer
-from whet.models.http_connection import CACHE_HEADERS, CACHE_KEY_HEADER, COST_HEADER
+from whet.models.http_connection import CACHE_HEADERS, CACHE_KEY_HEADER, COST_HEADER, TYPE_HEADER
 from whet.models.language_model import AnswersOnly
 from whet.models.openai_answers import (
     NEGLECTS,
@@ -39,9 +39,11 @@ from whet.models.openai_wire import (
     PAGE,
     SYSTEM,
     Failure,
+    as_utf8,
     encode_body,
     filter_words,
     http_error,
+    is_utf8,
     limits_of,
     loads,
     logprobs_allowed,
@@ -174,6 +176,7 @@ class OpenAIModel(AnswersOnly):
                 self._disabled |= unnamed
                 self._say(self._forms.note_answer(request, form) | unnamed)
                 self._note(find_neglected_options(body, data, usage))
+                self._note(set() if is_utf8(answer.body) else {"bytes"})
                 return self._with_model(result, data)
         else:
             result = answer
@@ -397,7 +400,8 @@ class OpenAIModel(AnswersOnly):
                 return unreadable_reply(answer.reason)
             return self._no_answer(replica, answer.reason, answer.final, answer.unreached)
         if answer.status == 200 or (answer.status < 300 and answer.body.strip()):
-            return Reply(answer.body, answer.headers.get(COST_HEADER, ""), _is_from_cache(answer.headers))
+            body = as_utf8(answer.body, answer.headers.get(TYPE_HEADER, ""))
+            return Reply(body, answer.headers.get(COST_HEADER, ""), _is_from_cache(answer.headers))
         several = len(self._replicas.all) > 1
         return Failure(
             answer.status, answer.body, answer.headers, place=str(replica.origin) if several else ""

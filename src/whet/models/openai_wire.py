@@ -224,6 +224,35 @@ def loads(raw: bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+_CHARSET = re.compile(r"charset\s{0,9}=\s{0,9}[\"']?([\w.:-]{1,40})", re.IGNORECASE)
+
+
+def as_utf8(body: bytes, content_type: str) -> bytes:
+    """A body in UTF-8, where a header names another encoding and the bytes are none of UTF-8.
+
+    >>> as_utf8("très".encode("latin-1"), "application/json; charset=ISO-8859-1").decode()
+    'très'
+    """
+    named = _CHARSET.search(content_type)
+    if named is None or is_utf8(body):
+        return body
+    try:
+        return body.decode(named[1]).encode()
+    except (LookupError, UnicodeError):
+        return body
+
+
+def is_utf8(body: bytes) -> bool:
+    """Whether all bytes are characters in UTF-8."""
+    if body.isascii():
+        return True
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _whole(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
