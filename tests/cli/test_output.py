@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +176,21 @@ def test_the_reply_of_a_model_in_a_warning_cannot_steer_the_terminal(
     assert SHOWN in out and "\x1b[31m" not in out + err and "\x00" not in out + err
     whet_on_terminal(monkeypatch, "show", f"absent{HOSTILE[1:]}")
     assert "\x1b[31m" not in capsys.readouterr().err
+
+
+def test_an_answer_of_a_machine_whose_clock_is_ahead_has_no_negative_age(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    score = {"mean": 0.5, "low": 0.1, "high": 0.9, "n": 4, "answered": 4, "of": 4}
+    ahead = (datetime.now(UTC) + timedelta(minutes=9)).isoformat()
+    roles = {"task": 0, "optimizer": 0, "judge": 0}
+    usage = {
+        "calls": roles,
+        "cached": {**roles, "task": 4},
+        "cached_oldest": ahead,
+        "cost_usd": 0.0,
+        "seconds": 1,
+    }
+    values: Any = {"task": "t", "split": "test", "score": score, "parts": {}, "usage": usage, "warnings": []}
+    show.show_evaluation({**values, "status": "completed", "simulated": False})
+    assert "the oldest 0 min old" in capsys.readouterr().out

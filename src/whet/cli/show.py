@@ -191,7 +191,8 @@ def _age(usage: UsageJSON) -> str:
     """How old the oldest answer from the cache is, where that is known, and what asks again."""
     if "cached_oldest" not in usage:
         return " (--fresh asks again)"
-    days = (datetime.now(UTC) - datetime.fromisoformat(usage["cached_oldest"])).total_seconds() / 86400
+    since = (datetime.now(UTC) - datetime.fromisoformat(usage["cached_oldest"])).total_seconds()
+    days = max(0.0, since) / 86400  # the clock of the machine that shared it may be ahead
     age = (
         f"{days:.0f} days"
         if days >= 2
