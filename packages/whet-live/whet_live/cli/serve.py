@@ -108,6 +108,12 @@ _BY = "command line"
     help="JSON file with the webhooks, Slack addresses and mail addresses that alerts about quality go to.",
 )
 @click.option(
+    "--playground",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="JSON file with the models that may be tried on the pages of prompts, their prices, and dollars a day.",
+)
+@click.option(
     "--snippet-origin",
     "snippet_origins",
     multiple=True,

@@ -19,6 +19,7 @@ from starlette.types import Scope
 from whet_live.server.access import Access, csrf_of, digest
 from whet_live.server.limits import Buckets, ServerLimits
 from whet_live.server.metrics import Metrics
+from whet_live.server.playground import Playground, PlaygroundConfig
 from whet_live.server.responses import Refused
 from whet_live.server.roles import Principal
 from whet_live.traffic import Intake
@@ -44,7 +45,7 @@ class ServerSettings:
     site's name can be turned to this server. `url` is the public address where the server stands behind a proxy that
     speaks TLS; its host is allowed too, and cookies are then sent by TLS only. `runs` is the root of the run folders.
     `proxies` are the addresses of proxies that say truly for whom they ask (X-Forwarded-For). `page_origins` are the origins
-    whose pages may send feedback with a public key, as browsers write them.
+    whose pages may send feedback with a public key, as browsers write them. `playground` says which models may be run there.
     """
 
     hosts: frozenset[str] = LOOPBACK
@@ -52,6 +53,7 @@ class ServerSettings:
     runs: str = "runs"
     proxies: frozenset[str] = frozenset()
     page_origins: frozenset[str] = frozenset()
+    playground: PlaygroundConfig | None = None
     limits: ServerLimits = field(default_factory=ServerLimits)
 
     @property
@@ -78,6 +80,8 @@ class AppState:
         self.settings = settings
         self.limits = settings.limits
         self.metrics = Metrics()
+        chosen = settings.playground
+        self.playground = None if chosen is None else Playground(live.database, chosen)
         self.stopping = asyncio.Event()
         self.allowed = settings.allowed
         self.cookie = "__Host-whet_session" if settings.secure else "whet_session"

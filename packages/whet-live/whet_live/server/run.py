@@ -30,6 +30,7 @@ from whet_live.server.background_tasks import LOOK_SECONDS, BackgroundTasks, Lea
 from whet_live.server.http_protocol import careful_protocol
 from whet_live.server.limits import ServerLimits
 from whet_live.server.metrics import log_to_stderr
+from whet_live.server.playground import read_playground
 from whet_live.server.responses import link_with
 from whet_live.server.tls_door import TlsDoor
 
@@ -55,7 +56,7 @@ class ServeOptions:
     `certificate` and `key` files in PEM form for TLS without a proxy. `learner` is what the learner of this server works
     with, None for no learner; `every` are the seconds between its looks, and between those at experiments. `retention` are
     the days that traffic is kept, None for ever. `alerts` is the file that names the channels of alerts. `snippet_origins` are
-    the origins whose pages may send feedback.
+    the origins whose pages may send feedback, `playground` is the file that names the models of the playground.
     """
 
     host: str = "127.0.0.1"
@@ -69,6 +70,7 @@ class ServeOptions:
     every: float = LOOK_SECONDS
     retention: int | None = None
     alerts: Path | None = None
+    playground: Path | None = None
     snippet_origins: tuple[str, ...] = ()
     certificate: str | None = None
     key: str | None = None
@@ -167,6 +169,7 @@ def settings_of(options: ServeOptions) -> ServerSettings:
         options.runs,
         frozenset(options.proxies),
         frozenset(origin_of(origin) for origin in options.snippet_origins),
+        None if options.playground is None else read_playground(options.playground),
         options.limits,
     )
 
@@ -199,6 +202,8 @@ def _check(options: ServeOptions) -> None:
             raise UsageError(f"{file}: there is no such file.")
     if options.alerts is not None:
         read_channels(options.alerts)  # before a first token is made, which is shown once
+    if options.playground is not None:
+        read_playground(options.playground)
     if options.public and not options.url:
         raise UsageError(
             f"{options.host} can be reached from other machines. Say by which address: --url https://NAME "

@@ -120,6 +120,9 @@ def _actions(call: RequestContext, version: Version) -> Html:
         edits and ui.button_link("Edit", ui.path_to("edit", name, version=number), key="e"),
         bool(version.parent) and ui.button_link("Compare with version before", before),
         edits and ui.button_link("Experiment", ui.path_to("new-experiment", name)),
+        edits
+        and call.state.playground is not None
+        and ui.button_link("Try it", ui.path_to("playground", name, version=number), key="t"),
         call.may(Role.ANNOTATOR) and ui.button_link("Annotate", annotate),
         ui.button_link("Quality over time", ui.path_to("quality", name), key="q"),
         ui.button_link("What people want", ui.path_to("learning", name)),
