@@ -393,6 +393,7 @@ NEEDS_EXTRAS = (
     "whet_live.learner.learner",
     "whet_live.learner",
     "whet_live.mcp_tools",
+    "whet_live.playground",
     "whet_live.preferences",
     "whet_live.registry",
     "whet_live.traffic",

@@ -232,7 +232,7 @@ def test_two_learners_do_not_sort_the_same(shop: Shop) -> None:
     shop.say("Too long.", "ann")
     with hold(shop.database, f"patterns {NAME}") as lease:
         assert lease is not None and shop.read() == PatternStep()
-    assert shop.active == [] and shop.read().critiques == 1
+    assert shop.asked == [] and shop.read().critiques == 1
 
 
 def test_a_dead_reader_costs_nothing_and_is_told_of_until_it_answers(small_shop: Shop) -> None:

@@ -16,10 +16,9 @@ from tests.server.playground_model import HOSTILE
 from tests.serving import server_thread
 from whet.errors import UsageError
 from whet.prompt import Prompt
+from whet_live import playground as module
 from whet_live.database import iso, now
-from whet_live.server import playground as module
-from whet_live.server.playground import Playground, PlaygroundConfig, read_playground
-from whet_live.server.responses import Refused
+from whet_live.playground import Playground, PlaygroundConfig, read_playground
 from whet_live.server.run import ServeOptions, serve
 
 NAME = "shop/p"
@@ -146,7 +145,9 @@ def test_a_budget_that_does_not_last_asks_nothing(shop: Running, model_url: str,
             small.run(first, "ann", late)
     assert small.spent(late) == first.most, "what is not known counts with the most"
     second = small.plan("b", [version], {"question": "x"}, MODEL)
-    with pytest.raises(Refused, match=r"Nothing was asked\. Shorten the input, or wait until midnight UTC"):
+    with pytest.raises(
+        UsageError, match=r"Nothing was asked\. Shorten the input, or wait until midnight UTC"
+    ):
         small.run(second, "ann", late)
     other_server = Playground(shop.state.live.database, read_playground(path))
     assert other_server.spent(late) == first.most
@@ -154,7 +155,7 @@ def test_a_budget_that_does_not_last_asks_nothing(shop: Running, model_url: str,
         "after midnight there is a new budget"
     )
     lagging = small.plan("c", [version], {"question": "x"}, MODEL)
-    with pytest.raises(Refused):
+    with pytest.raises(UsageError):
         small.run(lagging, "ann", late)
 
 

@@ -211,6 +211,7 @@ def test_there_is_no_way_to_serve_without_authentication() -> None:
         "runs",
         "proxies",
         "page_origins",
+        "playground",
         "limits",
     }
 

@@ -20,7 +20,7 @@ from whet.feedback.model_session import ModelSession
 from whet.instructions.guard import mask_personal
 from whet.instructions.questions import Critique
 from whet.types import content_hash
-from whet_live.database import iso, now
+from whet_live.database import iso, time_of
 from whet_live.learner.answer_context import contexts_of
 from whet_live.learner.context import LearnerContext
 from whet_live.learner.feedback_state import Comment, comment_of
@@ -105,8 +105,7 @@ async def name_patterns(
         if lease is None:
             return done
         for _ in range(packs):
-            at = now() if moment is None else moment
-            part = await _sort_pack(context, name, lease, (daily, at, whole_day))
+            part = await _sort_pack(context, name, lease, (daily, moment, whole_day))
             done = PatternStep(done.critiques + part.critiques, done.calls + part.calls, part.more)
             if not part.more:
                 return done
@@ -114,11 +113,13 @@ async def name_patterns(
 
 
 async def _sort_pack(
-    context: LearnerContext, name: str, lease: Lease, limits: tuple[int, int, bool]
+    context: LearnerContext, name: str, lease: Lease, limits: tuple[int, int | None, bool]
 ) -> PatternStep:
-    """Sort the critiques of one pack; `limits` are the calls a day, the time, and whether they may all be made now."""
-    daily, at, whole_day = limits
+    """Sort the critiques of one pack; `limits` are the calls a day, the time (None: now), and whether they may all be made at
+    once."""
+    daily, moment, whole_day = limits
     with context.database.read() as connection:
+        at = time_of(connection) if moment is None else moment
         day = read_day(connection, name)
         waiting, first = count_waiting(connection, name, since_when(at))
         full = waiting >= PACK or whole_day or (first is not None and at - first >= _HOUR)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import (
     CheckConstraint,
     Column,
+    Double,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -144,3 +145,19 @@ audit_head = Table(
     CheckConstraint("one = 1", name="one"),
 )
 """The end of the audit log: the row that every writer of the log locks first."""
+
+playground_runs = Table(
+    "playground_runs",
+    metadata,
+    Column("id", String(36), primary_key=True),
+    Column("day", String(10), nullable=False),
+    Column("actor", String(LONGEST_ACTOR), nullable=False),
+    Column("prompt", String(LONGEST_NAME), nullable=False),
+    Column("model", Text, nullable=False),
+    Column("answers", Integer, nullable=False),
+    Column("cost", Double, nullable=False),
+    Column("at", When, nullable=False),
+    Index(None, "day"),
+)
+"""What was run in the playground, by the id of the form that asked for it. `cost` in dollars is the most that a run may take
+until its end is known. Inputs and answers are stored nowhere."""

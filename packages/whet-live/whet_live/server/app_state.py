@@ -16,10 +16,10 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import cookie_parser
 from starlette.types import Scope
 
+from whet_live.playground import Playground, PlaygroundConfig
 from whet_live.server.access import Access, csrf_of, digest
 from whet_live.server.limits import Buckets, ServerLimits
 from whet_live.server.metrics import Metrics
-from whet_live.server.playground import Playground, PlaygroundConfig
 from whet_live.server.responses import Refused
 from whet_live.server.roles import Principal
 from whet_live.traffic import Intake

@@ -20,6 +20,7 @@ import uvicorn
 
 from whet.errors import UsageError
 from whet_live import Live, open_live
+from whet_live.playground import read_playground
 from whet_live.quality import read_channels
 from whet_live.registry import ANY_PROMPT
 from whet_live.server.access import Access
@@ -30,7 +31,6 @@ from whet_live.server.background_tasks import LOOK_SECONDS, BackgroundTasks, Lea
 from whet_live.server.http_protocol import careful_protocol
 from whet_live.server.limits import ServerLimits
 from whet_live.server.metrics import log_to_stderr
-from whet_live.server.playground import read_playground
 from whet_live.server.responses import link_with
 from whet_live.server.tls_door import TlsDoor
 

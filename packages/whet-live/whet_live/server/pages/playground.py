@@ -9,12 +9,12 @@ from starlette.responses import Response
 from whet.errors import show_size
 from whet.reporting import Html, el, note, number_format, prompt_text, region
 from whet_live.database import new_id
+from whet_live.playground import Playground, PlaygroundAnswer
 from whet_live.registry import Version
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import ui
-from whet_live.server.playground import Playground, PlaygroundAnswer
 from whet_live.server.request_context import RequestContext
-from whet_live.server.responses import Refused, or_404
+from whet_live.server.responses import Refused, or_404, or_409
 from whet_live.server.roles import Role
 
 router = EndpointRouter()
@@ -46,7 +46,7 @@ def run(call: RequestContext) -> Response:
         many = number_format.plural(len(versions), "answer")
         text = f"At most {_dollars(plan.most)} for {many}. Nothing was asked yet."
         return _page(call, fields, ui.card("What it costs", el("p", text), status=True))
-    answers = playground.run(plan, call.name)
+    answers = or_409(playground.run, plan, call.name)
     return _page(call, fields, _answers(answers))
 
 

@@ -24,10 +24,9 @@ from whet.models.language_model import LanguageModel
 from whet.task import ModelSpec
 from whet.task.roles import changed_spec, model_of
 from whet.types import Completion, Example, Message, Request, Usage
-from whet_live.database import Database, insert_into, iso, now
+from whet_live.database import Database, insert_into, iso, time_of
 from whet_live.registry import Version, append_entry, audited_transaction
-from whet_live.server.playground_tables import playground_runs
-from whet_live.server.responses import Refused
+from whet_live.registry.registry_tables import playground_runs
 
 USD_PER_DAY = 1.0
 MAX_TOKENS = 1000
@@ -130,7 +129,7 @@ class Playground:
     def spent(self, moment: int | None = None) -> float:
         """Dollars that count for today, those of runs that are under way included."""
         with self.database.read() as connection:
-            return _spent(connection, iso(now() if moment is None else moment)[:10])
+            return _spent(connection, iso(time_of(connection) if moment is None else moment)[:10])
 
     def plan(self, id: str, versions: Sequence[Version], values: Mapping[str, str], model: str) -> PlannedRun:
         """The run of some versions on one input. Raises UsageError for a model that is not allowed and an input that cannot
@@ -144,12 +143,12 @@ class Playground:
         )
 
     def run(self, plan: PlannedRun, actor: str, moment: int | None = None) -> list[PlaygroundAnswer]:
-        """The answers, one for each version. Raises Refused where the day's budget does not last, where the form was sent
+        """The answers, one for each version. Raises UsageError where the day's budget does not last, where the form was sent
         before, and while too many runs are under way."""
         if not self._places.acquire(blocking=False):
-            raise Refused(429, f"{AT_ONCE} runs are under way. Try again in a minute.", {"Retry-After": "60"})
+            raise UsageError(f"{AT_ONCE} runs are under way. Try again in a minute.")
         try:
-            self._reserve(plan, actor, now() if moment is None else moment)
+            self._reserve(plan, actor, moment)
             answers = blocking(_answers)(self._spec(plan.model), plan)
             self._settle(plan, actor, answers)
             return answers
@@ -162,13 +161,13 @@ class Playground:
             raise UsageError("Choose one of the models that this server allows.")
         return spec
 
-    def _reserve(self, plan: PlannedRun, actor: str, at: int) -> None:
-        day = iso(at)[:10]
+    def _reserve(self, plan: PlannedRun, actor: str, moment: int | None) -> None:
         with audited_transaction(self.database) as connection:
+            at = time_of(connection) if moment is None else moment
+            day = iso(at)[:10]
             left = self.config.usd_per_day - _spent(connection, day)
             if plan.most > left:
-                raise Refused(
-                    429,
+                raise UsageError(
                     f"This run may cost ${plan.most:.4f}, and of today's ${self.config.usd_per_day:g} "
                     f"${max(0.0, left):.4f} are left. Nothing was asked. Shorten the input, or wait until midnight UTC.",
                 )
@@ -180,8 +179,7 @@ class Playground:
                 connection.execute(new.on_conflict_do_nothing().returning(playground_runs.c.id)).first()
                 is None
             ):
-                raise Refused(
-                    409,
+                raise UsageError(
                     "This form was sent before, and its answers are not stored. Send it again to run it once more.",
                 )
             details = {
