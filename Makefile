@@ -11,7 +11,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python $(INSTALL)
 INTEGRATIONS := .venv-integrations
 
-.PHONY: help demo train-demo live-demo test test-long test-models test-ray test-integrations test-js lint types layers docs embedded lock bench field field-short real-field train-real clean
+.PHONY: help demo train-demo live-demo test test-long test-models test-ray test-integrations test-js lint types layers docs embedded lock bench field field-short soak real-field train-real clean
 
 help: ## Show these commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -135,6 +135,9 @@ field: $(VENV)/.test ## The whole field, all methods on all tasks: an hour or tw
 
 field-short: $(VENV)/.test ## Some methods of the field on four tasks: two or three minutes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.field --short $(ARGS)
+
+soak: $(VENV)/.test ## 72 simulated hours of live prompts while servers and PostgreSQL fail: about ten minutes
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.soak $(ARGS)
 
 real-field: $(VENV)/.demo ## Methods on a real model: LM=openai/NAME [OPTIMIZER_LM=...] [BASE_URL=...], rows in WHET_DATA
 	@$(BIN)/python benchmarks/real_field.py $(if $(LM),--lm $(LM)) $(if $(OPTIMIZER_LM),--optimizer-lm $(OPTIMIZER_LM)) \
