@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { chmodSync, mkdirSync, readFileSync, readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
+import { webcrypto } from "node:crypto";
+import { chmodSync, cpSync, mkdirSync, readFileSync, readdirSync, statSync, utimesSync, writeFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import test from "node:test";
 import { fileURLToPath } from "node:url";
@@ -324,4 +325,22 @@ test("a folder that cannot be written loses nothing while the server answers", {
   client.log("p", "out");
   assert.ok(await client.flush(60));
   await client.close();
+});
+
+test("without Node's modules the client works too, and writes nothing to disk", async (t) => {
+  const folder = folderOf(t);
+  cpSync(new URL("../src", import.meta.url), `${folder}/src`, { recursive: true });
+  writeFileSync(`${folder}/package.json`, JSON.stringify({ type: "module", imports: { "#runtime": "./src/runtime_web.js" } }));
+  if (!("crypto" in globalThis)) Object.defineProperty(globalThis, "crypto", { value: webcrypto, configurable: true });
+  const { Client: WebClient } = await import(`${folder}/src/index.js`);
+  const world = new World();
+  world.put("p", "Help. {{q}}");
+  const client = new WebClient(NOWHERE, { send: world.send, fallbacks: { other: "Mine" }, log: SILENT });
+  const id = client.log(await client.prompt("p"), "out");
+  client.feedback(id, { thumb: "up" });
+  assert.equal((await client.prompt("other")).source, "fallback");
+  await client.close();
+  assert.deepEqual([world.rows.size, client.tally.sent, world.rows.get(id).version], [2, 2, 1]);
+  assert.deepEqual(filesBelow(folder).filter((name) => /\.(jsonl|log|part)$/.test(name)), []);
+  assert.throws(() => new WebClient(NOWHERE, { fallbacks: folder }), /no folder/);
 });
