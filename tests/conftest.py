@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -23,6 +24,9 @@ if (
     and not os.statvfs(MEMORY).f_flag & os.ST_NOEXEC
 ):
     tempfile.tempdir = os.environ["TMPDIR"] = str(MEMORY)
+
+TEMPORARY = tempfile.gettempdir()
+"""Not the folder of a test that has a place of its own for temporary files, which is gone with the test."""
 
 os.environ["WHET_STATE"] = tempfile.mkdtemp(prefix="whet-state-")
 """What fixtures of a module and child processes write to; nothing of a test goes to the home of who runs it."""
@@ -55,6 +59,25 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("WHET_STATE", str(folder))
     yield folder
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL server of this session's own. It starts with the first test that needs it; each test has databases of its
+    own in it."""
+    from tests.postgres import start_postgres
+
+    with start_postgres(TEMPORARY) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_admin(postgres: Any) -> Iterator[Any]:
+    """A connection that makes and drops the databases of all tests."""
+    import psycopg
+
+    with psycopg.connect(postgres.get_uri(), autocommit=True) as connection:
+        yield connection
 
 
 @pytest.fixture

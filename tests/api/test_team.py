@@ -13,7 +13,7 @@ import whet
 from tests.api.test_comparison_files import compare
 from tests.api.world import PROMPT, Counted, right, rows, writer
 from tests.command_line import whet_here
-from tests.postgres import state_of_each_kind, state_server, state_url  # noqa: F401 - fixtures
+from tests.postgres import state_of_each_kind, state_url  # noqa: F401 - fixtures
 from whet.engine.ledger_store import LEDGER, PostgreSQLTables, reading_ledger
 from whet.methods import opro
 from whet.stats import discovery_alpha, opening_alpha

@@ -74,15 +74,15 @@ def sweep(
 @pytest.mark.parametrize(
     ("method", "every"),
     [
-        ("random_search", 17),
-        ("gepa", 17),
+        ("random_search", 29),
+        ("gepa", 29),
         *(pytest.param(one, 1, marks=pytest.mark.long) for one in SETTINGS),
     ],
 )
 def test_a_kill_at_any_boundary_changes_nothing(
     tmp_path: Path, served: tuple[str, Path], method: str, every: int
 ) -> None:
-    """`make test` kills two methods at each seventeenth boundary, `make test-long` all of them at each one."""
+    """`make test` kills two methods at each 29th boundary, `make test-long` all of them at each one."""
     sweep(tmp_path, served, method, SETTINGS[method], every)
 
 
@@ -108,4 +108,4 @@ def test_a_limit_that_sets_the_sizes_sets_the_same_after_a_kill(
     tmp_path: Path, served: tuple[str, Path]
 ) -> None:
     """The search is planned for the limit; calls that were in flight at a kill before that leave the plan as it is."""
-    sweep(tmp_path, served, "random_search", {"finalists": 1, "calls": 26}, 9)
+    sweep(tmp_path, served, "random_search", {"finalists": 1, "calls": 26}, 19)

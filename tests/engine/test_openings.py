@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from tests.postgres import state_of_each_kind, state_server, state_url  # noqa: F401 - fixtures
+from tests.postgres import state_of_each_kind, state_url  # noqa: F401 - fixtures
 from whet.engine import ledger_store
 from whet.engine.ledger_store import LEDGER, LedgerUnavailable
 from whet.engine.openings import Family, SealedComparison, SealedTestLedger

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.postgres import state_server, state_url  # noqa: F401 - fixtures
+from tests.postgres import state_url  # noqa: F401 - fixtures
 from whet.engine import shared_cache
 from whet.engine.cache import Cache
 from whet.engine.shared_cache import SharedCache, open_cache
@@ -35,22 +35,16 @@ class TestSharedCache(CacheConformance):
     """The cache of a team in a real PostgreSQL."""
 
     @pytest.fixture(autouse=True)
-    def server(self, state_server: Any) -> Iterator[None]:  # noqa: F811
-        import psycopg
-
-        self.server = state_server
+    def server(self, postgres: Any, postgres_admin: Any) -> Iterator[None]:
+        self.server, self.admin = postgres, postgres_admin
         self.made: list[str] = []
         yield
-        with psycopg.connect(state_server.get_uri(), autocommit=True) as admin:
-            for name in self.made:
-                admin.execute(f"DROP DATABASE {name} WITH (FORCE)")  # type: ignore[arg-type]
+        for name in self.made:
+            postgres_admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     def place(self) -> str:
-        import psycopg
-
         self.made.append(f"c{new_id().replace('-', '')}")
-        with psycopg.connect(self.server.get_uri(), autocommit=True) as admin:
-            admin.execute(f"CREATE DATABASE {self.made[-1]} STRATEGY file_copy")  # type: ignore[arg-type]
+        self.admin.execute(f"CREATE DATABASE {self.made[-1]} STRATEGY file_copy")
         return str(self.server.get_uri(self.made[-1]))
 
     def open(self, place: Any) -> Storage:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.postgres import state_server, state_url  # noqa: F401 - fixtures
+from tests.postgres import state_url  # noqa: F401 - fixtures
 from whet.api.doctor.checkup import BROKEN, OK, DoctorReport
 from whet.api.doctor.state import examine_state
 from whet.engine import state_place

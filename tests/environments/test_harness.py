@@ -91,8 +91,8 @@ def test_the_skill_of_the_example_is_learned_from_what_its_tests_say(tmp_path: P
         whet.evaluate(loaded, lm=coder, split="train", run=tmp_path / "e", progress=False).score.mean == 0.0
     )
     result = whet.optimize(
-        loaded, lm=coder, optimizer_lm=reflect, method="protegi", run=tmp_path / "r", budget=whet.Budget(calls=500),
-        settings={"rounds": "3"}, progress=False,
+        loaded, lm=coder, optimizer_lm=reflect, method="protegi", run=tmp_path / "r", budget=whet.Budget(calls=300),
+        settings={"rounds": "2"}, progress=False,
     )  # fmt: skip
     skill = result.best.prompt.parts["skill"].text
     assert "docstring" in skill and "type" in skill

@@ -1,6 +1,6 @@
 """`database`: an empty, migrated database for each test, once in SQLite and once in a real PostgreSQL.
 
-Both are copies of a template that is migrated once a session; the server starts with the first test that needs it.
+Both are copies of a template that is migrated once a session.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
-from tests.postgres import start_postgres
 from tests.serving import server_thread
 
 from whet_client.ids import new_id
@@ -51,15 +50,12 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Any]:
-    """A PostgreSQL server of this session's own, with a migrated database named `template`."""
-    with start_postgres() as server:
-        import psycopg
-
-        with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-            connection.execute("CREATE DATABASE template")
-        open_database(server.get_uri("template")).close()
-        yield server
+def postgresql_template(postgres: Any, postgres_admin: Any) -> str:
+    """The name of a migrated, empty PostgreSQL database."""
+    name = f"template{new_id().replace('-', '')}"
+    postgres_admin.execute(f"CREATE DATABASE {name}")
+    open_database(postgres.get_uri(name)).close()
+    return name
 
 
 @pytest.fixture
@@ -70,20 +66,11 @@ def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-@pytest.fixture(scope="session")
-def postgres_admin(postgres: Any) -> Iterator[Any]:
-    """A connection that makes and drops the databases of all tests."""
-    import psycopg
-
-    with psycopg.connect(postgres.get_uri(), autocommit=True) as connection:
-        yield connection
-
-
 @pytest.fixture
-def postgresql_url(postgres: Any, postgres_admin: Any) -> Iterator[str]:
+def postgresql_url(postgres: Any, postgres_admin: Any, postgresql_template: str) -> Iterator[str]:
     """The address of a migrated, empty PostgreSQL database of this test's own."""
     name = f"t{new_id().replace('-', '')}"
-    postgres_admin.execute(f"CREATE DATABASE {name} TEMPLATE template STRATEGY file_copy")
+    postgres_admin.execute(f"CREATE DATABASE {name} TEMPLATE {postgresql_template} STRATEGY file_copy")
     yield postgres.get_uri(name)
     postgres_admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 

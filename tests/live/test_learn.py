@@ -762,7 +762,7 @@ async def test_calls_stay_within_the_limit(prompt: Path) -> None:
     assert [c["after"] for c in result["changes"]] == ["Use metres."] and len(result["learned"]) == 100
 
 
-async def test_faults_on_the_way_are_survived(prompt: Path) -> None:
+async def test_faults_on_the_way_are_survived(prompt: Path, quick_retries: None) -> None:
     faults = Faults(error_500=0.3, malformed=0.2)
     async with serving(Reader(MEANINGS), faults=faults) as server:
         result = await taught(prompt, server.base_url, COMMENT)

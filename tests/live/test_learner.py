@@ -994,7 +994,9 @@ def test_an_address_that_names_no_reader_is_refused_before_a_server_starts(addre
     check_reader(LearnerConfig())
 
 
-def test_a_step_that_fails_is_shown_until_one_works(database: Database, tmp_path: Path) -> None:
+def test_a_step_that_fails_is_shown_until_one_works(
+    database: Database, tmp_path: Path, quick_retries: None
+) -> None:
     world = World(database, tmp_path, base_url=closed_port())
     world.say(next(iter(WANTS)), "a")
     _, failed = world.learner.look()

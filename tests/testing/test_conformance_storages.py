@@ -15,7 +15,7 @@ pytest.importorskip("sqlalchemy")
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import IntegrityError, OperationalError
-from tests.live.conftest import compiled_once, postgres, postgres_admin, postgresql_url  # noqa: F401 - fixtures
+from tests.live.conftest import compiled_once, postgresql_template, postgresql_url  # noqa: F401 - fixtures
 
 from whet.engine.cache import Cache
 from whet.testing.storages import CacheConformance, StorageConformance
@@ -44,16 +44,14 @@ class TestPostgreSQL(DatabaseConformance):
     addresses: ClassVar[list[str]]
 
     @pytest.fixture(autouse=True)
-    def server(self, request: pytest.FixtureRequest) -> None:
-        import psycopg
-
-        server: Any = request.getfixturevalue("postgres")
-        type(self).addresses = []
-        for _ in range(2):
-            name = f"t{new_id().replace('-', '')}"
-            with psycopg.connect(server.get_uri(), autocommit=True) as connection:
-                connection.execute(f"CREATE DATABASE {name} TEMPLATE template")
-            type(self).addresses.append(server.get_uri(name))
+    def server(self, postgres: Any, postgres_admin: Any, postgresql_template: str) -> Iterator[None]:  # noqa: F811
+        names = [f"t{new_id().replace('-', '')}" for _ in range(2)]
+        for name in names:
+            postgres_admin.execute(f"CREATE DATABASE {name} TEMPLATE {postgresql_template}")
+        type(self).addresses = [postgres.get_uri(name) for name in names]
+        yield
+        for name in names:
+            postgres_admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     def place(self) -> str:
         return self.addresses.pop()
