@@ -5,11 +5,10 @@ The package babel has them as patterns of short numbers, one for each power of t
 
 from __future__ import annotations
 
-import pickle
+import importlib.util
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import regex
@@ -33,14 +32,13 @@ def powers_of(word: str) -> frozenset[int]:
 
 @cache
 def _powers() -> Mapping[str, frozenset[int]]:
-    try:
-        from babel import localedata
-    except ModuleNotFoundError:
+    reader = _reader_of_locales()
+    if reader is None:
         return {}
     powers: dict[str, set[int]] = defaultdict(set)
     languages: dict[str, set[str]] = defaultdict(set)
-    for name in localedata.locale_identifiers():
-        formats = _own_formats(Path(localedata.resolve_locale_filename(name)))
+    for name in reader.locale_identifiers():
+        formats = reader.load(name, merge_inherited=False).get("compact_decimal_formats", {})
         for word, power, is_long in _words_of(formats):
             powers[word].add(power)
             language = name.partition("_")[0]
@@ -55,11 +53,17 @@ def _powers() -> Mapping[str, frozenset[int]]:
     }
 
 
-def _own_formats(file: Path) -> Mapping[str, Any]:
-    """The patterns of short numbers in a file of babel's package, without those that its locale inherits. `localedata.load` would
-    keep what it reads in place of the whole locale, which others ask babel for."""
-    formats: Mapping[str, Any] = pickle.loads(file.read_bytes()).get("compact_decimal_formats", {})  # noqa: S301
-    return formats
+def _reader_of_locales() -> Any:
+    """A copy of babel's reader of locales, with a cache of its own: without what a locale inherits its data are small, and the
+    reader that all share would keep them in the place of the whole. None without babel."""
+    if importlib.util.find_spec("babel") is None:
+        return None
+    spec = importlib.util.find_spec("babel.localedata")
+    if spec is None or spec.loader is None:
+        return None
+    reader = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reader)
+    return reader
 
 
 def _words_of(formats: Mapping[str, Any]) -> Iterator[tuple[str, int, bool]]:
