@@ -35,6 +35,7 @@ def test_every_measure_has_a_picture_with_words_for_it(watched: tuple[Running, s
     assert answer.status == 200
     titles = re.findall(r"<title id=[^>]*>([^<]+) over time</title>", answer.text)
     assert titles == [
+        "Joined reward",
         "Thumbs up",
         "Corrected",
         "Errors",
@@ -46,7 +47,7 @@ def test_every_measure_has_a_picture_with_words_for_it(watched: tuple[Running, s
     ]
     descriptions = re.findall(r"<desc[^>]*>([^<]+)</desc>", answer.text)
     assert len(descriptions) == len(titles)
-    assert all(one.startswith("From 2026-01-05 to 2026-02-04. all answers: ") for one in descriptions)
+    assert all(one.startswith("From 2026-01-05 to 2026-02-04. all answers: ") for one in descriptions[1:])
     assert re.search(r"95% of answers up to [\d.]+ s \([\d.]+ s to [\d.]+ s\)", words(answer))
     assert 'class="band band-0"' in answer.text and answer.text.count("The numbers of this picture") == len(
         titles
@@ -58,7 +59,7 @@ def test_what_changed_is_drawn_and_listed(watched: tuple[Running, str]) -> None:
     answer = server.browser("viewer").page(f"/quality/{NAME}?{period}")
     assert (
         answer.text.count('class="change change-model"')
-        == 8
+        == 9
         == answer.text.count('class="change change-drift"')
     )
     assert "gpt-x (fp_b) answers" in words(answer)
@@ -132,3 +133,25 @@ def test_what_versions_are_worth_as_json(watched: tuple[Running, str]) -> None:
 
 def test_programs_see_no_quality(watched: tuple[Running, str]) -> None:
     assert watched[0].client("app").get(f"/v1/quality/{NAME}").status == 403
+
+
+def test_the_joined_reward_is_drawn_for_each_version_where_enough_people_rated(
+    watched: tuple[Running, str],
+) -> None:
+    server, period = watched
+    browser = server.browser("viewer")
+    answer = browser.page(f"/quality/{NAME}?{period}&step=week")
+    (drawn,) = re.findall(r"<desc[^>]*>([^<]*version 2:[^<]*)</desc>", answer.text)
+    assert re.search(
+        r"version 1: \d+\.\d% \(|version 1: 0\.\d+ \(95%: 0\.\d+ to 0\.\d+\), \d+ rated answers of 25 raters",
+        drawn,
+    )
+    shown = words(answer)
+    assert f"whet feedback rewards {NAME}" in shown and "Version 2: no draw assigned this version" in shown
+    assert "Rated answers" in shown and "Raters" in shown
+    by_hour = words(browser.page(f"/quality/{NAME}?since=2026-01-05&until=2026-01-07&step=hour"))
+    assert "Joined reward over time" not in by_hour and "Joined reward: " in by_hour
+    one = browser.page(f"/quality/{NAME}?{period}&step=week&model=gpt-x")
+    assert "it is not drawn for one of them" in words(one) and "Joined reward over time" not in one.text
+    second = browser.page(f"/quality/{NAME}?{period}&step=week&version=2").text
+    assert "version 2: " in second and "version 1: " not in second

@@ -15,7 +15,13 @@ from whet_client.records import Feedback, Inference
 from whet_live.database import Database
 from whet_live.experiments import Experiments, version_rewards_of
 from whet_live.experiments.assigned_answers import assigned_answers
-from whet_live.experiments.version_rewards import LOGGED, AssignedAnswer, VersionRewards, estimate_versions
+from whet_live.experiments.version_rewards import (
+    LOGGED,
+    AssignedAnswer,
+    VersionRewards,
+    estimate_over_time,
+    estimate_versions,
+)
 from whet_live.registry import Registry
 from whet_live.traffic import Traffic
 from whet_live.traffic.behaviour import RatedAnswer
@@ -82,6 +88,39 @@ def test_the_joined_estimate_covers_the_truth_and_the_mean_of_the_ratings_does_n
     # 95% of 40 are 38; of 100 runs of an exact interval, fewer than one has less than 34
     assert covered >= 34, covered
     assert naive <= 8, naive
+
+
+def test_each_step_of_time_has_an_estimate_of_its_own() -> None:
+    begins, covered, total = (0, 1200), 0, 0
+    for seed in range(12):
+        rows, _ = simulated(seed, positions=False)
+        over_time = estimate_over_time("p", rows, begins)
+        assert over_time.answers == len(rows) and not over_time.reason
+        all_of_it = estimate_versions("p", rows)
+        for reward, points in over_time.versions:
+            assert reward.value is not None and reward.value.value == whole(all_of_it, reward.version)[0]
+            values = {begins.index(at): one.value for at, one in points if one.value is not None}
+            assert len(values) == len(points) and 1 in values, "version 2 is rare in the first step"
+            assert reward.version == 2 or values[0].value > values[1].value
+            for number, one in values.items():
+                parts = [
+                    expit(1.2 + 0.5 * (reward.version == 2) - 2.4 * (n + 0.5) / 1200 / 2 - 1.2 * number)
+                    for n in range(1200)
+                ]
+                covered += one.low <= sum(parts) / 1200 <= one.high
+                total += 1
+    assert covered / total > 0.85, (covered, total)
+
+
+def test_a_step_with_few_ratings_has_no_point() -> None:
+    rows, _ = simulated(3)
+    few = [AssignedAnswer(r.answer, r.version, 9_000, r.draw, r.chances) for r in rows[:10]]
+    for _, points in estimate_over_time("p", [*rows, *few], (0, 9_000)).versions:
+        assert [at for at, _ in points] == [0]
+    assert (
+        estimate_over_time("p", rows[:9], (0,)).reason
+        and not estimate_over_time("p", rows[:9], (0,)).versions
+    )
 
 
 def test_versions_are_in_their_true_order_where_the_ratings_turn_it_round() -> None:

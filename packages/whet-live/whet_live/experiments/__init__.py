@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from whet_client.lazy import lazy
 
 if TYPE_CHECKING:
-    from whet_live.experiments.assigned_answers import version_rewards_of
+    from whet_live.experiments.assigned_answers import rewards_over_time, version_rewards_of
     from whet_live.experiments.definition import Definition, Guard, read_definition, refuse_tiny
     from whet_live.experiments.definition_json import ExperimentEntry
     from whet_live.experiments.experiment_store import WAITING, Experiment
     from whet_live.experiments.manager import Experiments
     from whet_live.experiments.metrics import BEHAVIOUR, read_reward, with_reward
     from whet_live.experiments.rollout_monitor import until
-    from whet_live.experiments.version_rewards import VersionReward, VersionRewards
+    from whet_live.experiments.version_rewards import RewardsOverTime, VersionReward, VersionRewards
 
 __all__ = [
     "BEHAVIOUR",
@@ -24,11 +24,13 @@ __all__ = [
     "ExperimentEntry",
     "Experiments",
     "Guard",
+    "RewardsOverTime",
     "VersionReward",
     "VersionRewards",
     "read_definition",
     "read_reward",
     "refuse_tiny",
+    "rewards_over_time",
     "until",
     "version_rewards_of",
     "with_reward",
@@ -37,8 +39,8 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
-        "whet_live.experiments.assigned_answers": "version_rewards_of",
-        "whet_live.experiments.version_rewards": "VersionReward VersionRewards",
+        "whet_live.experiments.assigned_answers": "rewards_over_time version_rewards_of",
+        "whet_live.experiments.version_rewards": "RewardsOverTime VersionReward VersionRewards",
         "whet_live.experiments.metrics": "BEHAVIOUR read_reward with_reward",
         "whet_live.experiments.definition": "Definition Guard read_definition refuse_tiny",
         "whet_live.experiments.definition_json": "ExperimentEntry",

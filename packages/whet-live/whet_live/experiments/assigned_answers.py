@@ -4,6 +4,7 @@ experiment drew their versions."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import orjson
 from sqlalchemy import Connection, select
@@ -17,7 +18,9 @@ from whet_live.experiments.experiment_tables import experiments
 from whet_live.experiments.version_rewards import (
     LOGGED,
     AssignedAnswer,
+    RewardsOverTime,
     VersionRewards,
+    estimate_over_time,
     estimate_versions,
 )
 from whet_live.traffic.behaviour import RatedAnswer
@@ -25,7 +28,7 @@ from whet_live.traffic.dataset import answers_with_feedback, rating, signals
 from whet_live.traffic.derived_signals import KEPT, SignalDeriver
 from whet_live.traffic.search import Filter
 
-MOST_ANSWERS = 50_000
+MOST_ANSWERS, MOST_CHARTED = 50_000, 10_000
 PROPENSITY, POSITION = "propensity", "position"
 """Keys of an inference's metadata: the chance with which the app's own assigner drew the version, and the place of the answer
 in a list."""
@@ -51,6 +54,15 @@ def version_rewards_of(
     return estimate_versions(prompt, answers)
 
 
+def rewards_over_time(
+    database: Database, prompt: str, begins: Sequence[int], span: tuple[int, int], most: int = MOST_CHARTED
+) -> RewardsOverTime:
+    """The estimates for the versions of a prompt in steps of time that begin at `begins`, from the newest `most` answers from
+    and to the times in `span` (microseconds)."""
+    rows = list(assigned_answers(database, prompt, "", span[0], most, span[1]))
+    return replace(estimate_over_time(prompt, rows, begins), newest=len(rows) >= most)
+
+
 def _segment_key(by: str) -> str:
     if by and not (by.startswith(_METADATA) and len(by) > len(_METADATA)):
         raise UsageError(f'"{by[:80]}" makes no segments. Write metadata.KEY, such as metadata.plan.')
@@ -58,14 +70,19 @@ def _segment_key(by: str) -> str:
 
 
 def assigned_answers(
-    database: Database, prompt: str, key: str = "", since: int | None = None, most: int = MOST_ANSWERS
+    database: Database,
+    prompt: str,
+    key: str = "",
+    since: int | None = None,
+    most: int = MOST_ANSWERS,
+    until: int | None = None,
 ) -> Iterator[AssignedAnswer]:
     """The newest answers of a prompt without an error, newest first. Signals that the app did not send are derived
     (`traffic.derived_signals`)."""
     deriver = SignalDeriver()
     with database.read() as connection:
         chances = _chances(connection, prompt)
-    wanted = Filter(prompt=prompt, since=since, failed=False)
+    wanted = Filter(prompt=prompt, since=since, until=until, failed=False)
     for stored, rows in answers_with_feedback(database, wanted, most):
         yield _to_assigned_answer(stored.inference, rows, chances, key, deriver)
 

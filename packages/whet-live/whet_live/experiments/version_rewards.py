@@ -130,12 +130,7 @@ def estimate_versions(
     """The estimates for every version, as a whole and in each of the largest segments. `ridge` and `most` as in `fit_behaviour`:
     the penalty on weights, and what the ratings of one user count at most."""
     answers = list(rows)
-    reason, model = "", None
-    try:
-        model = fit_behaviour([row.answer for row in answers], ridge=ridge, most=most)
-    except UsageError as error:
-        reason = str(error)
-    columns = _Columns.of(answers, model, ridge, most)
+    columns, model, reason = _fit(answers, ridge, most)
     segments = [
         name for name, _ in Counter(row.segment for row in answers if row.segment).most_common(MOST_SEGMENTS)
     ]
@@ -146,6 +141,59 @@ def estimate_versions(
             if (inside & (columns.version == version)).any():
                 rewards.append(_estimate(columns, answers, version, segment, inside))
     return VersionRewards(prompt, len(answers), tuple(rewards), model, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class RewardsOverTime:
+    """What the answers of each version are worth step by step: `versions` has for each version that can be estimated at all the
+    `whole` period, and the steps, each with its begin (microseconds), that have enough ratings of their own, corrected for the
+    draw where the whole is. Without a model, `reason` says why. `newest`: only the newest answers of the period were read."""
+
+    prompt: str
+    answers: int
+    versions: tuple[tuple[VersionReward, tuple[tuple[int, VersionReward], ...]], ...]
+    reason: str = ""
+    newest: bool = False
+
+
+def estimate_over_time(
+    prompt: str,
+    rows: Iterable[AssignedAnswer],
+    begins: Sequence[int],
+    *,
+    ridge: float = 1.0,
+    most: float = MOST,
+) -> RewardsOverTime:
+    """The estimates for every version and every step; `begins` are the begins of the steps in order, of which the last has no
+    end. What signals are worth, and how likely a rating is, is learned once, from all answers."""
+    answers = list(rows)
+    columns, _, reason = _fit(answers, ridge, most)
+    steps = np.searchsorted(np.array(begins), columns.time, side="right") - 1
+    everything = np.ones(len(answers), dtype=bool)
+    estimates = []
+    for version in sorted({row.version for row in answers}):
+        whole = _estimate(columns, answers, version, "", everything)
+        if whole.value is None:
+            continue
+        points = []
+        for step in np.unique(steps[(columns.version == version) & (steps >= 0)]).tolist():
+            one = _estimate(columns, answers, version, "", steps == step)
+            if one.value is not None and one.drawn == whole.drawn:
+                points.append((begins[step], one))
+        estimates.append((whole, tuple(points)))
+    return RewardsOverTime(prompt, len(answers), tuple(estimates), reason)
+
+
+def _fit(
+    answers: Sequence[AssignedAnswer], ridge: float, most: float
+) -> tuple[_Columns, BehaviourModel | None, str]:
+    """The answers as columns with what their signals are worth, or the reason why that is not known."""
+    reason, model = "", None
+    try:
+        model = fit_behaviour([row.answer for row in answers], ridge=ridge, most=most)
+    except UsageError as error:
+        reason = str(error)
+    return _Columns.of(answers, model, ridge, most), model, reason
 
 
 @dataclass(frozen=True)

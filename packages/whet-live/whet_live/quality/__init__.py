@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from whet_live.quality.measures import QualityMeasure
     from whet_live.quality.quality import Quality
     from whet_live.quality.report import QualityQuery, QualityReport
-    from whet_live.quality.series import MeasureSeries, QualityGroup, QualityPoint
+    from whet_live.quality.series import MeasureSeries, QualityGroup, QualityPoint, begin_of
 
 _HOMES = {
     "whet_live.quality.alerts": "QualityAlert",
@@ -26,7 +26,7 @@ _HOMES = {
     "whet_live.quality.measures": "QualityMeasure",
     "whet_live.quality.quality": "Quality",
     "whet_live.quality.report": "QualityQuery QualityReport",
-    "whet_live.quality.series": "MeasureSeries QualityGroup QualityPoint",
+    "whet_live.quality.series": "MeasureSeries QualityGroup QualityPoint begin_of",
 }
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "QualityPoint",
     "QualityQuery",
     "QualityReport",
+    "begin_of",
     "deliver_due",
     "read_channels",
 ]

@@ -9,7 +9,16 @@ from starlette.responses import Response
 
 from whet.reporting import Html, el, note, number_format
 from whet_live.database import microseconds
-from whet_live.quality import ChangeMark, QualityAlert, QualityReport
+from whet_live.experiments import VersionReward, rewards_over_time
+from whet_live.quality import (
+    ChangeMark,
+    MeasureSeries,
+    QualityAlert,
+    QualityMeasure,
+    QualityPoint,
+    QualityReport,
+    begin_of,
+)
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import quality_figures, ui
 from whet_live.server.request_context import RequestContext
@@ -28,6 +37,8 @@ PARTS = [
     ("key", "metadata key"),
 ]
 MOST_MARKS = 60
+JOINED = QualityMeasure("joined", "Joined reward", "bounded", 1, "", "answers of a version")
+"""Ratings and signals in one estimate."""
 KINDS = {"version": "version", "label": "label", "model": "model", "drift": "drift"}
 
 
@@ -45,7 +56,8 @@ def show(call: RequestContext) -> Response:
         el("code", "POST /v1/inferences"),
         ".",
     )
-    charts = _charts(report) if report.answers else empty
+    worth, notes = _worth(call, report, fields) if report.answers else (None, None)
+    charts = _charts(report, worth) if report.answers else empty
     return ui.page(
         call,
         f"Quality of {name}",
@@ -53,6 +65,7 @@ def show(call: RequestContext) -> Response:
         _form(name, fields),
         _sum_up(report),
         charts,
+        notes,
         _marks(report.marks[:MOST_MARKS]),
         alerts_section(alerts),
         above=[("Prompts", "/prompts"), (name, ui.path_to("prompts", name))],
@@ -104,7 +117,7 @@ def _sum_up(report: QualityReport) -> Html:
     return note(hint)
 
 
-def _charts(report: QualityReport) -> Html:
+def _charts(report: QualityReport, worth: Html | None) -> Html:
     names: list[str] = []
     for group in report.groups:
         names += [one.measure.name for one in group.series if one.measure.name not in names]
@@ -113,7 +126,53 @@ def _charts(report: QualityReport) -> Html:
     for i, name in enumerate(names):
         lines = [(group.name, series) for group in report.groups if (series := group.of(name)) is not None]
         charts.append(quality_figures.chart(lines, span, report.width, report.marks[:MOST_MARKS], f"q{i}"))
-    return el("div", charts, class_="panels")
+    return el("div", worth, charts, class_="panels")
+
+
+def _worth(
+    call: RequestContext, report: QualityReport, fields: dict[str, str]
+) -> tuple[Html | None, Html | None]:
+    """The chart of what the answers of each version are worth, ratings and signals joined, with what limits it; or why there is
+    none. There is none for one label or model: the estimate is of all answers."""
+    if fields["label"] or fields["model"]:
+        return None, note(
+            "The joined reward is estimated over all labels and models; it is not drawn for one of them."
+        )
+    since, span = begin_of(report.since, report.width), (report.since, report.until)
+    begins = range(since, report.until, report.width)
+    rewards = rewards_over_time(call.state.live.database, report.prompt, begins, span)
+    wanted = [
+        (whole, points) for whole, points in rewards.versions if fields["version"] in ("", str(whole.version))
+    ]
+    groups = [
+        (
+            f"version {whole.version}",
+            MeasureSeries(JOINED, tuple(_to_point(at, one) for at, one in points), _to_point(since, whole)),
+        )
+        for whole, points in wanted
+        if points
+    ]
+    if not groups:
+        why = rewards.reason or "no version has 20 ratings by 10 users in one step; choose longer steps"
+        return None, note("Joined reward: ", why.rstrip("."), ".")
+    marks = report.marks[:MOST_MARKS]
+    picture = quality_figures.chart(groups, span, report.width, marks, "joined", ("rated answer", "rater"))
+    limits = [
+        f" Version {whole.version}: {one}." for whole, points in wanted if points for one in whole.notes
+    ]
+    read = f"the newest {rewards.answers:,} answers" if rewards.newest else "all answers without an error"
+    words = (
+        "The joined reward is that of ", el("code", f"whet feedback rewards {report.prompt}"),
+        f", step by step, from {read}: ratings where there are some, signals weighted by ratings elsewhere, corrected for who "
+        "rates and for the draw of versions. A step without 20 ratings of a version by 10 users has no point.",
+    )  # fmt: skip
+    return picture, note(*words, *limits)
+
+
+def _to_point(at: int, one: VersionReward) -> QualityPoint:
+    value = one.value
+    assert value is not None
+    return QualityPoint(at, one.rated, one.people, value.value, value.low, value.high, value.method)
 
 
 def _marks(marks: Sequence[ChangeMark]) -> Html:

@@ -24,6 +24,9 @@ _TALLEST = 3.0
 """How far above the largest mean an interval is drawn, as a factor: a step with few answers would flatten all others."""
 
 Named = Sequence[tuple[str, MeasureSeries]]
+Counted = tuple[str, str]
+ANSWERS: Counted = ("answer", "user")
+"""What the points of a chart count: values, and clusters of them."""
 
 
 def show_value(value: float, measure: QualityMeasure) -> str:
@@ -42,9 +45,16 @@ def show_interval(point: QualityPoint, measure: QualityMeasure) -> str:
     return f"{show_value(point.low, measure)} to {show_value(point.high, measure)}"
 
 
-def chart(groups: Named, span: tuple[int, int], width: int, marks: Sequence[ChangeMark], name: str) -> Html:
+def chart(
+    groups: Named,
+    span: tuple[int, int],
+    width: int,
+    marks: Sequence[ChangeMark],
+    name: str,
+    counted: Counted = ANSWERS,
+) -> Html:
     """One measure over a period, a line for each group: the mean of each step of `width` with its interval, and numbered lines
-    where something changed. `name` is unique on the page."""
+    where something changed. `name` is unique on the page. `counted` says in words what the points count."""
     measure = groups[0][1].measure
     x = svg.Scale(float(span[0]), float(span[1]), LEFT, WIDTH - RIGHT)
     y = svg.Scale(*_range(measure, groups), HEIGHT - BOTTOM, TOP)
@@ -67,31 +77,38 @@ def chart(groups: Named, span: tuple[int, int], width: int, marks: Sequence[Chan
                 svg.marker("circle", x(point.at + width / 2), y(point.mean), f"mark series-{number}", 2.5)
                 for point in series.points
             ]
-    whole = [f"{group or 'all answers'}: {describe(series)}" for group, series in groups]
+    whole = [f"{group or 'all answers'}: {describe(series, counted)}" for group, series in groups]
     title = f"{measure.title} over time"
     summary = f"From {_day(span[0])} to {_day(span[1])}. {'; '.join(whole)}."
     picture = svg.svg(WIDTH, HEIGHT, title, summary, *parts, name=name)
-    return el("figure", _caption(measure, groups), picture, _numbers(measure, groups), class_="over-time")
+    return el(
+        "figure",
+        _caption(measure, groups, counted),
+        picture,
+        _numbers(measure, groups, counted),
+        class_="over-time",
+    )
 
 
-def describe(series: MeasureSeries) -> str:
+def describe(series: MeasureSeries, counted: Counted = ANSWERS) -> str:
     """The whole period in words: the mean with its interval, and over how many answers of how many users."""
     whole, measure = series.whole, series.measure
-    users = number_format.plural(whole.clusters, "user")
-    text = f"{show_value(whole.mean, measure)} (95%: {show_interval(whole, measure)}), {whole.n:,} answers of {users}"
+    users = number_format.plural(whole.clusters, counted[1])
+    values = f"{whole.n:,} {counted[0]}s"
+    text = f"{show_value(whole.mean, measure)} (95%: {show_interval(whole, measure)}), {values} of {users}"
     for share, value, low, high in whole.quantiles:
         ends = f"{show_value(low, measure)} to {show_value(high, measure)}"
         text += f"; {share:.0%} of answers up to {show_value(value, measure)} ({ends})"
     return text
 
 
-def _caption(measure: QualityMeasure, groups: Named) -> Html:
+def _caption(measure: QualityMeasure, groups: Named, counted: Counted) -> Html:
     if len(groups) == 1 and not groups[0][0]:
-        return el("figcaption", measure.title, " ", el("small", describe(groups[0][1])))
+        return el("figcaption", measure.title, " ", el("small", describe(groups[0][1], counted)))
     keys = [
         (
             svg.line((0, 8), (28, 8), f"curve series-{i % SERIES} dash-{i % SERIES}"),
-            f"{name}: {describe(series)}",
+            f"{name}: {describe(series, counted)}",
         )
         for i, (name, series) in enumerate(groups)
     ]
@@ -165,14 +182,20 @@ def _runs(points: Sequence[QualityPoint], width: int) -> list[list[QualityPoint]
     return runs
 
 
-def _numbers(measure: QualityMeasure, groups: Named) -> Html:
+def _numbers(measure: QualityMeasure, groups: Named, counted: Counted) -> Html:
     many = len(groups) > 1
     rows: list[list[Child]] = [
         [_day(point.at, hours=True), *([name] if many else []), show_value(point.mean, measure),
          show_interval(point, measure), f"{point.n:,}", f"{point.clusters:,}"]
         for name, series in groups for point in series.points
     ]  # fmt: skip
-    head = ["From (UTC)", *(["Of"] if many else []), "Mean", "95% interval", "Answers", "Users"]
+    head = [
+        "From (UTC)",
+        *(["Of"] if many else []),
+        "Mean",
+        "95% interval",
+        *(f"{one.capitalize()}s" for one in counted),
+    ]
     return details("The numbers of this picture", table(f"{measure.title}: {measure.of}", head, rows))
 
 
