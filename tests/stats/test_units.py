@@ -59,7 +59,7 @@ def rollouts(rewards: list[float]) -> list[Rollout]:
     return [Rollout("p", str(i), "", reward) for i, reward in enumerate(rewards)]
 
 
-@pytest.mark.parametrize("runs", [10, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("runs", [4, pytest.param(200, marks=pytest.mark.long)])
 def test_a_second_opinion_that_is_asked_at_sixty_looks_confirms_chance_as_rarely_as_it_should(
     runs: int,
 ) -> None:

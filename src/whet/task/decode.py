@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import msgspec
 from msgspec import inspect as types
@@ -24,7 +24,7 @@ def decode(node: Node, kind: type[T], what: str) -> T:
     A text is read as it was written: `yes`, `2024` and `true` are texts where the type says so, and `1e6` is a whole number.
     Raises UsageError for the first value that the type does not take, and for an unknown or a missing key.
     """
-    value = _value_of(node, types.type_info(kind), what)
+    value = _value_of(node, _info_of(cast("Any", kind)), what)
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -48,8 +48,14 @@ def set_fields(entry: msgspec.Struct) -> dict[str, Any]:
 
 
 @cache
+def _info_of(kind: Any) -> types.Type:
+    """What msgspec knows of a type: it takes milliseconds to look."""
+    return types.type_info(kind)
+
+
+@cache
 def _fields(struct: type[msgspec.Struct]) -> Mapping[str, types.Field]:
-    info = types.type_info(struct)
+    info = _info_of(struct)
     assert isinstance(info, types.StructType)
     return {field.encode_name: field for field in info.fields}
 
