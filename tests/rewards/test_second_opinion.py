@@ -125,7 +125,7 @@ async def test_answers_that_cannot_be_graded_have_the_lowest_reward_and_are_told
     assert found["second_opinion"]["best"]["mean"] == pytest.approx(1 - asked / len(rows))
 
 
-async def test_faults_are_retried_and_a_run_again_asks_nothing(tmp_path: Path) -> None:
+async def test_faults_are_retried_and_a_run_again_asks_nothing(tmp_path: Path, quick_retries: None) -> None:
     task = write(tmp_path / "t", BY_JUDGE + MODELS)
     async with serving(answer, faults=Faults(error_500=0.05), settings=ServerBehaviour(seed=3)) as server:
         found = await aoptimize(task, **options(task, server.base_url))
