@@ -31,6 +31,7 @@ PHRASES = (
     "Be brief.|You are an expert.|Think step by step.|Take a deep breath."
 )
 _ANSWERED = 0.9
+_TOKEN = re.compile(r"[a-z0-9][a-z0-9'-]*")
 
 
 def chance(*parts: object) -> float:
@@ -165,7 +166,7 @@ def luck(request: Request, sample: int) -> str:
 
 def tokenize(text: str) -> list[str]:
     """The words of a text in lower case."""
-    return re.findall(r"[a-z0-9][a-z0-9'-]*", text.lower())
+    return _TOKEN.findall(text.lower())
 
 
 def read_cues(option: str) -> dict[str, tuple[str, ...]]:
