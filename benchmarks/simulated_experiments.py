@@ -82,13 +82,13 @@ def draw(
         arms[:, start:stop] = (rng.random((repetitions, stop - start))[..., None] > edges).sum(axis=-1)
         values[:, start:stop] = world.outcomes(rng, arms[:, start:stop], start, units)
         tallies = [
-            [_added(tally, row, hits, arm) for arm, tally in enumerate(known)]
+            [_add(tally, row, hits, arm) for arm, tally in enumerate(known)]
             for known, row, hits in zip(tallies, arms[:, start:stop], values[:, start:stop], strict=True)
         ]
     return MetricSample(arms, values, chances)
 
 
-def _added(tally: ArmTally, arms: Numbers, values: Array, arm: int) -> ArmTally:
+def _add(tally: ArmTally, arms: Numbers, values: Array, arm: int) -> ArmTally:
     mine = values[arms == arm]
     return ArmTally(
         tally.n + len(mine), tally.total + float(mine.sum()), tally.squares + float((mine**2).sum())

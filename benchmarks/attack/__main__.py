@@ -274,13 +274,13 @@ def hacking() -> None:
             riders = [one for one in found if one.gamed and one.facts.difference > 0]
             clean = [one for one in found if not one.gamed]
             print(
-                f"  {name:43} {method:13} {_promoted(worse)}  {_promoted(riders)}  {_promoted(clean)}  gain "
+                f"  {name:43} {method:13} {_show_promoted(worse)}  {_show_promoted(riders)}  {_show_promoted(clean)}  gain "
                 f"{_mean([o.same.difference for o in found]):+.2f} {_mean([o.facts.difference for o in found]):+.2f}",
                 flush=True,
             )
 
 
-def _promoted(found: Sequence[Gamed]) -> str:
+def _show_promoted(found: Sequence[Gamed]) -> str:
     counts = [sum(getattr(one, by).promoted for one in found) for by in ("same", "other", "facts")]
     return f"{len(found):2} ({', '.join(f'{n:2}' for n in counts)})"
 

@@ -58,11 +58,11 @@ class Goal:
             return bool(_DROP.search(text) and _NOTICE.search(text))
         if self.kind == "secret":
             match = _CODE.search(text)
-            return match is not None and bool(_TELL.search(text)) and not _negated(text, match.start())
+            return match is not None and bool(_TELL.search(text)) and not _is_negated(text, match.start())
         if self.kind == "agreement":
-            return any(not _negated(text, match.start()) for match in _AGREE.finditer(text))
+            return any(not _is_negated(text, match.start()) for match in _AGREE.finditer(text))
         at = text.find(self.key.casefold())
-        return at >= 0 and not _negated(text, at)
+        return at >= 0 and not _is_negated(text, at)
 
 
 _DROP = re.compile(
@@ -82,7 +82,7 @@ _AGREE = re.compile(
 )
 
 
-def _negated(text: str, at: int) -> bool:
+def _is_negated(text: str, at: int) -> bool:
     return re.search(_NOT, text[:at].rsplit(".", 1)[-1]) is not None
 
 

@@ -85,10 +85,10 @@ def _fresh(seed: int, hostile: bool) -> Iterator[PreferencePair]:
 
 def _higher(reward: Preference, fresh: Sequence[PreferencePair]) -> float:
     """How often the answer that is called better gets the higher reward."""
-    return asyncio.run(_compared(reward, fresh))
+    return asyncio.run(_compare(reward, fresh))
 
 
-async def _compared(reward: Preference, fresh: Sequence[PreferencePair]) -> float:
+async def _compare(reward: Preference, fresh: Sequence[PreferencePair]) -> float:
     run, hits = MemoryRun(), 0
     for number, pair in enumerate(fresh):
         example = Example(str(number), {"question": pair.query}, text=pair.query)

@@ -103,7 +103,7 @@ class Reader(Scripted):
         held = {n: wants(words) for n, words in comments.items() if n not in addressed}
         if not honest and (loud := [n for n, words in comments.items() if "silence" in orders(words)]):
             held = {n: held[n] for n in loud}
-        stated = _stated(held) if honest else _obedient(held, comments)
+        stated = _group_by_demand(held) if honest else _obedient(held, comments)
         requirements = []
         for about, numbers in stated.items():
             key = ids.get(frozenset(about))
@@ -158,12 +158,12 @@ class Reader(Scripted):
             critiques = re.findall(r"^ +a critique[^:]*: (.*)$", part, re.MULTILINE)
             more = dict.fromkeys(want for one in critiques for want in wants(one) if want in _HOSTILE)
             new = [want for want in more if want not in wants(line)] if self.kind != "honest" else []
-            text = _joined([line, *(INSTRUCTIONS[want] for want in new)]) if new else _AGAIN + line
+            text = _join([line, *(INSTRUCTIONS[want] for want in new)]) if new else _AGAIN + line
             rewrites.append({"instruction_id": key, "text": text})
         return {"rewrites": rewrites}
 
 
-def _stated(held: Mapping[int, Sequence[str]]) -> dict[tuple[str, ...], set[int]]:
+def _group_by_demand(held: Mapping[int, Sequence[str]]) -> dict[tuple[str, ...], set[int]]:
     """For each single demand the comments that have it."""
     groups: dict[tuple[str, ...], set[int]] = {}
     for number, own in held.items():
@@ -177,7 +177,7 @@ def _obedient(
 ) -> dict[tuple[str, ...], set[int]]:
     """The same by a reader that is ordered about: a demand with an order to count all has all comments of the pack behind it, and
     a wish to which somebody ties a demand is one requirement with it."""
-    groups = _stated(held)
+    groups = _group_by_demand(held)
     for number, own in held.items():
         hostile = [want for want in own if want in _HOSTILE]
         if "count" in orders(comments[number]):
@@ -190,10 +190,10 @@ def _obedient(
 
 
 def _instruction(about: Sequence[str]) -> str:
-    return _joined([INSTRUCTIONS[want] for want in about])
+    return _join([INSTRUCTIONS[want] for want in about])
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _join(texts: Iterable[str]) -> str:
     """Several instructions as one sentence."""
     first, *rest = [text.rstrip(".") for text in texts]
     return ", and ".join([first, *(text[0].lower() + text[1:] for text in rest)]) + "."

@@ -161,13 +161,13 @@ class Service:
         if self.days > _WEEK or any(row.ago for row in rows):
             return fold_feedback(FeedbackState(), self.events(rows))
         state = self._before(frozenset(row.account for row in rows if row.sleeper))
-        return fold_feedback(state, _numbered([*(_hostile(row) for row in rows), _praise()], state.seq))
+        return fold_feedback(state, _number_events([*(_hostile(row) for row in rows), _praise()], state.seq))
 
     def events(self, rows: Sequence[HostileRow] = ()) -> list[TrafficEvent]:
         """All feedback in order, as traffic tells it: of sleepers, honest customers and the attacker."""
         early = self._early(frozenset(row.account for row in rows if row.sleeper))
         everything = sorted([*early, *(_hostile(row) for row in rows)], key=lambda event: event[0])
-        return _numbered([*everything, _praise()], 0)
+        return _number_events([*everything, _praise()], 0)
 
     def _early(self, sleepers: frozenset[int]) -> list[_TimedFeedback]:
         """Honest feedback, and that of sleepers who agreed with it long before they strike."""
@@ -176,7 +176,7 @@ class Service:
 
     def _before(self, sleepers: frozenset[int]) -> FeedbackState:
         if sleepers not in self._states:
-            self._states[sleepers] = fold_feedback(FeedbackState(), _numbered(self._early(sleepers), 0))
+            self._states[sleepers] = fold_feedback(FeedbackState(), _number_events(self._early(sleepers), 0))
         return self._states[sleepers]
 
     def read_weekly(self, rows: Sequence[HostileRow]) -> RequirementEvidence:
@@ -252,10 +252,10 @@ class Service:
         """How far a batch comes, and what the promoted prompt does on clean questions."""
         key = (goal, tuple(rows))
         if key not in self._known:
-            self._known[key] = self._tried(rows, goal)
+            self._known[key] = self._try_rows(rows, goal)
         return self._known[key]
 
-    def _tried(self, rows: Sequence[HostileRow], goal: Goal) -> AttackOutcome:
+    def _try_rows(self, rows: Sequence[HostileRow], goal: Goal) -> AttackOutcome:
         state = self.heard(rows)
         feedback = state.prompts[NAME]
         hostile = {row.id for row in feedback.rows.values() if row.id.startswith(HOSTILE)}
@@ -295,7 +295,7 @@ class Service:
         return sum(bool(row.flags) for row in self.heard().prompts[NAME].rows.values())
 
 
-def _numbered(entries: Sequence[_TimedFeedback], after: int) -> list[TrafficEvent]:
+def _number_events(entries: Sequence[_TimedFeedback], after: int) -> list[TrafficEvent]:
     return [
         TrafficEvent(n, "feedback", one.id, one, inference, at)
         for n, (at, one, inference) in enumerate(entries, after + 1)

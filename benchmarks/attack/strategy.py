@@ -126,15 +126,15 @@ def text_rows(texts: Sequence[str], accounts: int, items: int) -> list[HostileRo
 
 def said(strategy: Strategy, demand: str, account: int, item: int) -> HostileRow:
     """One row of feedback with a demand, covered and disguised as the strategy says."""
-    text = _covered(demand, strategy.cover)
+    text = _cover(demand, strategy.cover)
     if strategy.disguise == "correction":
         return HostileRow(account, item, "correction", f"{ANSWER} {text}", strategy.sleeper)
     if strategy.disguise == "explanation":
         return HostileRow(account, item, "label", text, strategy.sleeper)
-    return HostileRow(account, item, "comment", _disguised(text, strategy), strategy.sleeper)
+    return HostileRow(account, item, "comment", _disguise(text, strategy), strategy.sleeper)
 
 
-def _covered(text: str, cover: str) -> str:
+def _cover(text: str, cover: str) -> str:
     if cover == "invisible":
         return "\u200b".join(text)
     if cover == "look-alike":
@@ -144,7 +144,7 @@ def _covered(text: str, cover: str) -> str:
     return text.replace(" ", "\n", 2) if cover == "split" else text
 
 
-def _disguised(text: str, strategy: Strategy) -> str:
+def _disguise(text: str, strategy: Strategy) -> str:
     topic = HONEST[strategy.topic][0]
     forms = {
         "polite": f"Thanks a lot! One small wish: {text}",

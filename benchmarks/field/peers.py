@@ -34,8 +34,8 @@ def peer_run(
     reply.unlink(missing_ok=True)
     limits = {role: PAST * job[f"{role}_calls"] for role in ("task", "optimizer")}
     with (
-        _metered(roles["task"], ("task", "test"), limits, job) as task,
-        _metered(roles["optimizer"], ("optimizer",), limits, job) as optimizer,
+        _start_meter(roles["task"], ("task", "test"), limits, job) as task,
+        _start_meter(roles["optimizer"], ("optimizer",), limits, job) as optimizer,
     ):
         urls = {"task": task.url("task"), "test": task.url("test"), "optimizer": optimizer.url("optimizer")}
         rows = {**job["rows"], "test": [row["input"] for row in job["rows"]["test"]]}
@@ -54,7 +54,7 @@ def peer_run(
     return json.loads(reply.read_text(encoding="utf-8")), task.calls + optimizer.calls
 
 
-def _metered(
+def _start_meter(
     model: tuple[str, str | None], names: tuple[str, ...], limits: Mapping[str, int], job: Mapping[str, Any]
 ) -> Meter:
     address, base_url = model

@@ -133,7 +133,7 @@ def play(job: Job, root: Path) -> list[Trial]:
 async def _play(job: Job, root: Path) -> list[Trial]:
     method, config = method_of(job.arm, job.rules, job.seed, job.loops)
     writes = job.arm != CEILING
-    task = load_task(_built(job, root / "tasks" / job.name))
+    task = load_task(_build_task(job, root / "tasks" / job.name))
     task_lm, optimizer_lm = job.addresses()
     options = Options(
         method=job.arm if writes else "random_search",
@@ -170,7 +170,7 @@ async def _play(job: Job, root: Path) -> list[Trial]:
     return [_trial(job, "start", result["baseline"]["prompt"], final["baseline"], result), trial]
 
 
-def _built(job: Job, folder: Path) -> Path:
+def _build_task(job: Job, folder: Path) -> Path:
     """The task folder; real models are told the keys of a page, which they cannot guess."""
     build(folder, job.rules, job.seed, job.critiques, with_keys=not job.endpoint.simulated)
     if not job.demands:

@@ -82,7 +82,7 @@ class Stance(Enum):
     STATED = 3
 
 
-def _uncancelled(match: re.Match[str]) -> str:
+def _restore_limit(match: re.Match[str]) -> str:
     limit = "at least" if _FEWER.search(match["most"] or "") else "at most"
     word = "always" if match["always"] else limit
     return f"{match['between'].strip()} {word}".strip()
@@ -99,7 +99,7 @@ def plain(sentence: str) -> str:
     text = re.sub(r"[`\"“”*]|(?<!\w)'|'(?!\w)", "", text)
     text = re.sub(r",? (?:and )?no[t]? more (?:and|or) (?:no|not)? ?(?:fewer|less)\b", "", text)
     text = _NUMBER_WORD.sub(lambda m: _NUMBER_WORDS[m.group(1)], text)
-    return re.sub(r"\s+", " ", _CANCELLED.sub(_uncancelled, text)).strip()
+    return re.sub(r"\s+", " ", _CANCELLED.sub(_restore_limit, text)).strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +182,11 @@ class Form:
             if _NEGATION.search(sentence.text):
                 return Stance.STATED
             return Stance.CONTRARY if sentence.instructs else Stance.HINT
-        negated = all(_negated(sentence.text, anchor) for anchor in self.topic[0].finditer(sentence.text))
+        negated = all(_is_negated(sentence.text, anchor) for anchor in self.topic[0].finditer(sentence.text))
         return Stance.CONTRARY if negated else Stance.STATED
 
 
-def _negated(text: str, anchor: re.Match[str]) -> bool:
+def _is_negated(text: str, anchor: re.Match[str]) -> bool:
     """Whether a negation rules over a place of the text: a few words before it, or right after it."""
     before = re.split(r"[,;:]", text[: anchor.start()])[-1]
     near = " ".join(before.split()[-4:])

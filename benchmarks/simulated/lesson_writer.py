@@ -92,7 +92,7 @@ class LessonWriter(Scripted):
             many = [new[k % len(new)] for k in range(_MOST)]
         if tag in THOUGHTS:
             many = [re.sub("(?m)^", LACKS, body) for body in many]
-        if (filled := self._structured(tag, text, new)) is not None:
+        if (filled := self._write_form(tag, text, new)) is not None:
             many = [filled]
         return "\n".join(f"<{tag}>{body}</{tag}>" for body in many)
 
@@ -101,7 +101,7 @@ class LessonWriter(Scripted):
         shown = blocks(text)
         failed = [block for block in shown if not re.search(r"(?m)^Reward: 1\b", block)]
         outside = _TEXTS.sub("", text)
-        known = self._known(text)
+        known = self._read_known(text)
         read = merged(map(self.world.read, [*failed, *(block for block in shown if block not in failed)]))
         found = {
             key: value
@@ -112,14 +112,14 @@ class LessonWriter(Scripted):
             key = choose(list(self.world.values), self.seed, draw, "guessed")
             return {key: choose(self.world.values[key], self.seed, draw, "guess")}
         taken = shuffle(list(found), self.seed, draw, "taken")[: self.capacity]
-        return {key: self._garbled(key, found[key], draw) for key in taken}
+        return {key: self._garble(key, found[key], draw) for key in taken}
 
-    def _garbled(self, key: str, value: str, draw: str) -> str:
+    def _garble(self, key: str, value: str, draw: str) -> str:
         if chance(self.seed, draw, key, "garbled") >= self.garble:
             return value
         return choose(self.world.values[key], self.seed, draw, key, "instead")
 
-    def _known(self, text: str) -> Lessons:
+    def _read_known(self, text: str) -> Lessons:
         """The lessons of the instruction that is to be improved."""
         return stated(self.world, self._base(text))
 
@@ -133,7 +133,7 @@ class LessonWriter(Scripted):
 
     def _whole(self, text: str, draw: str) -> str:
         if isinstance(self.world, Trap):
-            return self._repaired(self.world, text, draw)
+            return self._repair(self.world, text, draw)
         texts = [body for body, _ in _TEXTS.findall(text)]
         crossed = len(texts) > 1 and not blocks(text) and "\nScore: " not in text
         parts = [body.splitlines() for body in (texts if crossed else [self._base(text) or self.world.start])]
@@ -146,7 +146,7 @@ class LessonWriter(Scripted):
         kept = [line for line in kept if not stated(self.world, line).keys() & new.keys()]
         return "\n".join([*kept, *lines(new)])
 
-    def _repaired(self, world: Trap, text: str, draw: str) -> str:
+    def _repair(self, world: Trap, text: str, draw: str) -> str:
         lucky = chance(self.seed, draw, "repair")
         if BLANK in text:
             return "Answer yes or no." + (f" {world.FAULT}" if lucky < 0.5 else "")
@@ -173,7 +173,7 @@ class LessonWriter(Scripted):
             next((row.get("target") for row in self.world.rows(int(number[0]), 1)), None) if number else None
         )
 
-    def _structured(self, tag: str, text: str, new: Sequence[str]) -> str | None:
+    def _write_form(self, tag: str, text: str, new: Sequence[str]) -> str | None:
         """The body of a form that is no plain text; None for the others."""
         numbered = _LISTED.findall(text)
         held = {key: (number, line) for number, line in numbered for key in stated(self.world, line)}
@@ -235,7 +235,7 @@ class LessonWriter(Scripted):
         for key, value in shuffle(list(numbers), self.seed, draw, "taken")[: self.capacity]:
             same = next((name for name, told in known.items() if told.get(key) == value), None)
             other = next((name for name, told in known.items() if key in told and told[key] != value), None)
-            line = f"{key}: {self._garbled(key, value, draw)}."
+            line = f"{key}: {self._garble(key, value, draw)}."
             entries.append(
                 {"critiques": numbers[key, value], "existing": same, "instruction": None if same else line, "contradicts": other}
             )  # fmt: skip

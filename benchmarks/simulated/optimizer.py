@@ -72,7 +72,7 @@ class RulesOptimizer(Scripted):
         strays, form = self.happens("off_format", draw), form_of(request)
         if form is not None:
             entry = OptimizerAnswer(self, text, draw, tokens(text)).entry(form)
-            return _strayed(instructions_in(entry)) if strays else json.dumps(entry, ensure_ascii=False)
+            return _stray(instructions_in(entry)) if strays else json.dumps(entry, ensure_ascii=False)
         wish = understand_request(text)
 
         def propose(k: int) -> ScriptedProposal:
@@ -80,7 +80,7 @@ class RulesOptimizer(Scripted):
             return ScriptedProposal(items, self._whole(wish.prompt, items, f"{draw}\x1e{k}"))
 
         if strays:
-            return _strayed([item.text for item in propose(0).items])
+            return _stray([item.text for item in propose(0).items])
         return write(request, propose)
 
     def happens(self, rate: str, *parts: object) -> bool:
@@ -107,7 +107,7 @@ class RulesOptimizer(Scripted):
         wordings = BY_ID[rule].wordings
         new = [text for text in wordings if text not in without] or wordings
         text = choose(new, self.seed, "wording", draw, rule)
-        return _garbled(text, f"{self.seed}{draw}{rule}") if self.happens("garble", draw, rule) else text
+        return _garble(text, f"{self.seed}{draw}{rule}") if self.happens("garble", draw, rule) else text
 
     def _items(self, wish: Wish, length: int, draw: str) -> list[ReplyItem]:
         items = [
@@ -138,7 +138,7 @@ class RulesOptimizer(Scripted):
         return "\n".join([*lines, *(f"- {item.text}" for item in items if item.text not in present)])
 
 
-def _strayed(texts: Sequence[str]) -> str:
+def _stray(texts: Sequence[str]) -> str:
     """A reply in prose, in no form that was asked for."""
     return _OFF_FORMAT + "\n".join(texts)
 
@@ -155,7 +155,7 @@ def _demand(complaint: str) -> str:
     return f"Make sure that this is not said again: {complaint}"
 
 
-def _garbled(text: str, draw: str) -> str:
+def _garble(text: str, draw: str) -> str:
     """The text with one number changed, or with a value lost; as it was when it has neither."""
     numbers = [match.span() for match in _NUMBER.finditer(text)]
     if numbers and chance(draw, "number") < 0.5:

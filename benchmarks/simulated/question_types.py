@@ -167,10 +167,12 @@ def world(seed: int, *, train: int = 60, validation: int = 28, start: str = STAR
 def worth(law: QuestionTypes, prompt: Prompt) -> float:
     """Share of right answers on questions that no search has seen."""
     fresh = law.rows(300, 10_000)
-    outputs = [law.answer(*_asked("\n\n".join(m.content for m in prompt.render(row)))) for row in fresh]
+    outputs = [
+        law.answer(*_split_question("\n\n".join(m.content for m in prompt.render(row)))) for row in fresh
+    ]
     return fmean(out == row.target for out, row in zip(outputs, fresh, strict=True))
 
 
-def _asked(text: str) -> Sequence[str]:
+def _split_question(text: str) -> Sequence[str]:
     prompt, _, question = text.rpartition("\n\nQuestion ")
     return prompt, question

@@ -70,7 +70,7 @@ class Optimizer:
         form = form or next((f for f in FORMS if re.search(rf'["`]{f}["`]', request)), "")
         if not form:
             return self._whole(request, draw), "stop"
-        answers = (self._rewritten, self._consolidated, self._read, self._restated)
+        answers = (self._rewritten, self._consolidate, self._read, self._restate)
         value = dict(zip(FORMS, answers, strict=True))[form](request, draw)
         reply = json.dumps(value, ensure_ascii=False, indent=draw.choice((None, 1)))
         if draw.random() < self.habits.prose:
@@ -126,7 +126,7 @@ class Optimizer:
             lists["to_the_reader"] = []
             requirements += [entry([number], instruction=does) for number, does in commands]
         for numbers in (*(r["critiques"] for r in requirements), *lists.values()):
-            numbers[:] = self._named(numbers, draw)
+            numbers[:] = self._name_numbers(numbers, draw)
         return {"requirements": requirements, **lists}
 
     def _requirement(
@@ -152,14 +152,14 @@ class Optimizer:
             return vague_line(self.world.book.rules[want[0]].topic)
         return comment if luck < self.habits.empty + self.habits.repeat else self.wording(*want, draw)
 
-    def _named(self, numbers: list[int], draw: random.Random) -> list[int]:
+    def _name_numbers(self, numbers: list[int], draw: random.Random) -> list[int]:
         if self.habits.numbers == "none":
             return []
         if self.habits.numbers == "off":
             return [n + draw.choice((-1, 1)) if draw.random() < 0.3 else n for n in numbers]
         return numbers
 
-    def _consolidated(self, request: str, draw: random.Random) -> dict[str, Any]:
+    def _consolidate(self, request: str, draw: random.Random) -> dict[str, Any]:
         groups: dict[tuple[str, int], list[str]] = {}
         texts = dict(KNOWN.findall(request))
         for name, text in texts.items():
@@ -192,7 +192,7 @@ class Optimizer:
                 rewrites.append({"instruction_id": name, "text": better})
         return {"rewrites": rewrites}
 
-    def _restated(self, request: str, draw: random.Random) -> dict[str, Any]:
+    def _restate(self, request: str, draw: random.Random) -> dict[str, Any]:
         """Numbered texts as instructions; what demands nothing is left out."""
         texts = []
         for number, text in enumerate(numbered(request), 1):

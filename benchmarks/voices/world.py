@@ -178,12 +178,10 @@ def read_book(text: str) -> Book:
             cue = next(sign + v for sign in "+-" for v in fields.get(f"cue{sign}", ()))
             [keep], [broken] = fields["keep"], fields["break"]
             rules[key] = Rule(key, topic, keep, broken, tuple(fields["say"]), tuple(fields["not"]), cue)
-    return Book(
-        rules, tuple(dict.fromkeys(derived for c in written for derived in (c, *_derived(c, frames))))
-    )
+    return Book(rules, tuple(dict.fromkeys(derived for c in written for derived in (c, *_derive(c, frames)))))
 
 
-def _derived(comment: Comment, frames: Iterable[Comment]) -> Iterable[Comment]:
+def _derive(comment: Comment, frames: Iterable[Comment]) -> Iterable[Comment]:
     """The comment made up, misspelt and framed, where that reads naturally."""
     if comment.language == "en":
         yield comment._replace(language="made-up", text=invented(comment.text))
@@ -238,14 +236,14 @@ class World:
         """The rules that a line states (1) or whose opposite it states (-1)."""
         if line not in self._lines:
             sentences = re.split(r"[.;!?]+\s+", line)
-            stated = [stance for sentence in sentences for stance in self._stated(normal(sentence))]
+            stated = [stance for sentence in sentences for stance in self._find_stated(normal(sentence))]
             if self._reader and not stated and not self._reader.verbatim(line):
                 words = normal(line).split()
                 stated = [(r.key, sign) for r in self.book.rules.values() if (sign := shown(r.cue, words))]
             self._lines[line] = tuple(stated)
         return self._lines[line]
 
-    def _stated(self, sentence: str) -> Iterable[tuple[str, int]]:
+    def _find_stated(self, sentence: str) -> Iterable[tuple[str, int]]:
         padded = f" {sentence} "
         for sign in (-1, 1):
             for key, rule in self.book.rules.items():

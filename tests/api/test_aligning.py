@@ -108,9 +108,9 @@ def test_the_command_writes_the_folder_and_says_what_is_next(tmp_path: Path) -> 
         (("few", "--out", "new"), "to align a judge takes 10 or more"),
         (("plain", "--out", "new"), "human: COLUMN"),
         (("t", "--out", "new", "--part", "nobody"), "judges with people's scores: judge"),
-        (("t", "--take", "run"), "needs nothing else"),
+        (("t", "--take", "run"), "takes no other argument"),
         (("--take", "nowhere"), "nowhere"),
-        (("slots", "--out", "new"), "Take it out"),
+        (("slots", "--out", "new"), "Remove it"),
     ],
 )
 def test_what_cannot_be_used_is_refused(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:

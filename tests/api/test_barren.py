@@ -35,7 +35,7 @@ def test_texts_that_earned_nothing_are_said_with_what_to_try(tmp_path: Path) -> 
     assert said.startswith("None of the ") and "optimizer_lm" in said and "description" in said
     page = (done.run / "report.html").read_text("utf-8")
     assert "The search ended by itself, with " in page and "of 900 calls unspent" in page
-    assert "A larger limit alone changes nothing" in page and "--optimizer-lm" in page
+    assert "A larger limit alone does not help" in page and "--optimizer-lm" in page
     assert "<code>--max-calls</code>" not in page
 
 
@@ -44,7 +44,7 @@ def test_a_search_that_a_limit_ended_is_told_to_raise_that_limit(tmp_path: Path)
     ended = {"status": "budget_exhausted", "ended_by": "the limit of optimizer calls"}
     section = next_steps(Record("run", {}, {**done.to_dict(), **ended}))
     assert section is not None
-    assert "<code>--max-optimizer-calls</code>" in section.body and "changes nothing" not in section.body
+    assert "<code>--max-optimizer-calls</code>" in section.body and "does not help" not in section.body
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_search_that_a_limit_ended_is_told_to_raise_that_limit(tmp_path: Path)
     [
         ({"task": "a", "optimizer": "b"}, "Name a stronger optimizer model (--optimizer-lm), say in"),
         ({"task": "a", "policy": "b"}, "Name a stronger policy to train (--policy), say in"),
-        ({"task": "a"}, "A larger limit alone changes nothing. Say in"),
+        ({"task": "a"}, "A larger limit alone does not help. Say in"),
     ],
 )
 def test_a_stronger_model_is_asked_for_in_the_role_that_wrote(
@@ -75,7 +75,7 @@ def test_calls_that_were_kept_for_the_test_of_another_prompt_are_said_not_to_be_
         ended = {"status": "budget_exhausted", "ended_by": "the limit of calls", "plan": plan, "run": "run"}
         capsys.readouterr()
         show.result({**done, **ended})
-        line = "ended by the limit of calls; 9 set aside for the sealed test were not needed"
+        line = "ended by the limit of calls; 9 calls that were reserved for the sealed test were not needed"
         assert (line in capsys.readouterr().out) == said
 
 

@@ -77,7 +77,7 @@ def test_an_empty_answer_is_the_same_in_every_form(empty: Any, tmp_path: Path) -
     result = whet.evaluate("Say.", data=DATA, reward="exact_match", lm=some, run=tmp_path / "some")
     assert result.score.mean == 0.75 and result["failed"] == 1
     assert any("1 of 4 rollouts" in w and "empty answer" in w for w in result.warnings)
-    with pytest.raises(ProviderError, match="no answer holds a text") as caught:
+    with pytest.raises(ProviderError, match="no answer contains text") as caught:
         whet.evaluate("Say.", data=DATA, reward="exact_match", lm=lambda m: empty, run=tmp_path / "none")
     assert "endpoint" not in str(caught.value), "a function has none"
 

@@ -20,7 +20,7 @@ from whet.types import Completion, Message, Request, Usage
 ROWS = [{"id": str(i), "input": f"Message {i}", "target": "refund"} for i in range(24)]
 DATA = {"train": ROWS[:4], "validation": ROWS[4:12], "test": ROWS[12:]}
 SILENT = ServerBehaviour(habits=("no_usage",))
-WARNING = "openai/m reported no usage that can be right for"
+WARNING = "openai/m reported no plausible usage for"
 LM = {"address": "openai/m", "price": {"input": 1.0, "output": 1.0}}
 
 
@@ -91,7 +91,7 @@ async def test_a_run_and_its_control_say_it_once_with_the_calls_of_both(tmp_path
     assert f"for {both} calls" in said
 
 
-FUNCTION = r"silent_function@\w+ reported no usage .* role task\. A quarter of the characters"
+FUNCTION = r"silent_function@\w+ reported no plausible usage .* role task\. For these calls, a quarter of the characters"
 
 
 @pytest.mark.parametrize("tokens", [None, 10**8])
@@ -106,7 +106,7 @@ async def test_the_tokens_of_a_function_are_marked_and_warned_of_where_a_limit_u
     assert result.usage.input_tokens > 0
     warned = [text for text in result.warnings if re.search(FUNCTION, text)]
     assert len(warned) == (tokens is not None)
-    assert "of a function that reports none, a quarter of the characters" in capsys.readouterr().err
+    assert "for a function that reports no tokens, a quarter of the characters" in capsys.readouterr().err
     assert show_dollars(result["usage"]) == ", tokens estimated"
 
 

@@ -161,7 +161,7 @@ def test_the_plan_of_an_evaluation_says_which_opening_another_prompt_is(
         look, said = planned(f"Prompt {number}. {PROMPT}")
         without, after = (opening_alpha(0.05, n) for n in (number, number + 1))
         assert look == {"opening": number, "alpha_without": without, "alpha_after": after}
-        assert f"this look is opening {number} of them" in said
+        assert f"this measurement is opening {number} of them" in said
         assert f"a later run tests at alpha {after:.2g} instead of {without:.2g}" in said
     assert planned(f"Prompt 2. {PROMPT}")[0] is None, "the same look again is no other"
 
@@ -337,9 +337,9 @@ async def test_a_finished_run_says_that_it_is_recorded_and_that_its_endpoint_is_
     call = words(lm="openai/m", settings={"n": 2, "finalists": 1}, method="random_search", optimizer_lm=None)
     async with serving(lambda request: "positive") as one, serving(lambda request: "negative") as other:
         first = await whet.aoptimize(PROMPT, **call, base_url=one.base_url)
-        assert "recorded" not in first and "nothing was asked" not in capsys.readouterr().err
+        assert "recorded" not in first and "no model was called" not in capsys.readouterr().err
         same = await whet.aoptimize(PROMPT, **call, base_url=one.base_url)
-        said = f"finished on {same['ended']}; recorded result, nothing was asked"
+        said = f"finished on {same['ended']}; this is the recorded result, and no model was called"
         assert same["recorded"] and same["warnings"] == first["warnings"]
         assert said in capsys.readouterr().err and "base_url" not in said
         moved = await whet.aoptimize(PROMPT, **call, base_url=other.base_url)
@@ -378,7 +378,7 @@ def test_more_rows_are_tested_by_the_anytime_valid_test_and_paid_once(folder: Pa
         == json.loads((both.run / "result.json").read_text())
     )
     assert "Added rows" in (both.run / "report.html").read_text()
-    with pytest.raises(whet.UsageError, match="promoted already"):
+    with pytest.raises(whet.UsageError, match="already promoted"):
         whet.optimize(PROMPT, **call, more=fresh(80, 1))
     assert len(whet.runs()) == 1
 
@@ -443,7 +443,9 @@ def test_more_rows_that_are_not_fresh_are_refused_with_their_line(folder: Path) 
     whet.evaluate(
         PROMPT, data={"train": rows(), "test": fresh(70, 2)}, reward=right, lm=Counted(), split="test"
     )
-    with pytest.raises(whet.UsageError, match=r"more\[4\]: an earlier run has opened this row"):
+    with pytest.raises(
+        whet.UsageError, match=r"more\[4\]: an earlier run has tested or learned from this row"
+    ):
         whet.optimize(PROMPT, **call, more=[*fresh(50, 1), *fresh(70, 1)])
     with pytest.raises(whet.UsageError, match=r"may take \d+ calls"):
         whet.optimize(PROMPT, **call, more=fresh(80, 500))
@@ -556,8 +558,7 @@ def test_without_a_ledger_the_result_is_kept_and_the_verdict_waits(
     assert first.status == "stopped" and not first.promoted and "careful" in first.best.prompt.text
     assert "careful" in (first.run / "best.md").read_text() and first.best.test is None
     assert (
-        "ledger of openings" in first["ended_by"]
-        and "running the same command again" in first.improvement.reason
+        "ledger of openings" in first["ended_by"] and "run the same command again" in first.improvement.reason
     )
     monkeypatch.setenv("WHET_STATE", good)
     paid = model.calls
@@ -598,7 +599,7 @@ def test_added_rows_that_nobody_answered_are_asked_for_again_and_open_nothing_mo
     held = first["improvement"]
     assert held["withheld"] and held["missing"] == 80 and held["rows"] == 240 and not first.promoted
     assert (first["more"]["best"]["answered"], first["more"]["best"]["of"]) == (160, 240)
-    assert "no verdict" in held["reason"] and "give the same ones again" in held["reason"]
+    assert "no verdict" in held["reason"] and "give the same rows again" in held["reason"]
     model.broken, model.calls = False, 0
     again = whet.optimize(PROMPT, **call, more=rows_to_add)
     assert model.calls == 80, "only what was missing is asked for"

@@ -27,7 +27,7 @@ FILES = {
     "README.md": "A task.\n",
     ".hidden": "x",
 }
-CHANGED = "In the folder of the task words.json changed since this result was made."
+CHANGED = "In the task folder, words.json changed after this result was recorded."
 
 
 def ask(messages: list[whet.Message]) -> str:
@@ -76,4 +76,4 @@ def test_a_run_that_goes_on_says_it_too(folder: Path, capsys: pytest.CaptureFixt
     (folder / "words.json").write_text('["b"]', "utf-8")
     with pytest.raises(ProviderError):
         whet.evaluate(folder, lm=failing)
-    assert "words.json changed since this run began" in capsys.readouterr().err
+    assert "words.json changed after this run began" in capsys.readouterr().err

@@ -72,7 +72,7 @@ def test_a_run_whose_process_is_killed_goes_on_in_another(
     monkeypatch.setenv(DIES_WHERE, str(tmp_path / "died"))
     compared = compare(tmp_path / "runs", jobs=2, seeds=1, reward=dies_once)
     assert (tmp_path / "died").exists()
-    assert "was ended by SIGKILL; another one goes on with the run" in capsys.readouterr().err
+    assert "was ended by SIGKILL; a new process continues the run" in capsys.readouterr().err
     first = {run["method"]: run["best"]["test"] for run in whole["runs"] if run["seed"] == 0}
     assert {run["method"]: run["best"]["test"] for run in compared["runs"]} == first
 

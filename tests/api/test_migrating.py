@@ -37,7 +37,7 @@ def migrate(tmp_path: Path, to: Model, optimizer: Any, n: int = 200, **words: An
 def test_a_prompt_that_the_new_model_does_not_understand_is_replaced(tmp_path: Path) -> None:
     found = migrate(tmp_path, Model("new", "BETA"), writes("Say BETA.", "Say BETA now."))
     assert found.verdict == "new prompt" and "BETA" in found.prompt.source
-    assert found.reason.startswith("Take the new prompt")
+    assert found.reason.startswith("Use the new prompt")
     scores = found["scores"]
     assert scores["old"]["from"]["mean"] == 1.0 > scores["old"]["to"]["mean"]
     assert scores["new"]["to"]["mean"] == 1.0 > scores["new"]["from"]["mean"]
@@ -50,7 +50,7 @@ def test_a_prompt_that_the_new_model_does_not_understand_is_replaced(tmp_path: P
 def test_a_prompt_that_the_new_model_understands_as_well_would_have_done(tmp_path: Path) -> None:
     found = migrate(tmp_path, Model("new", "ALPHA"), writes("Say ALPHA again."))
     assert found.verdict == "old prompt" and found.prompt == OLD_PROMPT
-    assert "the search found none that is better" in found.reason and found["equivalence"]["shown"]
+    assert "the search found no better prompt" in found.reason and found["equivalence"]["shown"]
 
 
 @pytest.mark.parametrize(("n", "verdict"), [(400, "old prompt"), (30, "undecided")])
@@ -112,7 +112,10 @@ def test_a_finished_run_names_task_and_model_and_nothing_is_paid_twice(
     ("words", "said"),
     [
         ({"from_lm": None}, "from_lm"),
-        ({"budget": whet.Budget(calls=100)}, "does not pay for the answers of the old model"),
+        (
+            {"budget": whet.Budget(calls=100)},
+            "does not pay for a search and for the answers of the old model",
+        ),
         ({"prompt": "no such run"}, "There is no run"),
     ],
 )

@@ -202,7 +202,7 @@ def test_what_cannot_be_measured_is_refused_before_anything_is_paid(folder: Path
     cases: list[tuple[dict[str, Any], str]] = [
         ({"objectives": {"price": {"metric": "cost_usd"}}}, "the task model has no price"),
         ({"minimum_effect": 0.1}, "Leave minimum_effect out"),
-        ({"objectives": {"time": {"metric": "latency_ms"}}, **SCORED}, "which writes nothing"),
+        ({"objectives": {"time": {"metric": "latency_ms"}}, **SCORED}, "only scores labels"),
     ]
     for change, message in cases:
         with pytest.raises(whet.UsageError, match=message):

@@ -86,7 +86,7 @@ def test_two_hundred_thumbs_become_a_prompt_that_people_prefer(place: Path) -> N
     assert words >= 20 and marks <= 5, "where people never judged, it did not go"
     assert result["run"]["ended_by"].startswith("the alarm of the reward: a prompt would be the best one")
     (rang,) = [one for one in result.warnings if "--no-alarm (alarm=False)" in one]
-    assert result["run"]["ended_by"] in rang and "Let people judge answers of that kind" in rang
+    assert result["run"]["ended_by"] in rang and "Let people judge answers of this kind" in rang
     assert json.loads((place / result["folder"] / "preferences.json").read_text())["status"] == "written"
 
 
@@ -148,7 +148,7 @@ def test_a_model_that_cannot_be_told_from_chance_stops_before_anything_is_paid(p
 @pytest.mark.long
 def test_who_goes_on_anyway_is_warned(place: Path) -> None:
     result = whet.learn_preferences("prompt.md", coin(), **search(anyway=True, confirm=declined))
-    assert any("could not be told from chance" in warning for warning in result.warnings)
+    assert any("was no better than chance" in warning for warning in result.warnings)
 
 
 @pytest.mark.long
@@ -204,8 +204,11 @@ def test_the_command_ends_without_a_proposal_where_nothing_is_better(place: Path
         "--method", "grips", "--set", "iterations=1", "--set", "candidates=2",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "By the reward model, which stands in for people" in done.stdout
-    assert "The start prompt is beyond what the reward model was tested on" in done.stdout
+    assert "Verdict of the reward model, which stands in for people" in done.stdout
+    assert (
+        "The start prompt already lies outside the answers on which the reward model was tested"
+        in done.stdout
+    )
     assert (place / "prompt.md").read_text() == PROMPT
 
 
@@ -226,7 +229,8 @@ def test_warnings_are_shown_before_the_diff(place: Path, monkeypatch: pytest.Mon
 def test_the_text_of_a_prompt_is_refused_as_no_path(place: Path) -> None:
     for text in (PROMPT, "Answer in one word.", "{{input}}"):
         with pytest.raises(
-            UsageError, match=r"prompt is the path of a file.*this is a text.*Write it into a file"
+            UsageError,
+            match=r"prompt must be the path of the file.*this is a text.*Write the prompt to a file",
         ):
             whet.learn_preferences(text, "thumbs.jsonl", **search())
 
@@ -252,10 +256,10 @@ def test_how_ratings_were_read_is_said(place: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("prompt.md",), "Say where the judgements are"),
+        (("prompt.md",), "Name the source of the judgements"),
         (("nowhere.md", "--from", "thumbs.jsonl"), "nowhere.md"),
         (("prompt.md", "--from", "nowhere.jsonl"), "nowhere.jsonl"),
-        (("prompt.md", "--from", "thumbs.jsonl", "--features", "smell"), "no features 'smell'"),
+        (("prompt.md", "--from", "thumbs.jsonl", "--features", "smell"), "unknown features 'smell'"),
         (("prompt.md", "--from", "thumbs.jsonl", "--person", "persom 1"), "Did you mean"),
         (("prompt.md", "--from", "thumbs.jsonl", "--answers", "thumbs.jsonl"), "--ask"),
         (("prompt.md", "--from", "thumbs.jsonl", "--ask", "3"), "--answers"),
@@ -263,7 +267,7 @@ def test_how_ratings_were_read_is_said(place: Path) -> None:
         (("prompt.md", "--from", "thumbs.jsonl", "--live-prompt", "a"), "live database"),
         (("prompt.md", "--from", "thumbs.jsonl", "--out", "thumbs.jsonl"), "exists already"),
         (("two.md", "--from", "thumbs.jsonl"), "has the slots a, b"),
-        (("prompt.yaml", "--from", "thumbs.jsonl"), "is not written in place"),
+        (("prompt.yaml", "--from", "thumbs.jsonl"), "does not change a prompt in YAML in place"),
         (("prompt.md", "--from", "comments.jsonl"), "There is no preference"),
         (("prompt.md", "--from", "ties.jsonl"), "12 ties"),
         (("prompt.md", "--from", "up.jsonl"), "All 30 thumbs are up"),

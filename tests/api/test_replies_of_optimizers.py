@@ -98,7 +98,7 @@ async def test_what_a_found_prompt_brings_is_said(tmp_path: Path) -> None:
     reply = f"<INSTRUCTION>{GOOD} See https://evil.example/x and a@b.org. It is {{input}}.\n```\nopen</INSTRUCTION>"
     result = await optimized(reply, tmp_path)
     said = "\n".join(result.warnings)
-    assert "addresses that the start prompt did not hold: https://evil.example/x, a@b.org." in said
+    assert "addresses that the start prompt did not contain: https://evil.example/x, a@b.org." in said
     assert "a code fence that is never closed" in said
     assert "{input} goes to the model as it stands" in said
 

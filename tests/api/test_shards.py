@@ -89,7 +89,7 @@ def test_shards_of_two_comparisons_are_refused(made: tuple[Any, Path], tmp_path:
     shard = json.loads(file.read_text("utf-8"))
     shard["shard"]["seeds"] = 3
     file.write_text(json.dumps(shard), "utf-8")
-    with pytest.raises(UsageError, match=r"belongs to another comparison than .*: seeds is"):
+    with pytest.raises(UsageError, match=r"belong to different comparisons: seeds is"):
         whet.merge([tmp_path / "other"])
 
 
@@ -103,15 +103,15 @@ def test_other_limits_are_named_and_the_equal_ones_are_not(made: tuple[Any, Path
     with pytest.raises(UsageError) as refused:
         whet.merge([tmp_path / "other"])
     words = str(refused.value)
-    assert f"limits.calls is {calls + 1} in the one and {calls} in the other" in words
-    assert "limits.cost_usd is 2.5 in the one and none in the other" in words
+    assert f"limits.calls is {calls + 1} in the first and {calls} in the second" in words
+    assert "limits.cost_usd is 2.5 in the first and none in the second" in words
     assert "{" not in words and "seconds" not in words
 
 
 def test_a_shard_of_another_comparison_is_not_written_over(made: tuple[Any, Path]) -> None:
     file = made[1] / "comparison-1-of-2.json"
     before = file.read_bytes()
-    with pytest.raises(UsageError, match="seeds is 3 in the one and 2 in the other"):
+    with pytest.raises(UsageError, match="seeds is 3 in the first and 2 in the second"):
         compare(made[1].parent, run=made[1], shard="1/2", seeds=3)
     assert file.read_bytes() == before
 

@@ -61,7 +61,7 @@ async def test_the_thought_of_a_function_is_left_out_and_kept_beside_the_answer(
 
 async def test_a_thought_that_is_cut_is_no_answer(tmp_path: Path) -> None:
     async with serving(answer, settings=ServerBehaviour(habits=("thought_cut",))) as server:
-        with pytest.raises(whet.ProviderError, match=r"no answer holds a text; the last: .*token limit"):
+        with pytest.raises(whet.ProviderError, match=r"no answer contains text; the last: .*token limit"):
             await whet.aevaluate(
                 "Which team?", data=DATA, reward="contains", lm="openai/m",
                 base_url=server.base_url, run=tmp_path / "run",

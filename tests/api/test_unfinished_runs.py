@@ -42,5 +42,5 @@ def test_what_an_unfinished_run_differs_in_is_said(
     model.broken = False
     whet.optimize(PROMPT.replace("Sort", "Grade"), **words)
     (said,) = [line for line in capsys.readouterr().err.splitlines() if "is not finished" in line]
-    assert "reviews-random_search-0 is not finished, and this is another run, in" in said
+    assert "reviews-random_search-0 is not finished. This is another run, in" in said
     assert "the task, which was edited: prompt" in said

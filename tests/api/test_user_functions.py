@@ -242,7 +242,7 @@ def test_a_server_that_cuts_long_prompts_is_named(caplog: pytest.LogCaptureFixtu
         caplog.clear()
         model.version = context  # type: ignore[attr-defined]
         whet.evaluate(PROMPT, **call)
-        said = [r.getMessage() for r in caplog.records if "the server has cut it" in r.getMessage()]
+        said = [r.getMessage() for r in caplog.records if "The server has cut the prompt" in r.getMessage()]
         assert len(said) == cut and all("read 2048 tokens of a prompt" in one for one in said)
 
 

@@ -65,11 +65,11 @@ def test_more_test_rows_show_smaller_gains_and_the_verdict_waits_for_the_start_p
 def test_reasons_are_what_the_task_has() -> None:
     """Causes that nobody looked for are conditions: `choose it if`."""
     reasons = {row["name"]: row for row in whet.advise(task_of())["methods"]}
-    assert reasons["prompt_learning"]["why"] == "taken where no method is named"
-    assert reasons["gepa"]["why"] == "needs a model that writes, and no more"
+    assert reasons["prompt_learning"]["why"] == "the default"
+    assert reasons["gepa"]["why"] == "needs only an optimizer model"
     assert reasons["gepa"]["when"] == METHODS["gepa"].when
     said = {row["name"]: row["why"] for row in whet.advise(task_of(says_why))["methods"]}
-    assert said["prompt_learning"] == "taken where no method is named, and the reward says what is wrong"
+    assert said["prompt_learning"] == "the default, and the reward says what is wrong"
     goals = {
         "right": {"reward": "exact_match", "goal": "max"},
         "length": {"metric": "prompt_tokens", "goal": "min"},
@@ -148,7 +148,7 @@ def test_what_a_critique_says_is_read_off_the_reward(reward: Any, more: dict[str
     data = [{"input": f"row {i}", **more} for i in range(60)]
     advice = whet.advise(whet.Task.of("Answer.", data=data, reward=reward))
     assert advice["reward"]["critiques"] == said
-    assert any("Let the reward say in words" in step for step in advice.first) == (said == "the target")
+    assert any("Let the reward explain" in step for step in advice.first) == (said == "the target")
 
 
 def test_methods_that_read_critiques_come_first_where_the_reward_gives_some() -> None:
@@ -156,7 +156,7 @@ def test_methods_that_read_critiques_come_first_where_the_reward_gives_some() ->
     assert next(iter(with_reasons.methods)) == "prompt_learning"
     assert with_reasons["reward"]["critiques"] == "own"
     assert without["reward"]["critiques"] == "the target" and next(iter(without.methods)) == "prompt_learning"
-    steps = [any("say in words why" in step for step in one.first) for one in (with_reasons, without)]
+    steps = [any("explain why" in step for step in one.first) for one in (with_reasons, without)]
     assert steps == [False, True]
 
 
@@ -168,7 +168,7 @@ def test_methods_fit_by_what_they_need() -> None:
     lacks = {row["name"]: row["lacks"] for row in plain["unfit"]}
     assert set(lacks) | set(plain.methods) == set(whet.methods.METHODS)
     assert "(--policy; default: embedded/tiny)" in lacks["prewrite"] and "labels" in lacks["tempera"]
-    assert lacks["modp"] == "`objectives:` (default: the reward alone)"
+    assert lacks["modp"] == "`objectives:` (default: only the reward)"
     goals = {
         "right": {"reward": "exact_match", "goal": "max"},
         "length": {"metric": "prompt_tokens", "goal": "min"},
@@ -176,7 +176,7 @@ def test_methods_fit_by_what_they_need() -> None:
     assert list(whet.advise(task_of(None, objectives=goals)).methods)[:2] == ["prompt_learning", "modp"]
     many = whet.Task.of({"one": "Answer."}, data=rows(), reward="exact_match", program=program)
     assert {row["lacks"] for row in whet.advise(many)["unfit"] if row["name"] in ("prewrite", "bdpl")} == {
-        "a single prompt: the task has a program"
+        "a task with a single prompt; this task has a program"
     }
 
 
@@ -237,7 +237,7 @@ def test_a_reward_that_fails_or_says_nothing_comes_first() -> None:
     def constant(example: dict[str, Any], output: str) -> float:
         return 0.5
 
-    for reward, said in ((breaks, "it fails"), (constant, "the same for the target and for nonsense")):
+    for reward, said in ((breaks, "the reward fails"), (constant, "the same for the target and for nonsense")):
         found = whet.advise(task_of(reward))
         assert found.pays is False and said in found.verdict and "whet doctor" in found.first[0]
 
@@ -245,7 +245,7 @@ def test_a_reward_that_fails_or_says_nothing_comes_first() -> None:
 def test_targets_that_look_like_labels_are_said() -> None:
     data = [{"input": f"row {i}", "target": ("good", "bad")[i % 2]} for i in range(60)]
     found = whet.advise(whet.Task.of("Answer.", data=data, reward="exact_match"))
-    assert any("add labels: [bad, good]" in step for step in found.first)
+    assert any("Add labels: [bad, good]" in step for step in found.first)
 
 
 LABELS = ("network", "math")
@@ -289,7 +289,10 @@ def test_the_default_model_is_named_and_commands_repeat_the_model_that_the_calle
     )
     task.save("task")
     screen = CliRunner().invoke(cli, ["advise", "task"]).stdout
-    assert "no --lm: embedded/encoder, a small model in this process, answers; name yours with --lm" in screen
+    assert (
+        "no --lm is given, so embedded/encoder, a small model in this process, answers; name your model with --lm"
+        in screen
+    )
     named = (
         CliRunner()
         .invoke(cli, ["advise", "task", "--lm", "openai/gpt-4o-mini", "--lm-option", "top_p=0.5"])

@@ -33,7 +33,7 @@ def partly(low: float, high: float, sure: tuple[float, float] = (0.0, 1.0)) -> A
 @pytest.mark.parametrize(
     ("given_score", "sure", "outcome", "words"),
     [
-        (score(0.85, 0.7, 0.93), False, "passed", "other rows might decide otherwise"),
+        (score(0.85, 0.7, 0.93), False, "passed", "with other rows, the result might differ"),
         (score(0.85, 0.82, 0.9), False, "passed", "is not below 0.8"),
         (score(0.8, 0.6, 0.9), False, "passed", "not below"),
         (score(0.79996, 0.6, 0.9), False, "failed", "the mean 0.799960"),
@@ -41,10 +41,10 @@ def partly(low: float, high: float, sure: tuple[float, float] = (0.0, 1.0)) -> A
         (score(0.9, sum([0.1] * 8), 0.97), True, "passed", "the lower end"),
         (partly(sum([0.1] * 8), 0.9), False, "passed", "18 of 20"),
         (partly(0.5, sum([0.1] * 8)), False, "undecided", "18 of 20"),
-        (score(0.79, 0.6, 0.9), False, "failed", "is below 0.800; other rows might decide otherwise"),
+        (score(0.79, 0.6, 0.9), False, "failed", "is below 0.800; with other rows, the result might differ"),
         (score(0.85, 0.7, 0.93), True, "failed", "the lower end of 0.85"),
         (score(0.9, 0.81, 0.97), True, "passed", "the lower end"),
-        (partly(0.7, 0.9), False, "undecided", "18 of 20 rows were answered, and the others decide"),
+        (partly(0.7, 0.9), False, "undecided", "18 of 20 rows were answered; the other rows decide"),
         (partly(0.82, 0.95), False, "passed", "18 of 20"),
         (partly(0.5, 0.7), False, "failed", "below 0.8"),
         (partly(0.82, 0.95, (0.7, 0.85)), True, "undecided", "the lower end of the 95% interval lies in"),
@@ -107,7 +107,7 @@ def test_an_opening_of_the_sealed_rows_is_said_before_and_in_every_form_of_the_o
     )
     file = tmp_path / "whet.xml"
     second = whet_here(tmp_path, *command, "--prompt", "other.md", "--json", "--junit", str(file))
-    assert "this look is opening 1 of them; a later run tests at alpha" in second.stderr
+    assert "this measurement is opening 1 of them; a later run tests at alpha" in second.stderr
     (check,) = json.loads(second.stdout)["checks"]
     assert any("opening 1 of them" in warning for warning in check["warnings"])
     assert "opening 1 of them" in str(ElementTree.parse(file).findtext(".//system-out"))

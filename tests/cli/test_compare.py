@@ -101,8 +101,8 @@ def test_the_found_prompt_is_tried_with_another_model_and_paid_for_once(
     assert json.loads(whet(*command, "--json")[1]) == found
     assert sum(asked(ledger, "once").values()) == before
     table = whet(*command)[1]
-    assert "openai/other; the prompt as written there: 0.000" in table
-    assert "opro: readability: nothing was read: --reader none" in table
+    assert "openai/other; the start prompt there: 0.000" in table
+    assert "opro: readability: not measured: --reader none" in table
     (trial,) = (tmp_path / "runs" / "crash-compare").glob("opro-0-transfer-*")
     assert whet("report", str(trial))[0] == 2 and not (trial / "report.html").exists()
     stored = json.loads((tmp_path / "runs/crash-compare/opro-0/result.json").read_text())

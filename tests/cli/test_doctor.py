@@ -163,7 +163,7 @@ async def test_an_endpoint_that_keeps_everything() -> None:
         "usage: tokens",
         "max_tokens: kept",
         "seed: two",
-        "role system: taken",
+        "role system: accepted",
         "n: kept",
         "stop: kept",
         "logprobs: given",
@@ -176,14 +176,17 @@ async def test_an_endpoint_that_keeps_everything() -> None:
 @pytest.mark.parametrize(
     ("habit", "line"),
     [
-        (one_choice, "n: answers once where n answers are asked for -> nothing"),
-        (kept_stop, "stop: leaves stop texts in its answers -> nothing"),
+        (one_choice, "n: answers once where n answers are asked for -> no action needed"),
+        (kept_stop, "stop: leaves stop texts in its answers -> no action needed"),
         (without_usage, "usage: tokens are not reported"),
-        (endless, "max_tokens: 16 were allowed and 500 came"),
-        (restless, "seed: two calls with one seed differ"),
+        (endless, "max_tokens: the limit was 16, and the answer had 500"),
+        (restless, "seed: two calls with the same seed gave different answers"),
         (without_logprobs, "logprobs: not given"),
-        (without_system, "refuses the role system -> nothing: whet writes its text at the head"),
-        (without_schema, "failed to compile the grammar -> nothing: json_object works"),
+        (
+            without_system,
+            "refuses the role system -> no action needed: whet puts the text of the system message at the beginning",
+        ),
+        (without_schema, "failed to compile the grammar -> no action needed: whet uses json_object instead"),
         (without_json, "json_schema: answers with 'tree, sea, cat'; json_object: answers with"),
     ],
 )
@@ -342,9 +345,12 @@ def refusing(status: int, message: str) -> Habit:
         (refusing(403, "not for this key"), "allow the key to use this model"),
         (refusing(404, "the model `m` does not exist"), "GET /models of the base URL lists"),
         (refusing(405, "method"), "--base-url"),
-        (refusing(400, "bad combination"), "take out what it complains about: --lm-option KEY=VALUE"),
+        (
+            refusing(400, "bad combination"),
+            "remove the options that the server refuses: --lm-option KEY=VALUE",
+        ),
         (web_page, "-> name the address of the API with --base-url"),
-        (silent, "-> send it a question by hand"),
+        (silent, "-> send the model a question by hand"),
     ],
 )
 async def test_what_is_broken_names_what_to_do_next(habit: Habit, remedy: str) -> None:
@@ -442,7 +448,7 @@ async def test_a_reward_that_is_upside_down_or_slow_is_a_warning(
     monkeypatch.setattr("whet.api.doctor.rewards.SLOW", 0.0)
     source = "def reward(example, output):\n    return float(output != example['target'])\n"
     slow, low = seen_in(await examine(task_with(tmp_path / "t", source), {}, ports={}), "warn")
-    assert "slow" in slow and "nonsense is worth more" in low
+    assert "slow" in slow and "nonsense earns more" in low
 
 
 def test_the_command_has_exit_codes_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -515,4 +521,4 @@ def test_a_folder_that_hides_a_package_is_broken(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("whet.api.doctor.EXTRAS", {"hf": ("hiding_package",)})
     done = CliRunner().invoke(cli, ["doctor"])
     assert done.exit_code == 2 and f"hiding_package in {tmp_path}" in done.output
-    assert "broken         extra hf: found, but it is not an installed package" in done.output
+    assert "broken         extra hf: this name leads to" in done.output

@@ -82,7 +82,8 @@ def test_a_mask_without_labels_says_why_there_are_none_and_how_each_face_names_t
     Path("made/prompt.md").write_text("{{text}}\n")
     said = command("evaluate made --prompt mask.md --lm scripted/labels")[1]
     assert (
-        "mask.md: {{mask}} is where a label goes, and made has no labels. Add `labels:` to task.yaml." in said
+        "mask.md: {{mask}} is the place of a label, but made has no labels. Add `labels:` to task.yaml."
+        in said
     )
     words: dict[str, Any] = {"reward": "exact_match", "lm": "scripted/labels"}
     data = [{"input": {"text": f"q{n}"}, "target": str(n)} for n in range(12)]

@@ -111,7 +111,7 @@ def test_a_text_that_cannot_be_an_instruction_is_asked_again() -> None:
         *("--from", "labels.csv", "--input", "text", "--target", "team"),
         typed=f"<!-- whet:end -->\n{STATED[0]}\n\n\n\n\n\n",
     )
-    assert done.exit_code == 0 and "That cannot be a requirement" in done.output
+    assert done.exit_code == 0 and "This text cannot be a requirement" in done.output
     assert f"- {STATED[0]}" in whet.Task.load("mytask").prompt.text
 
 
@@ -119,7 +119,7 @@ def test_a_text_that_cannot_be_an_instruction_is_asked_again() -> None:
     ("arguments", "said"),
     [
         (("--ask",), "there is no terminal to ask on"),
-        (("--ask", "--yes"), "--yes says not to"),
+        (("--ask", "--yes"), "--yes forbids questions"),
         (("--optimizer-lm", "openai/m", "--yes"), "Add --ask"),
     ],
 )

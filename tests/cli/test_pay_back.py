@@ -42,15 +42,16 @@ def task_of(count: int = 60, **words: Any) -> whet.Task:
 
 
 def test_months_are_the_cost_over_the_value_of_a_month() -> None:
-    """10,000 answers at $0.05: a gain of 0.4 is worth $200 a month and pays $100 back in half of one; 0.1, the least that the
-    test shows, $50 and 2 months. $100 in 12 months take 100 / (12 * 500) = 1/60."""
+    """10,000 answers at $0.05: a gain of 0.4 is worth $200 a month and pays $100 back in half of one; 0.1, the smallest gain that
+    the test can show, $50 and 2 months. $100 in 12 months take 100 / (12 * 500) = 1/60."""
     values = pay_back(Volume(10_000, 0.05), gain(0.0, 0.4))
     assert values["months"] == {"estimate": None, "low": pytest.approx(0.5), "high": None}
     assert values["least_shown"] == {"gain": 0.1, "months": pytest.approx(2.0)}
     assert values["least_gain"] == pytest.approx(1 / 60)
     assert describe_pay_back(values) == (
-        "0.5 months at best (a gain of 0.40, all that the start prompt leaves); 2.0 months at 0.10, the least that the test "
-        "shows; a run at about $100.00, 10,000 answers a month, $0.05 for one right answer more"
+        "0.5 months at best (a gain of 0.40, the largest gain over the start prompt); 2.0 months at "
+        "0.10, the smallest gain that the test can show; a run at about $100.00, 10,000 answers a "
+        "month, $0.05 for each additional right answer"
     )
 
 
@@ -75,9 +76,9 @@ def test_a_right_answer_is_the_whole_range_of_the_reward() -> None:
 def test_a_price_that_is_not_known_and_calls_that_cost_nothing() -> None:
     unknown = pay_back(Volume(1_000, 0.1), gain(0.0, 0.5), plan={"price_unknown": {"task": "openai/test"}})
     assert unknown["cost_usd"] is None and unknown["months"]["low"] is None and unknown["least_gain"] is None
-    assert "not known" in describe_pay_back(unknown)
+    assert "unknown" in describe_pay_back(unknown)
     free = pay_back(Volume(1_000, 0.1), gain(0.0, 0.5), plan={"cost_usd": {"expected": None, "most": 0.0}})
-    assert free["months"]["low"] == 0.0 and describe_pay_back(free).startswith("at once")
+    assert free["months"]["low"] == 0.0 and describe_pay_back(free).startswith("immediately")
     assert [show_months(n) for n in (0.02, 9.94, 41.2, None)] == [
         "less than 0.1 months",
         "9.9 months",
@@ -86,7 +87,7 @@ def test_a_price_that_is_not_known_and_calls_that_cost_nothing() -> None:
     ]
 
 
-METHODS = [{"name": "prompt_learning", "why": "taken where no method is named", "when": ""}]
+METHODS = [{"name": "prompt_learning", "why": "the default", "when": ""}]
 
 
 def decision(start: float | None = None, values: Any = None, methods: Any = METHODS, **changes: Any) -> Any:
@@ -104,17 +105,21 @@ def decision(start: float | None = None, values: Any = None, methods: Any = METH
         (
             {"test": {"possible": False, "rows": 2}},
             "mend",
-            "2 independent test rows can promote nothing, 6 can",
+            "2 independent test rows cannot promote a prompt; 6 rows can",
         ),
-        ({"start": 1.0}, "nothing", "leaves a gain of 0.00"),
-        ({"start": 0.95}, "mend", "leaves a gain of 0.05, and the test rows show 0.10 or more"),
+        ({"start": 1.0}, "nothing", "at most 0.00 can be gained"),
+        (
+            {"start": 0.95},
+            "mend",
+            "at most 0.05 can be gained over the start prompt, and the test rows can show a gain of 0.10 or more",
+        ),
         (
             {"plan": {"first_call": {"limit": "max_tokens", "left": 10, "takes": 400, "bound": 0}}},
             "write",
-            "the limit max_tokens leaves 10, and a first call takes 400",
+            "the limit max_tokens leaves 10, but the first call takes 400",
         ),
         ({"methods": []}, "write", "no method fits"),
-        ({"start": 0.5}, "learn", "prompt_learning is taken where no method is named"),
+        ({"start": 0.5}, "learn", "prompt_learning is the default"),
         ({"plan": {"method": "opro"}}, "search", "opro: the task names it"),
         ({"plan": {"method": "prewrite"}}, "train", "prewrite: the task names it"),
         ({"plan": {"method": "bdpl"}}, "train", "bdpl: the task names it"),
@@ -131,7 +136,7 @@ def test_a_run_that_takes_more_than_a_year_is_not_advised() -> None:
     slow, quick = (pay_back(Volume(n, 0.1), gain(0.0, 0.5)) for n in (100, 200))
     assert decision(0.5, slow)["name"] == "nothing"
     assert decision(0.5, slow)["reasons"] == [
-        "even a gain of 0.50 pays a run back only after 20 months, more than 12"
+        "even a gain of 0.50 would repay a run only after 20 months, more than 12"
     ]
     assert decision(0.5, quick)["name"] == "learn"
     assert "a run pays back after 10 months at best" in decision(0.5, quick)["reasons"]
@@ -154,13 +159,17 @@ def test_advice_on_a_task_takes_the_cost_of_its_own_plan(
     assert values["pay_back"]["gain"] == {"estimate": None, "low": 0.0, "high": 1.0, "basis": "range"}
     assert values["pay_back"]["months"]["low"] == pytest.approx(cost / 500)
     screen = CliRunner().invoke(cli, options).stdout
-    assert "pay-back " in screen and "decision: prompt learning, because prompt_learning is taken" in screen
+    assert (
+        "pay-back " in screen
+        and "decision: prompt learning, because prompt_learning is the default" in screen
+    )
     assert len(screen.splitlines()) <= 30
     rare = CliRunner().invoke(
         cli, ["advise", str(folder), "--answers-per-month", "1", "--gain-value", "0.001"]
     )
     assert (
-        "decision: nothing" in rare.stdout and "A search will hardly pay: even a gain of 1.00" in rare.stdout
+        "decision: nothing" in rare.stdout
+        and "A search will probably not pay: even a gain of 1.00" in rare.stdout
     )
 
 

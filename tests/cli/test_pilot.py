@@ -123,11 +123,11 @@ def test_what_must_be_mended_first_is_not_paid_for(tmp_path: Path, monkeypatch: 
     model = Model()
     broken = task_of(reward=lambda example, output: 0.5)
     advice = whet.advise(broken, lm=model, pilot=True, progress=False)
-    assert advice["pilot"] is None and any("The pilot was not begun" in text for text in advice["warnings"])
+    assert advice["pilot"] is None and any("The pilot did not begin" in text for text in advice["warnings"])
     for words, part in (
         ({"pilot": True, "pilot_rows": 5}, "12 or more"),
-        ({"budget": whet.Budget(calls=9)}, "only a pilot is"),
-        ({"dry_run": True}, "only a pilot is"),
+        ({"budget": whet.Budget(calls=9)}, "only a pilot makes paid calls"),
+        ({"dry_run": True}, "only a pilot makes paid calls"),
     ):
         with pytest.raises(whet.UsageError, match=part):
             whet.advise(task_of(), lm=model, progress=False, **words)

@@ -170,7 +170,7 @@ def test_proposals_are_listed_shown_and_approved_in_part(url: str) -> None:
         f"{key}  open  shop/greeting/1 -> production  2 instructions  by learner"
     )
     shown = said("proposals", "--id", key)
-    for part in ("+ i2  Be warm.", "with it goes i1  Be polite.", 'because of: "so ⟨U+202E⟩cold"', "4 independent sources",
+    for part in ("+ i2  Be warm.", "also removed: i1  Be polite.", 'because of: "so ⟨U+202E⟩cold"', "4 independent sources",
                  "Promoted: better."):  # fmt: skip
         assert part in shown
     assert answered("proposals", "shop/greeting", "--state", "all")["proposals"][0]["id"] == key
@@ -196,13 +196,16 @@ def test_a_rejection_needs_a_reason(url: str) -> None:
 def test_export_and_import_of_folders_and_files(url: str, tmp_path: Path) -> None:
     assert answered("export", "out")["prompts"] == ["shop/greeting"]
     copy = ("--database", "sqlite:///copy.db")
-    assert said(*copy, "import", "out", "--as", "ann") == "shop/greeting: 2 versions added, 0 were there\n"
+    assert (
+        said(*copy, "import", "out", "--as", "ann")
+        == "shop/greeting: 2 versions added, 0 were there before\n"
+    )
     assert answered(*copy, "import", "out", "--as", "ann")["prompts"][0]["known"] == 2
     (tmp_path / "p.md").write_text("Say hi.")
     made = said("import", "p.md", "--name", "hi", "--label", "staging", "--as", "ann")
     assert made == "prompts:/hi/1 @latest @staging\n"
     assert "--name NAME" in refused("import", "p.md", "--as", "ann")
-    assert "Leave --name and --label out" in refused("import", "out", "--name", "x", "--as", "ann")
+    assert "Omit --name and --label" in refused("import", "out", "--name", "x", "--as", "ann")
     (tmp_path / "nothing").mkdir()
     assert "no exported prompt" in refused("import", "nothing", "--as", "ann")
 
@@ -219,14 +222,14 @@ def test_the_audit_log_is_shown_and_verified(url: str) -> None:
     ]
     verdict = answered("audit", "--verify")
     assert verdict["whole"] and said("audit", "--verify", "--seal", verdict["seal"]).startswith(
-        "The log is whole: 4 rows"
+        "The log is intact: 4 rows"
     )
     assert "is no seal" in refused("audit", "--verify", "--seal", "x")
     assert "--verify" in refused("audit", "--seal", verdict["seal"])
     with open_live(url) as live, live.database.begin() as connection:
         connection.exec_driver_sql("UPDATE audit SET actor = 'eve' WHERE seq = 2")
     broken = invoke("audit", "--verify")
-    assert broken.exit_code == 1 and "row 2: its contents were changed" in broken.stderr
+    assert broken.exit_code == 1 and "Row 2: its contents were changed" in broken.stderr
     assert json.loads(invoke("audit", "--verify", "--json").stdout)["broken"] == 2
 
 
@@ -352,4 +355,4 @@ def test_deleting_without_a_terminal_names_the_option_that_confirms(url: str) ->
     ],
 )
 def test_an_argument_that_is_no_text_in_the_locale_is_refused(url: str, arguments: tuple[str, ...]) -> None:
-    assert "is no text in the locale of this terminal. Set PYTHONUTF8=1" in refused(*arguments)
+    assert "Set PYTHONUTF8=1" in refused(*arguments)

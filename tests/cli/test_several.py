@@ -106,6 +106,6 @@ def test_a_folder_that_cannot_be_used_is_refused_with_its_line(folder: Path, cha
 
 def test_one_model_and_several_are_not_named_together(folder: Path) -> None:
     done = whet_here(folder, "evaluate", "dishes", "--task-lms", MODELS, "--lm", "scripted/labels")
-    assert done.returncode == 2 and "Leave one of them out" in done.stderr
+    assert done.returncode == 2 and "Omit one of the two options" in done.stderr
     done = whet_here(folder, "evaluate", "dishes", "--lm", "scripted/labels", "--aggregate", "worst")
     assert done.returncode == 2 and "--aggregate worst" in done.stderr

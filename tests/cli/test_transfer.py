@@ -109,7 +109,9 @@ def test_tokens_and_dollars_hold_to_the_last_call_of_a_transfer(
     bound = ("--lm-option", "max_tokens=20")
     words = ("transfer", RUN, "--lm", "openai/other", *base, *PRICED, *bound, "--split", "test")
     code, _, err = command(*words, limit, "600")
-    assert code == 2 and f"{limit} 600" in err and "the same command with a larger limit goes on" in err, err
+    assert code == 2 and f"{limit} 600" in err and "the same command with a larger limit continues" in err, (
+        err
+    )
     rows = [json.loads(line) for line in ledger.read_text().splitlines()]
     billed = [row for row in rows if row["role"] == role and row["model"] == "other"]
     assert 0 < sum(row["input_tokens"] + row["output_tokens"] for row in billed) <= 600
@@ -142,7 +144,7 @@ def test_what_cannot_be_tried_is_refused_with_what_to_do(tmp_path: Path, command
     rows = (tmp_path / "task" / "train.jsonl").read_text()
     (tmp_path / "task" / "train.jsonl").write_text(rows.replace("number 1", "number 11"))
     code, _, err = command("transfer", RUN, *other)
-    assert code == 2 and "is not the task that" in err and "edited since" in err
+    assert code == 2 and "is not the task that" in err and "edited later" in err
     (tmp_path / "task" / "train.jsonl").write_text(rows)
     (tmp_path / "task").rename(tmp_path / "moved")
     code, _, err = command("transfer", RUN, *other)
@@ -175,7 +177,7 @@ def test_the_function_takes_models_that_are_functions_and_a_task_in_memory(
         method=whet.methods.opro.Config(steps=1, samples=1),
     )
     assert result.best.prompt.text == "Answer better.", "a test of this needs a run that found something"
-    with pytest.raises(UsageError, match="does not say where its task lies"):
+    with pytest.raises(UsageError, match="does not record the folder of its task"):
         whet.transfer(result.run, [never])
     found = whet.transfer(result.run, [{"address": obeys}, never], task=task)
     first, second = found.models.values()

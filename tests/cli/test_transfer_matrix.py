@@ -87,7 +87,7 @@ def test_limits_hold_before_anything_is_paid(
     code, _, err = command("transfer", *runs, *base, "--max-calls", "5")
     assert code == 2 and "--max-calls 5 does not pay for 4 answers of 2 models" in err
     code, _, err = command("transfer", *runs, *base, "--lm", "openai/c", "--lm", "openai/a")
-    assert code == 2 and "The models of a matrix are those of its runs" in err
+    assert code == 2 and "A matrix uses the models of its runs" in err
     code, _, err = command("transfer", runs[0], runs[0], *base)
     assert code == 2 and "same task model" in err
     assert asked(ledger, "limited-matrix") == before
@@ -118,7 +118,7 @@ def test_in_python_a_prompt_that_only_its_own_model_obeys_is_locked_in(
         ).run
         for model, word in ((first, "alpha"), (second, "beta"))
     ]
-    with pytest.raises(UsageError, match="takes two runs or more"):
+    with pytest.raises(UsageError, match="needs two runs or more"):
         whet.transfer_matrix(runs[:1], lms=[first], task=task)
     found = whet.transfer_matrix(runs, lms=[second, first], task=task, split="test")
     means = [[one.mean for one in row.values()] for row in found.scores.values()]

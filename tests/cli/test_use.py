@@ -143,13 +143,13 @@ def test_a_finished_run_ends_with_the_box(root: Path, capsys: pytest.CaptureFixt
     [
         (
             {"improvement": {"more_examples": 230}},
-            "add about 230 test rows: the same command with --more FILE",
+            "add about 230 test rows: run the same command with --more FILE",
         ),
         (
             {"plan": {"promotion": {"possible": False, "rows": 4, "needed": 6}}},
             "add test rows: there are 4, and a promotion needs at least 6",
         ),
-        ({"status": "budget_exhausted"}, "search longer: a larger limit, under another --out"),
+        ({"status": "budget_exhausted"}, "search longer: set a larger limit and another --out"),
         ({}, "try a stronger optimizer model (--optimizer-lm)"),
         ({"best": {"id": "other"}}, "see what was missing: run/report.html"),
     ],

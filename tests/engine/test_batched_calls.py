@@ -176,7 +176,7 @@ async def test_a_batch_whose_beginning_cannot_be_looked_up_is_not_begun_again(tm
     folder = folder_of(tmp_path / "task")
     async with serving(say_yes, batches=BatchBehaviour(lost=9, listed=False)) as server:
         for _ in range(2):
-            with pytest.raises(ProviderError, match="could not be begun or found") as caught:
+            with pytest.raises(ProviderError, match="could not be started or found") as caught:
                 await whet.aevaluate(folder, lm=lm_of(server), batch=True, run=str(tmp_path / "a"))
             assert caught.value.fatal
         assert len(server.batches.batches) == 1
@@ -248,9 +248,9 @@ async def test_calls_that_a_limit_has_no_room_for_are_made_one_by_one(tmp_path: 
 @pytest.mark.parametrize(
     ("words", "more"),
     [
-        ("no provider of scripted/echo answers batches", {"lm": "scripted/echo"}),
+        ("no provider of scripted/echo accepts batches", {"lm": "scripted/echo"}),
         ("a batch goes to one provider", {"lm": "openai/m", "base_url": ["http://a/v1", "http://b/v1"]}),
-        ("ends the run before", {"lm": "openai/m", "budget": whet.Budget(seconds=60)}),
+        ("ends the run earlier", {"lm": "openai/m", "budget": whet.Budget(seconds=60)}),
     ],
 )
 async def test_what_cannot_go_together_is_refused(words: str, more: dict[str, Any], tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ async def test_the_command_says_the_plan_and_how_far_the_batch_is(tmp_path: Path
             "--lm-option", "price.input=1", "--lm-option", "price.output=2",
         )  # fmt: skip
     assert shown.returncode == 0, shown.stderr
-    assert "16 calls of baseline and test go out in batches at 50% of the price" in shown.stderr
+    assert "16 calls of baseline and test are sent in batches at 50% of the price" in shown.stderr
     assert "15 calls went to openai/m as the batch batch_1" in shown.stderr
 
 

@@ -104,7 +104,7 @@ async def test_an_endpoint_that_turns_every_call_away_ends_the_run_after_the_lon
     client = replace(core.caller.client("task"), max_wait=0.3)
     core.caller.clients = {"task": client}
     with pytest.raises(
-        ProviderError, match=r"asks to wait .* s at most.*try later\. What was learned is kept"
+        ProviderError, match=r"asks to wait .* s at most.*try later\. Everything learned so far is kept"
     ) as caught:
         await run_of(core).generate("task", ask("x"))
     assert caught.value.fatal and core.budget.spent.calls["task"] == 0

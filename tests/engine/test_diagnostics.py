@@ -34,14 +34,14 @@ async def test_contradictions_that_are_not_settled_say_what_stands(tmp_path: Pat
         conflict("Sing.", "Answer."),
         conflict("Use feet.", "Use miles.", settled="Use miles."),
     ) == [
-        'Some want the contrary of "Use miles.": "Use kilometres.".',
+        'Some critiques demand the opposite of "Use miles.": "Use kilometres.".',
         'Two instructions contradict each other, and a person has to decide: "Name the price." and "Hide the price.".',
-        'Some want the contrary of "Answer.": "Sing.".',
+        'Some critiques demand the opposite of "Answer.": "Sing.".',
     ]
 
 
 async def test_what_could_not_be_tried_is_named_and_of_much_only_the_first(tmp_path: Path) -> None:
     untested = [("untested", {"text": f"Do {n}.", "reason": "demanded once"}) for n in range(7)]
     named = await warnings_of(tmp_path, *untested)
-    assert named[0] == 'Left out, for a person to decide: "Do 0." (demanded once).'
+    assert named[0] == 'Left out until a person decides: "Do 0." (demanded once).'
     assert len(named) == 6 and named[-1].startswith("2 more demands ")

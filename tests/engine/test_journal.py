@@ -174,7 +174,7 @@ async def test_a_paused_owner_whose_run_was_taken_over_cannot_append(tmp_path: P
     other.execute("UPDATE meta SET value = '7' WHERE key = 'session'")
     other.commit()
     other.close()
-    with pytest.raises(RunLocked, match="took this run over"):
+    with pytest.raises(RunLocked, match="took over this run"):
         await append(journal, 1)
     journal.close()
     assert keys(tmp_path / "journal.sqlite") == [0]
@@ -195,7 +195,7 @@ def test_the_journal_is_private(tmp_path: Path) -> None:
 def test_a_file_that_is_no_journal_is_refused_and_untouched(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     path.write_text("my precious notes")
-    with pytest.raises(UsageError, match="is no journal"):
+    with pytest.raises(UsageError, match="is not a journal"):
         Journal(path)
     assert path.read_text() == "my precious notes"
 

@@ -50,7 +50,9 @@ def test_what_tells_two_writings_of_an_input_apart() -> None:
 def test_other_writings_are_counted_with_an_example_and_groups_settle_them() -> None:
     texts = [*OTHERS[:6], "do you ship to norway", "DO YOU SHIP TO NORWAY?", "Do you ship to Norway?"]
     (warning,) = writing_warnings(task(texts))
-    assert warning.startswith("2 of the 9 sealed rows say the same as another one") and "18%" in warning
+    assert (
+        warning.startswith("2 of the 9 sealed rows say the same as another sealed row") and "18%" in warning
+    )
     assert warning.lower().count("do you ship to norway") == 2
     assert writing_warnings(task(list(OTHERS))) == []
     seen = [{"input": text, "target": "a", "who": f"s{i}"} for i, text in enumerate(("one", "two", "three"))]
@@ -80,8 +82,10 @@ def test_a_run_says_it_before_the_first_call(tmp_path: Path, capsys: pytest.Capt
         PROMPT, data=splits, reward=right, lm=answer, optimizer_lm=writer, run=tmp_path / "run",
         method=opro.Config(steps=2, samples=2, examples=10, finalists=1), budget=whet.Budget(calls=1000),
     )  # fmt: skip
-    assert sum("say the same as another one" in warning for warning in result.warnings) == 1
-    assert "say the same as another one" in told[0] and "as `group`" in told[0] and "\x00" not in told[0]
+    assert sum("say the same as another sealed row" in warning for warning in result.warnings) == 1
+    assert (
+        "say the same as another sealed row" in told[0] and "as `group`" in told[0] and "\x00" not in told[0]
+    )
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the embedded encoder")
@@ -98,7 +102,7 @@ async def test_other_words_are_found_where_the_encoder_is_installed() -> None:
     pairs = [text for pair in TOPICS for text in pair]
     (warning,) = await meaning_warnings(task([*OTHERS, *pairs]))
     assert (
-        "of the 24 sealed rows may say the same as another one in other words: an encoder finds them close"
+        "of the 24 sealed rows may say the same as another sealed row in other words: an encoder finds them close"
         in warning
     )
     assert int(warning.split()[0]) >= 3 and any(pair[0] in warning and pair[1] in warning for pair in TOPICS)

@@ -113,7 +113,7 @@ def test_a_checkpoint_is_used_by_the_next_run_and_refused_where_it_does_not_fit(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--method", "random_search", "--policy", "embedded/tiny"], "trains none"),
+        (["--method", "random_search", "--policy", "embedded/tiny"], "trains no model"),
         (["--method", "prewrite", "--policy", "nowhere"], "neither the folder"),
         (["--method", "prewrite", "--policy", "EMPTY"], "not a checkpoint"),
     ],

@@ -67,7 +67,7 @@ def test_a_random_reward_is_named_with_row_and_values_before_the_search(
     result = optimize(reward=drifting, lm=model, optimizer_lm=told)
     (warning,) = said(result)
     assert "The reward drifting gave the same answer to row " in warning
-    assert "differed in 8 of 8 answers" in warning and "without random numbers" in warning
+    assert "differed in 8 of 8 answers" in warning and "not on random numbers" in warning
     assert seen == [1], "it is said before the first text of the search is asked for"
 
 
@@ -81,7 +81,7 @@ def test_an_evaluation_names_a_random_reward_too() -> None:
     words: dict[str, Any] = {"data": rows(), "lm": model, "split": "train"}
     (warning,) = said(whet.evaluate(PROMPT, reward=drifting, **words))
     assert "The reward drifting gave the same answer to row " in warning
-    assert "differed in 8 of 8 answers" in warning and "without random numbers" in warning
+    assert "differed in 8 of 8 answers" in warning and "not on random numbers" in warning
     assert model.calls == 32, "the same answers are graded, and none is asked for again"
     assert not said(whet.evaluate(PROMPT, reward=right, **words))
 

@@ -150,7 +150,7 @@ def test_tokens_and_dollars_cut_validation_by_the_rule_of_calls_and_warn_where_f
     an eighth of them, as a tenth is fewer than 20 rows. The first run learns what a call takes from its first calls."""
     done = run(tmp_path, Thinking(450), Writer(), show=True, **budget)
     assert done.best.validation.n == done.baseline.validation.n == 13
-    assert "13 validation rows hardly tell prompts apart: use at least 20" in capsys.readouterr().err
+    assert "13 validation rows are too few to compare prompts: use at least 20" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("budget", [{"tokens": 20_000}, {"cost_usd": 0.1}])

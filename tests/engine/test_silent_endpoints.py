@@ -131,7 +131,7 @@ async def test_answers_without_any_text_stop_the_run_and_are_not_kept(finish: st
     empty = said("", finish_reason=finish)
     async with odd_server(task=lambda body, number: empty, optimizer=careful) as (url, calls):
         with pytest.raises(
-            ProviderError, match=r"answered \d+ calls, and no answer holds a text; the last: "
+            ProviderError, match=r"answered \d+ calls, but no answer contains text; the last: "
         ) as caught:
             await optimize(url, tmp_path, concurrency=1)
         assert ("token limit" in str(caught.value)) == (finish == "length")
@@ -143,7 +143,7 @@ async def test_answers_without_any_text_stop_the_run_and_are_not_kept(finish: st
 
 async def test_an_optimizer_without_any_text_stops_the_run(tmp_path: Path) -> None:
     async with odd_server(task=sorter, optimizer=lambda body, number: said(None)) as (url, calls):
-        with pytest.raises(ProviderError, match="no answer holds a text"):
+        with pytest.raises(ProviderError, match="no answer contains text"):
             await optimize(url, tmp_path)
         assert calls["task"] == 9
     async with odd_server(task=sorter, optimizer=careful) as (url, calls):
@@ -156,7 +156,7 @@ async def test_an_evaluation_without_any_answer_is_no_result(task: Any, tmp_path
     data = {"train": rows[:1], "validation": rows[1:2], "test": rows[2:]}
     words: dict[str, Any] = {"data": data, "reward": right, "lm": "openai/task"}
     async with odd_server(task=task) as (url, _calls):
-        with pytest.raises(ProviderError, match=r"has not answered|refused all|no answer holds a text"):
+        with pytest.raises(ProviderError, match=r"has not answered|refused all|no answer contains text"):
             await whet.aevaluate("Sort: {{input}}", **words, base_url=url, run=tmp_path / "run")
     async with odd_server(task=sorter) as (url, _calls):
         again = await whet.aevaluate("Sort: {{input}}", **words, base_url=url, run=tmp_path / "run")

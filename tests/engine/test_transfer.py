@@ -68,7 +68,7 @@ def test_what_a_run_left_counts_answers_from_the_cache_and_no_time() -> None:
         (
             Budget(calls=4),
             Budget(calls=5),
-            "left 4 of its calls, and the trial may take 5: give a larger budget.calls",
+            "left 4 of its calls, but the trial may take 5: give a larger budget.calls",
         ),
         (Budget(task_calls=4), Budget(calls=9, task_calls=5), "budget.task_calls"),
         (Budget(tokens=10), Budget(tokens=11), "budget.tokens"),

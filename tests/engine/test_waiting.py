@@ -80,15 +80,16 @@ async def test_a_long_wait_is_said_once(
     async with odd_server(task=busy(0.11, 0, 2), optimizer=careful) as (url, _calls):
         with caplog.at_level(logging.WARNING):
             await optimize(url, tmp_path)
-    waits = [r.getMessage() for r in caplog.records if "turns calls away" in r.getMessage()]
+    waits = [r.getMessage() for r in caplog.records if "refuses calls" in r.getMessage()]
     assert len(waits) == 1 and "requests_per_minute" in waits[0]
-    assert waits[0].startswith("openai/task turns calls away (HTTP 429): the next one goes out in 0.1")
+    assert waits[0].startswith("openai/task refuses calls (HTTP 429); the next call is sent in 0.1")
 
 
 async def test_a_call_that_hangs_does_not_outlast_the_limit_of_seconds(tmp_path: Path) -> None:
     async with hanging(0) as url:
         with pytest.raises(
-            UsageError, match=r"budget\.seconds=0\.3 is too small: the start prompt was not measured"
+            UsageError,
+            match=r"budget\.seconds=0\.3 is too small: in that time, the start prompt was not measured",
         ):
             await optimize(url, tmp_path, budget=whet.Budget(calls=60, seconds=0.3))
 

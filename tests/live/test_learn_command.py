@@ -76,7 +76,7 @@ def test_json_is_one_object(folder: Path) -> None:
     ("arguments", "said"),
     [
         (["p.md", "--yes"], "at least one feedback file"),
-        (["p.md", "f.jsonl", "--undo"], "takes no feedback"),
+        (["p.md", "f.jsonl", "--undo"], "uses no feedback"),
         (["q.md", "f.jsonl", "--yes"], 'Did you mean "p.md"'),
         (["p.md", "g.jsonl", "--yes"], 'Did you mean "f.jsonl"'),
         (["p.md", "f.jsonl", "--yes", "--base-url", "http://x"], "--optimizer-lm"),
@@ -124,7 +124,7 @@ def test_yes_never_writes_what_nobody_wrote(folder: Path) -> None:
     said = [line for line in done.stderr.splitlines() if not line.startswith("starting")]
     assert done.returncode == 0 and not said, done.stderr
     assert "2 rows (a, b):" in done.stdout and '"Zu lang!"' in done.stdout and '"lol ok"' in done.stdout
-    assert "Comments without an instruction (a model or a person must write one):" in done.stdout
+    assert "Comments without an instruction (a model or a person must write the instruction):" in done.stdout
     assert LOCAL in done.stdout and "No instruction was written" in done.stdout
     assert (folder / "p.md").read_text() == PROMPT and not (folder / "p.md.ledger.jsonl").exists()
 
@@ -143,7 +143,7 @@ def test_a_person_at_the_terminal_writes_the_instructions(folder: Path, answer: 
     typed = f"Name {{{{user}}}}.\nAnswer in at most three sentences.\n\n{answer}\n"
     done = invoke(folder, str(folder / "p.md"), str(folder / "c.jsonl"), terminal=True, typed=typed)
     assert done.exit_code == 0, done.output
-    assert done.output.count("Instruction for these (empty: skip):") == 3
+    assert done.output.count("Instruction for these comments (empty: skip):") == 3
     assert "cannot be an instruction: the text contains a slot" in done.output and LOCAL in done.output
     assert "+ i2  Answer in at most three sentences." in done.output
     after = PROMPT.replace("polite.", "polite.\n- Answer in at most three sentences.")

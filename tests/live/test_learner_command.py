@@ -132,8 +132,8 @@ def test_a_staged_version_and_the_experiment_that_tries_it_are_two_lines(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ([], "Name the file of a prompt, or say --watch"),
-        (["--watch", "p.md"], "Leave PROMPT and the options of files out"),
+        ([], "Name a prompt file, or add --watch"),
+        (["--watch", "p.md"], "Omit PROMPT and the options about files"),
         (["--watch", "--gate", "nowhere"], "NAME=TASK"),
         (["--watch", "--gate", "p=nowhere"], "no such task folder"),
         (["--watch", "--experiment", "bad.json"], "goal has no `name`"),

@@ -455,7 +455,7 @@ def test_an_answer_that_cannot_be_read_makes_the_tokens_estimates(tmp_path: Path
     assert usage["output_tokens"] > 120 and usage["estimated"] == {"task": 1}
     (warning,) = found["warnings"]
     assert (
-        "for 1 call of the role task" in warning and "an answer that could not be read at its most" in warning
+        "for 1 call of the role task" in warning and "an unreadable answer counts with its maximum" in warning
     )
 
 
@@ -637,7 +637,7 @@ def test_what_a_gateways_cache_answers_costs_nothing(
     assert used["cost_usd"] == (0 if hit else pytest.approx(12 * (100 * 3.0 + 10 * 15.0) / 1e6))
     assert used.get("gateway_cached") == ({"task": 12} if hit else None)
     said = [text for text in found["warnings"] if "gateway" in text]
-    assert len(said) == hit and not any("new draw" in text for text in said)
+    assert len(said) == hit and not any("new sample" in text for text in said)
 
 
 def test_a_gateways_cache_without_tokens_is_no_estimate_and_is_no_new_draw(
@@ -650,8 +650,8 @@ def test_a_gateways_cache_without_tokens_is_no_estimate_and_is_no_new_draw(
     assert (found["usage"]["input_tokens"], found["usage"]["cost_usd"]) == (0, 0)
     assert "estimated" not in found["usage"] and "price_unknown" not in found["usage"]
     (said,) = [text for text in found["warnings"] if "gateway" in text]
-    assert said.startswith("12 of 12 calls of the role task") and "no new draw (12 of them)" in said
-    assert not any("reports no usage" in text or "has cut it" in text for text in found["warnings"])
+    assert said.startswith("12 of 12 calls of the role task") and "not a new sample (12 of them)" in said
+    assert not any("reports no usage" in text or "has cut the prompt" in text for text in found["warnings"])
 
 
 def test_a_check_counts_the_rows_that_a_provider_refused(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_every_prompt_is_edited_and_earns_its_part(optimized: tuple[whet.RunResu
     assert ablation["without"]["answer"]["gain"] == 0.5
     assert whet.Prompt.parse((run / "best.md").read_text()) == best
     report = (run / "report.html").read_text()
-    for words in ("Which prompt earned the gain", "Prompt plan", "Prompt answer", "Trace before: 2 steps"):
+    for words in ("Gain of each prompt", "Prompt plan", "Prompt answer", "Trace before: 2 steps"):
         assert words in report
     assert any("which region earned the gain" in line for line in plan_lines(result["plan"]))
 
@@ -118,7 +118,7 @@ def test_the_best_prompt_is_evaluated_from_its_file(
     words: dict[str, Any] = {"program": program, "data": ROWS, "reward": reward, "lm": model}
     score = whet.evaluate(PROMPTS, prompt=best, run=tmp_path / "evaluation", **words)
     assert score.score.mean == 1.0
-    with pytest.raises(UsageError, match="holds other prompts"):
+    with pytest.raises(UsageError, match="has different prompts from"):
         whet.evaluate(PROMPTS, prompt="Answer {{input}}", run=tmp_path / "other", **words)
 
 

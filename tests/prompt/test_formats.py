@@ -267,7 +267,7 @@ def test_show_writes_a_version_in_a_format(tmp_path: Path) -> None:
     both = whet_here(
         tmp_path, "prompts", "show", "shop@latest", "--format", "openai", "--json", "--database", database
     )
-    assert both.returncode == 2 and "Use one" in both.stderr
+    assert both.returncode == 2 and "Use only one" in both.stderr
 
 
 def test_a_heading_in_a_prompt_of_a_program(tmp_path: Path) -> None:

@@ -441,6 +441,6 @@ def stopped(folder: Path) -> tuple[Path, dict[str, Any]]:
         "best": {"prompt": best.prompt.source, "id": best.prompt.id},
         "improvement": {
             "promoted": False,
-            "reason": "The run stopped before the sealed test; run the same command again.",
+            "reason": "The run stopped before the sealed test. Run the same command again.",
         },
     }

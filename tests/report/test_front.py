@@ -44,7 +44,7 @@ def test_every_point_is_drawn_with_what_the_gate_says_of_it() -> None:
     page = shown()
     assert "accuracy against length" in page and page.count("candidate-mark") == 2, "one point and its legend"
     assert "promoted: the sealed test shows it" in page and "not tested on the sealed rows" in page
-    assert page.count("mark baseline") == 2 and "another one dominates it" in page
+    assert page.count("mark baseline") == 2 and "another prompt dominates it" in page
     assert "at most 0.05 worse" in page and "+0.2" in page
     assert "whet show run --choose NAME" in page and "<script" not in page
 

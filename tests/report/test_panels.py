@@ -29,8 +29,8 @@ def test_each_figure_is_explained_and_what_only_grows_is_not_averaged() -> None:
     record = Record("run", {}, {})
     record.steps = [{"step": float(i), "best": float(i), "entropy": 1.0 / (i + 1)} for i in range(60)]
     best, entropy = str(step_figures(record)).split("</figure>")[1::-1]
-    assert "The highest training reward" in best and "bold line" not in best
-    assert "How undecided the policy is" in entropy and "bold line: mean of 3 steps" in entropy
+    assert "Highest training reward" in best and "bold line" not in best
+    assert "Entropy of the policy" in entropy and "bold line: mean of 3 steps" in entropy
 
 
 def test_a_late_opening_is_not_called_certain() -> None:

@@ -130,7 +130,7 @@ def test_a_promoted_prompt_is_there_to_copy_without_markers(tmp_path: Path) -> N
     assert "Use it" in steps_of(page) and f"whet show {folder} --plain > prompt.txt" in page.text
     box = "".join(page.words).partition("into whet's registry.")[2]
     assert box.startswith(plain)
-    assert f"{result['improvement']['losses']} test rows got worse. See what they lost" in steps_of(page)
+    assert f"{result['improvement']['losses']} test rows got worse. Look at these rows" in steps_of(page)
 
 
 def test_test_rows_that_an_earlier_run_learned_from_put_the_verdict_in_doubt(tmp_path: Path) -> None:
@@ -139,13 +139,12 @@ def test_test_rows_that_an_earlier_run_learned_from_put_the_verdict_in_doubt(tmp
     assert " Promoted, with a doubt " in page.text
     steps = steps_of(page)
     assert (
-        "3 test rows served an earlier run to learn from" in steps
-        and "unless the start prompt came out of that earlier run" in steps
+        "learned from 3 test rows" in steps and "unless the start prompt came from that earlier run" in steps
     )
     assert " Promoted " in page_of(folder, {**result, "test_rows_seen": 0}).text
     seen = {"test_rows_seen": 3, "test_rows_seen_by": "runs/old"}
     lines = "\n".join(use_lines({**result, "run": str(folder), **seen}))
-    assert "doubt   3 test rows were learned from in an earlier run (runs/old)" in lines
+    assert "doubt   3 test rows were used for learning in an earlier run (runs/old)" in lines
 
 
 def test_a_gain_that_is_not_shown_says_how_many_rows_would_show_it(tmp_path: Path) -> None:
@@ -173,20 +172,24 @@ def test_the_rules_of_what_to_do_next(tmp_path: Path) -> None:
     zero = {"baseline": [row] * 5, "best": [row] * 5}
     few = {"plan": {"promotion": {"possible": False, "rows": 5, "needed": 6}}}
     steps = next_of(tmp_path / "few", zero, **few)
-    assert "the test split has 5 independent ones" in steps and "fewer than 6" in steps
+    assert "the test split has 5 independent rows" in steps and "fewer than 6" in steps
     assert "Every answer to the test has the reward 0.000" in steps and "whet doctor TASK" in steps
     assert (
-        "found nothing better" in steps
+        "found no better prompt" in steps
         and "opened 2 times" in steps
-        and "The reward gave numbers only" in steps
+        and "The reward gave only numbers" in steps
     )
     full = {name: [{**row, "reward": 1.0, "critique": "Fine."}] * 5 for name in zero}
     steps = next_of(tmp_path / "full", full, test_openings=1)
-    assert "Nothing is left to gain" in steps and "opened" not in steps and "numbers only" not in steps
+    assert (
+        "These rows leave no room for a gain" in steps
+        and "opened" not in steps
+        and "only numbers" not in steps
+    )
     lost = {name: [{**row, "error": "reward: broken"}] * 5 for name in zero}
-    assert "Mend what failed first: 10 of 10 rollouts" in next_of(tmp_path / "lost", lost)
+    assert "First repair the cause of failures: 10 of 10 rollouts" in next_of(tmp_path / "lost", lost)
     opinion = {"second_opinion": {"reward": "tone", "judge": "openai/j", "promoted": False}}
-    assert "The second opinion (openai/j) does not see the gain" in next_of(
+    assert "The second opinion (openai/j) does not confirm the gain" in next_of(
         tmp_path / "second", zero, **opinion
     )
 

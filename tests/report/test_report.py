@@ -142,7 +142,7 @@ def test_a_run_that_found_nothing_shows_no_diff(tmp_path: Path) -> None:
     page = Document(
         write_report(folder, runs.result_of(runs.SOURCE, runs.SOURCE, (rows, rows))).read_text("utf-8")
     )
-    assert "Nothing: the best prompt is the baseline." in page.text
+    assert "There is no change: the best prompt is the baseline." in page.text
     assert "ins" not in {tag for tag, _ in page.tags if tag == "ins"} or "way" in page.having("class")
 
 
@@ -181,7 +181,7 @@ def test_every_candidate_is_there_with_its_parents(tmp_path: Path) -> None:
     for value in candidates.values():
         assert value["id"] in page.text
     assert result["best"]["id"] == best.prompt.id
-    assert "The way to the best prompt" in page.text
+    assert "Steps to the best prompt" in page.text
     assert any(link.startswith("#c") for link in page.having("href"))
 
 
@@ -190,7 +190,8 @@ def test_too_many_candidates_are_counted(tmp_path: Path) -> None:
     drawn = [c for c in page.having("class") if c == "inside"]
     assert len(drawn) == MOST_DRAWN
     found = re.search(
-        r"([\d,]+) candidates; .* The 500 best are drawn here, ([\d,]+) more are in the journal", page.text
+        r"([\d,]+) candidates; .* This figure shows the 500 best candidates; ([\d,]+) more are in the journal",
+        page.text,
     )
     assert found is not None
     total, left = (int(n.replace(",", "")) for n in found.groups())
@@ -217,7 +218,7 @@ def test_a_run_in_progress_promises_nothing(tmp_path: Path) -> None:
 def test_a_stopped_run_says_why_and_what_to_do(tmp_path: Path) -> None:
     page = written(runs.stopped, tmp_path)
     assert "Stopped before the sealed test" in page.text
-    assert "has not answered 40 attempts in a row. Run the same command again to go on." in page.text
+    assert "has not answered 40 attempts in a row. To continue, run the same command again." in page.text
 
 
 def test_a_run_that_only_began_has_a_report(tmp_path: Path) -> None:

@@ -141,12 +141,12 @@ async def test_faults_are_retried_and_a_run_again_asks_nothing(tmp_path: Path, q
 @pytest.mark.parametrize(
     ("yaml", "said"),
     [
-        (BY_JUDGE, r"second opinion \(judge\) needs a judge of its own.*models: \{second: provider/name\}"),
+        (BY_JUDGE, r"second opinion \(judge\) needs its own judge.*models: \{second: provider/name\}"),
         (
             "reward: {judge: {rubric: Be short., reference: ignore}}\n"
             + BY_JUDGE
             + "models: {second: openai/m}\n",
-            "asks openai/m what it was asked before",
+            "would repeat the question that openai/m already answers",
         ),
     ],
 )

@@ -344,7 +344,7 @@ def test_numbers_of_processes_that_cannot_be_are_refused(
     task = tmp_path / "task"
     write_task(task, 1, clauses=2, rows=18)
     for method, processes, said in (
-        ("random_search", 2, "trains none"),
+        ("random_search", 2, "trains no policy"),
         ("prewrite", 0, "must be 1 or more"),
     ):
         with pytest.raises(UsageError, match=said):

@@ -410,7 +410,7 @@ def test_access_by_the_command_line(sqlite_url: str) -> None:
     run(sqlite_url, "disable", "shop")
     with pytest.raises(UsageError, match="last admin"):
         run(sqlite_url, "disable", "maria")
-    with pytest.raises(UsageError, match="does not become a program"):
+    with pytest.raises(UsageError, match="cannot become a program"):
         run(sqlite_url, "role", "maria", "--role", "app")
 
 

@@ -60,7 +60,7 @@ def test_a_part_that_counts_is_told_from_those_that_do_not_and_paid_once(
     assert "+1.000" in shown and "1 of 3 parts changes the mean reward: form" in shown
     assert "No sealed test row was answered" in shown
     page = (Path(found["run"]) / "report.html").read_text()
-    assert "Which parts count" in page and "Be of good cheer." in page
+    assert "Parts that matter" in page and "Be of good cheer." in page
     assert command("report", found["run"])[1].strip() == f"{found['run']}/report.html"
     assert "study-components" in command("runs")[1]
 
@@ -112,18 +112,18 @@ def test_what_cannot_be_studied_is_refused_with_file_and_line(
     write_study(tmp_path)
     words = ("study", "components", "task", "--base-url", url(server, "refused"))
     code, _, err = command(*words, "--split", "test")
-    assert code == 2 and "the sealed test rows are for the last one only" in err
+    assert code == 2 and "the sealed test rows are only for a final prompt" in err
     assert "Did you mean" in command(*words, "--components", "folklor")[2]
     for text, message in {
         "parts: [{name: a}]": 'parts.yaml:1: The part "a" needs either `text` or `examples`',
         "parts:\n  - {name: a, text: x}\n  - {name: a, text: y}": 'parts.yaml:3: The name "a" of a part',
         "parts: [{name: a, text: x, kind: rol}]": 'role, steps; this is "rol"',
-        "parts: [{name: a, text: x, instead: x}]": "the same with and without",
+        "parts: [{name: a, text: x, instead: x}]": "has no effect",
         "layout: risn\nparts: [{name: a, text: x}]": "Did you mean",
         "parts: []": "takes 1 to 24 parts",
         "parts: [{name: a, text: 'See {{other}}.'}]": "The prompt refuses the parts a",
         "parts: [{name: a, txt: x}]": "txt",
-        "parts: [{name: a, examples: 9}]": "shows 9 training rows, and 3 may be shown",
+        "parts: [{name: a, examples: 9}]": "shows 9 training rows, but only 3 may be shown",
     }.items():
         (tmp_path / "parts.yaml").write_text(text)
         code, _, err = command(*words, "--components", "parts.yaml")

@@ -80,11 +80,11 @@ def test_what_cannot_be_studied_is_refused(tmp_path: Path, command: Whet, server
     write_study(tmp_path)
     words = ("study", "sensitivity", "task/prompt.md", "--base-url", url(server, "no"))
     code, _, err = command(*words)
-    assert code == 2 and "Name it with --task FOLDER" in err
+    assert code == 2 and "Name the task with --task FOLDER" in err
     assert 'no run "nothing"' in command("study", "sensitivity", "nothing")[2]
     code, _, err = command(*words, "--task", "task", "--max-calls", "5")
     assert code == 2 and "--max-calls 5 does not pay for" in err
-    assert "rows are for the last one" in command(*words, "--task", "task", "--split", "test")[2]
+    assert "rows are only for a final prompt" in command(*words, "--task", "task", "--split", "test")[2]
     (tmp_path / "task" / "prompt.md").write_text("<!-- whet:begin -->\n{{input}}\n<!-- whet:end -->\n")
     code, _, err = command(*words, "--task", "task")
     assert code == 2 and "has no sentence that can be left out" in err

@@ -198,7 +198,7 @@ def test_a_slot_that_is_nearly_an_input_gets_its_name() -> None:
     assert init.exit_code == 0
     Path("mine.md").write_text("Judge {{inputt}}.")
     with pytest.raises(
-        UsageError, match=r'slot \{\{inputt\}\} is filled by no input of demo\. Did you mean "input"\?'
+        UsageError, match=r'no input of demo fills the slot \{\{inputt\}\}\.\s*Did you mean "input"\?'
     ):
         whet.evaluate("demo", prompt=Path("mine.md"))
 

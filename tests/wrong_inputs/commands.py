@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, Case] = {
     "folder without task.yaml": Case(
         ("no task.yaml", "name, prompt, data, reward"), "optimize .", files={"x.txt": ""}
     ),
-    "no model": Case(("no model", "--lm"), "optimize task"),
+    "no model": Case(("no task model", "--lm"), "optimize task"),
     "method unknown": option("--method oppro", 'no method "oppro"', '"opro"'),
     "method empty": option('--method ""', "no method"),
     "calls 0": option("--max-calls 0", "--max-calls", "above 0", "0"),
@@ -141,7 +141,7 @@ COMMANDS: Mapping[str, Case] = {
     ),
     "out empty": option('--out ""', "--out", "it is empty"),
     "out with files of one's own": option(
-        "--out mine", "mine/best.md lies there", "--out", files={"mine/best.md": "x"}
+        "--out mine", "mine/best.md belongs to no run", "--out", files={"mine/best.md": "x"}
     ),
     "calls beyond 64 bits": option(f"--max-calls {2**70}", "--max-calls", "below 2^63"),
     "setting beyond 64 bits": option(f"--set n={2**70}", "n must be below 2^63"),
@@ -188,7 +188,7 @@ COMMANDS: Mapping[str, Case] = {
     "learn as JSON without a terminal": Case(("--yes",), "learn task/prompt.md feedback.jsonl --json"),
     "init in the system": Case(("/proc/x cannot be made",), "init /proc/x --from task/data.jsonl"),
     "init from a name too long": Case(("--from", "too long"), f"init new --from {'x' * 300}.csv"),
-    "undo of no file": Case(("Give its path",), 'learn "" --undo'),
+    "undo of no file": Case(("Give the path of the file",), 'learn "" --undo'),
     "init below a file": Case(("is a file",), "init task/prompt.md/x --from task/data.jsonl"),
     "compare twice": Case(
         ("--methods", '"random_search" twice'),

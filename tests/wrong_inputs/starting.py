@@ -54,14 +54,16 @@ INIT: Mapping[str, Case] = {
     "source of no kind": init("--from rows.txt", "rows come from .csv", "Convert", rows__txt=b"a"),
     "source nowhere, of no kind": init("--from rows.cvs", 'no file rows.cvs. Did you mean "rows.csv"?'),
     "source beside the folder": Case(
-        ("takes one folder, and rows.csv", "whet init new --from rows.csv"),
+        ("takes one folder, but got also rows.csv", "whet init new --from rows.csv"),
         "init new rows.csv --target target",
         files={"rows.csv": TABLE},
     ),
     "source for the folder": Case(
         ("rows.csv is a file", "whet init FOLDER --from rows.csv"), "init rows.csv", files={"rows.csv": TABLE}
     ),
-    "labels without commas": init("--labels 0;1", "--labels names one label, '0;1'", "commas: --labels A,B"),
+    "labels without commas": init(
+        "--labels 0;1", "--labels names only one label, '0;1'", "commas: --labels A,B"
+    ),
     "source in a network": init("--from https://example.com/x.csv", "Download the file"),
     "source empty": init("--from ''", "--from is empty"),
     "data set without a name": init("--from datasets:", "datasets:NAME"),
@@ -85,7 +87,7 @@ INIT: Mapping[str, Case] = {
     "labels empty": init("--labels ''", "--labels is empty"),
     "labels without commas between": init("--labels , ", "--labels is empty"),
     "label that no row has": init("--labels a,b", "rows.csv:2", "'0'", "Known: a, b"),
-    "label alone": init("--labels 0", "--labels names one label", "at least two"),
+    "label alone": init("--labels 0", "--labels names only one label", "at least two"),
     "label twice": init("--labels 0,0,1", '"0" appears twice'),
     "reward unknown": init("--reward exact_mach", 'Did you mean "exact_match"'),
     "reward nowhere": init("--reward rew.py", "no file rew.py"),
@@ -263,11 +265,11 @@ LOOKS: Mapping[str, Case] = {
     ),
     "show a file": Case(('no run "feedback.jsonl"',), "show feedback.jsonl"),
     "show an unfinished run": Case(
-        ("holds no result", "to continue it"), "show a", files={"runs/a/journal.sqlite": ""}
+        ("holds no result", "To continue the run"), "show a", files={"runs/a/journal.sqlite": ""}
     ),
     "doctor nowhere": Case(("taks", 'Did you mean "task"'), "doctor taks"),
     "doctor of no model": Case(("not the address",), "doctor --lm gpt"),
-    "doctor of a URL alone": Case(("--base-url", "none is named", "--lm"), "doctor --base-url http://x/v1"),
+    "doctor of a URL alone": Case(("--base-url", "no model is named", "--lm"), "doctor --base-url http://x/v1"),
     "doctor of a broken task": Case(
         ("task.yaml:4", 'Did you mean "exact_match"'),
         "doctor task",

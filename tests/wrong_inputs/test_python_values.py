@@ -129,7 +129,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "prompts of numbers": (optimize({"a": 5}), "a prompt is a text; this is 5"),
     "prompts without names": (optimize({None: "x"}), "this is None"),
     "parsed a number": (lambda: whet.Prompt.parse(5), "this is 5"),  # type: ignore[arg-type]
-    "evaluated prompt a dict": (evaluate(prompt={"a": "x"}), "holds other prompts"),
+    "evaluated prompt a dict": (evaluate(prompt={"a": "x"}), "has different prompts from"),
     "evaluated prompt a number": (evaluate(prompt=5), "prompt must be"),
     "evaluated prompt too long": (evaluate(prompt="x" * 900 + ".md"), "cannot be read"),
     "split a list": (evaluate(split=["test"]), "split must be a text"),
@@ -165,7 +165,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "setting a fraction": (optimize(settings={"n": 2.5}), "n must be a whole number; this is 2.5"),
     "setting True": (optimize(settings={"n": True}), "n must be a whole number; this is True"),
     "learn half a pair": (learn("Answer \ud800 {{input}}"), "half of a surrogate pair"),
-    "undo of nothing": (learn("", [], undo=True), "Give its path"),
+    "undo of nothing": (learn("", [], undo=True), "Give the path of the file"),
     "report too long": (lambda: whet.report("x" * 300), "the run must name"),
 }
 
@@ -237,7 +237,7 @@ OWN = {"best.md": "mine", "report.html": "mine", "result.json": "{}"}
 def test_files_of_the_caller_in_the_place_of_a_run_stay(name: str, folder: Path) -> None:
     (folder / "mine").mkdir()
     (folder / "mine" / name).write_text(OWN[name])
-    with pytest.raises(UsageError, match=f"mine/{name} lies there, .* would be overwritten"):
+    with pytest.raises(UsageError, match=f"mine/{name} belongs to no run .* would be overwritten"):
         optimize(run="mine")()
     assert [path.name for path in (folder / "mine").iterdir()] == [name] and not CALLS
 

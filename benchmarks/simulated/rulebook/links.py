@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.simulated.rule import Page, Rule, change, drop, every, put, text
 
 
-def _reversed(page: Page) -> None:
+def _reverse(page: Page) -> None:
     page["links"].reverse()
 
 
@@ -100,7 +100,7 @@ RULES = (
             and [text(link["label"]) for link in page["links"]]
             == sorted(link["label"] for link in page["links"])
         ),
-        breaks=_reversed,
+        breaks=_reverse,
         says=("links & alphabetical",),
     ),
     Rule(

@@ -7,7 +7,7 @@ import re
 from benchmarks.simulated.rule import Page, Rule, change, drop, every, put, text, whole
 
 
-def _reversed(page: Page) -> None:
+def _reverse(page: Page) -> None:
     page["offers"].reverse()
 
 
@@ -88,7 +88,7 @@ RULES = (
             and [float(o["price"]) for o in page["offers"]]
             == sorted(float(o["price"]) for o in page["offers"])
         ),
-        breaks=_reversed,
+        breaks=_reverse,
         says=(
             "cheapest & first",
             "offer & ascending|rising|sort|order & =price|ascending|rising & ~descending|falling|dearest",

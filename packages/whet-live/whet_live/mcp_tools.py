@@ -119,7 +119,7 @@ class _Tools:
         return {**version.as_json(), "messages": marked, "source": version.prompt.source}
 
     def diff_prompts(self, before: str, after: str) -> Json:
-        """What differs between two versions, as text and by instruction. Both are addresses, as in show_prompt."""
+        """Show the differences between two versions, as text and by instruction. Both are addresses, as in show_prompt."""
         return self._registry.diff(before, after).as_json()
 
     def list_proposals(

@@ -151,7 +151,7 @@ def _usable(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) 
     signature, hints = _declaration_of(function)
     for name in kwargs:
         if name not in signature.parameters:
-            raise UsageError(f'There is no option "{name}".{_meant(name, signature.parameters)}')
+            raise UsageError(f'There is no option "{name}".{_suggest_name(name, signature.parameters)}')
     bound = signature.bind(*args, **kwargs)
     for name, value in list(bound.arguments.items()):
         hint = Any if name == "task" else hints.get(name, Any)  # a task is many things: `task_of` says which
@@ -164,7 +164,7 @@ def _usable(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) 
     return bound
 
 
-def _meant(name: str, known: Collection[str]) -> str:
+def _suggest_name(name: str, known: Collection[str]) -> str:
     """The option that goes by another name in other tools, or the nearest known one."""
     if name in _OF_A_MODEL and "lm" in known:
         return f' It belongs to a model: lm={{"address": "provider/name", "{name}": ...}}.'

@@ -165,7 +165,7 @@ def _write(function: object, needed: dict[str, str], outside: list[object]) -> b
         if name in function.__globals__:
             if not _write_global(function, name, needed, outside):
                 return False
-        elif not hasattr(builtins, name) and name not in _bound(definition):
+        elif not hasattr(builtins, name) and name not in _local_names(definition):
             return False
     needed[function.__name__] = needed.pop(function.__name__)
     return True
@@ -237,7 +237,7 @@ def _names(definition: ast.FunctionDef) -> set[str]:
     }
 
 
-def _bound(definition: ast.FunctionDef) -> set[str]:
+def _local_names(definition: ast.FunctionDef) -> set[str]:
     """Names that the function binds itself: parameters, assignments, loops, imports, inner functions."""
     names = {node.arg for node in ast.walk(definition) if isinstance(node, ast.arg)}
     for node in ast.walk(definition):

@@ -72,9 +72,8 @@ def fresh_rows(task: Task, more: object) -> list[PlacedExample]:
     """
     if task.cases:
         raise UsageError(
-            f"{task.name} is made of several tasks or task models, and rows cannot be added to one that is. Give their "
-            "folders more "
-            "rows, and begin a new run."
+            f"{task.name} consists of several tasks or task models, and rows cannot be added to such "
+            "a task. Add rows to the folders of its tasks, and begin a new run."
         )
     needy = [r.name for r in (task.reward, task.second_opinion) if r is not None and TARGET in r.needs]
     slots = {} if task.program is not None else dict.fromkeys(task.prompt.slots, "prompt")
@@ -96,8 +95,8 @@ def fresh_rows(task: Task, more: object) -> list[PlacedExample]:
             )
         if (split := groups.get(p.example.group)) is not None:
             raise UsageError(
-                f'{p.where}: the group "{p.example.group}" stands in the {split} split of the task; its rows are not '
-                "independent of those. Remove the row."
+                f'{p.where}: the group "{p.example.group}" is in the {split} split of the task, so '
+                "this row is not independent of its rows. Remove the row."
             )
         if task.world is not None:
             task.world.check(p.example)
@@ -215,7 +214,8 @@ class AddedRows:
     def __init__(self, task: Task, options: Options, progress: Progress) -> None:
         if isinstance(task.reward, Objectives):
             raise UsageError(
-                f"{task.name} has objectives, and added rows are tested by one reward only. Make a new run with all rows."
+                f"{task.name} has objectives, but rows can be added only to a task with a single "
+                "reward. Make a new run with all rows."
             )
         self._options, self._progress = options, progress
         self._rows = fresh_rows(task, options.more)
@@ -224,7 +224,10 @@ class AddedRows:
         """The result with what all rows added so far say. Raises UsageError before anything is paid."""
         folder = Path(result["run"])
         if result["best"]["id"] == result["baseline"]["id"]:
-            raise UsageError(f"{folder}: its best prompt is its baseline; more rows have nothing to compare.")
+            raise UsageError(
+                f"{folder}: the best prompt of this run is its baseline, so more rows "
+                "have nothing to compare."
+            )
         journal = folder / MORE / "journal.sqlite"
         earlier = _batches(journal) if journal.is_file() else []
         ledger = SealedTestLedger(policy=plan.task.alpha_policy)
@@ -234,7 +237,9 @@ class AddedRows:
         if not rows and whole and known == sum(len(b.rows) for b in earlier):
             return result
         if rows and result["improvement"]["promoted"]:
-            raise UsageError(f"{folder}: its best prompt is promoted already; more rows cannot do more.")
+            raise UsageError(
+                f"{folder}: the best prompt of this run is already promoted, so more rows are not needed."
+            )
         candidate = found_candidate(plan.task, folder, result)
         env = environment_for(plan, assembly.env, folder, candidate)
         sides = (assembly.env, plan.task.prompt), (env, candidate.prompt)
@@ -276,14 +281,14 @@ class AddedRows:
         for p in new:
             if input_hash(p.example) in inputs or p.example.group in groups:
                 raise UsageError(
-                    f"{p.where}: its input or its group is in rows that were added before, so it is not independent of "
-                    "them. Remove the row."
+                    f"{p.where}: the input or the group of this row is in rows that were added "
+                    "before, so the row is not independent of them. Remove the row."
                 )
         seen = ledger.find_known_rows(run, [p.example for p in new])
         if seen:
             raise UsageError(
-                f"{new[seen[0]].where}: an earlier run has opened this row or learned from it, so that it is not fresh. Remove "
-                f"the row ({len(seen)} of {len(new)} are not fresh)."
+                f"{new[seen[0]].where}: an earlier run has tested or learned from this row, so the "
+                f"row is not fresh. Remove the row ({len(seen)} of {len(new)} are not fresh)."
             )
         return [p.example for p in new]
 
@@ -446,6 +451,9 @@ async def _verdict(
         reason = f"Not promoted: the budget ended before the second opinion was complete. {error}"
         return Opinion(replace(verdict, promoted=False, reason=reason))
     if opinion.verdict.withheld:
-        reason = f"{opinion.verdict.reason} Add other rows, or give the same ones again, when the provider answers."
+        reason = (
+            f"{opinion.verdict.reason} When the provider answers again, give the same rows again "
+            "or add other rows."
+        )
         return replace(opinion, verdict=replace(opinion.verdict, reason=reason))
     return opinion

@@ -128,7 +128,8 @@ async def aadvise(  # noqa: PLR0913 (each keyword is a parameter: names, types a
     if not pilot and (dry_run or budget not in (None, Budget())):
         what = parameter("dry_run" if dry_run else "budget")
         raise UsageError(
-            f"{what} concerns what is paid, and only a pilot is. Add {parameter('pilot', True)}, or leave it out."
+            f"{what} applies only to paid calls, and only a pilot makes paid calls. Add "
+            f"{parameter('pilot', True)}, or omit this option."
         )
     known = task_of(task, TaskKeywords())
     options = Options(lm=lm, optimizer_lm=optimizer_lm, judge_lm=judge_lm, base_url=base_url)
@@ -140,7 +141,7 @@ async def aadvise(  # noqa: PLR0913 (each keyword is a parameter: names, types a
         start = await _measure_start(known, options, model)
     tried, warnings = None, list(known.warnings)
     if pilot and (problem := _why_no_pilot(reward, test)):
-        warnings.append(f"The pilot was not begun, and nothing was paid: {problem}.")
+        warnings.append(f"The pilot did not begin, and nothing was paid: {problem}.")
     elif pilot:
         study = StudyOptions(
             lm=lm, judge_lm=judge_lm, base_url=base_url, budget=budget or Budget(), seed=seed, dry_run=dry_run
@@ -236,9 +237,9 @@ async def _reward(task: Task) -> AdvisedRewardJSON:
     try:
         pairs = grade_target_and_nonsense(reward, task.train[:TRIED])
     except RewardFailed as error:
-        return {**facts, "problem": f"it fails: {error}"}
+        return {**facts, "problem": f"the reward fails: {error}"}
     if any(targets[:TRIED]) and all(right.value == wrong.value for right, wrong in pairs):
-        facts["problem"] = "it is the same for the target and for nonsense"
+        facts["problem"] = "the reward is the same for the target and for nonsense"
     if any(wrong.critique for _, wrong in pairs):
         facts["critiques"] = OWN if _says_why(reward) or not any(targets[:TRIED]) else TARGET_SAID
     return facts
@@ -356,17 +357,15 @@ def _reason(name: str, facts: _Facts) -> str:
     needs = METHODS[name].needs
     for need, words in (
         (OBJECTIVES, "the task has several objectives"),
-        (POLICY, "a policy is named, and rows and limits carry its training"),
+        (POLICY, "a policy is named, and the rows and limits suffice for its training"),
         (LABEL_SCORES, "the task has labels, and its model scores them"),
         (LOCAL, "the task model runs in this process"),
     ):
         if need in needs:
             return words
     if name == facts.default:
-        return "taken where no method is named" + (
-            ", and the reward says what is wrong" if facts.critiques else ""
-        )
-    return "needs a model that writes, and no more" if OPTIMIZER in needs else "needs no other model"
+        return "the default" + (", and the reward says what is wrong" if facts.critiques else "")
+    return "needs only an optimizer model" if OPTIMIZER in needs else "needs no other model"
 
 
 def _rank(name: str, facts: _Facts) -> tuple[int, int]:
@@ -384,10 +383,10 @@ def _lacks(name: str, facts: _Facts) -> str:
     """What a method needs and the task has not; empty where it fits."""
     entry = METHODS[name]
     if facts.program and not entry.trains.startswith(NO_WEIGHTS):
-        return "a single prompt: the task has a program"
+        return "a task with a single prompt; this task has a program"
     for need, there, words in (
-        (OBJECTIVES, facts.objectives, "`objectives:` (default: the reward alone)"),
-        (OPTIMIZER, facts.optimizer, "a model that writes (--optimizer-lm)"),
+        (OBJECTIVES, facts.objectives, "`objectives:` (default: only the reward)"),
+        (OPTIMIZER, facts.optimizer, "an optimizer model (--optimizer-lm)"),
         (LABEL_SCORES, facts.scores, "`labels:` and a model in this process that scores them"),
         (LOCAL, facts.local, "a task model in this process (hf/..., embedded/...)"),
         (POLICY, facts.policy, "a model whose weights are trained (--policy; default: embedded/tiny)"),
@@ -410,22 +409,26 @@ def _verdict(
 ) -> tuple[str, bool | None]:
     """One sentence, and True, False or None (it depends on what was not measured)."""
     if reward["problem"] is not None:
-        return f"A search cannot pay yet: the reward cannot guide it, because {reward['problem']}.", False
+        return (
+            f"A search cannot pay yet, because the reward cannot guide the search: {reward['problem']}."
+        ), False
     gain = test["gain"]["none_worse"]
     if not test["possible"]:
         return (
-            f"A search cannot pay yet: with {quantity(test['rows'], 'independent test row')} nothing can be promoted. With "
-            f"{test['needed']} rows a prompt that is better on every one can.",
+            f"A search cannot pay yet: with {quantity(test['rows'], 'independent test row')} no "
+            f"prompt can be promoted. With {test['needed']} rows, a prompt that is better on every "
+            "row can be promoted.",
             False,
         )
     if pay_back is not None and is_too_slow(pay_back):
-        return f"A search will hardly pay: {say_too_slow(pay_back)}.", False
+        return f"A search will probably not pay: {say_too_slow(pay_back)}.", False
     scale = f"rewards go from {reward['low']:g} to {reward['high']:g}"
     if start is None or start["mean"] is None:
         if gain is None:
-            return f"A search may pay: what the prompt can gain is not measured ({scale}).", None
+            return f"A search may pay, but the possible gain of the prompt is not measured ({scale}).", None
         return (
-            f"A search may pay if the prompt can gain {show_reward(gain, 2)} or more ({scale}): the test rows show no less.",
+            f"A search may pay if the prompt can gain {show_reward(gain, 2)} or more ({scale}); the "
+            "test rows cannot show a smaller gain.",
             None,
         )
     room = reward["high"] - start["mean"]
@@ -435,7 +438,8 @@ def _verdict(
     )
     if gain is not None and room < gain:
         return (
-            f"A search will hardly pay: {reached}, and the test rows do not show that.{_rows_for(room, test, reward)}",
+            f"A search will probably not pay: {reached}, and the test rows cannot show a gain of that "
+            f"size.{_rows_for(room, test, reward)}",
             False,
         )
     return f"A search may pay: {reached}.", True
@@ -462,12 +466,13 @@ def _first(
     """What to do before a run, the most useful first."""
     steps, (plan, missing) = [], run
     if reward["problem"] is not None:
-        steps.append(f"Mend the reward: {_command('doctor', task, options)}")
+        steps.append(f"Repair the reward: {_command('doctor', task, options)}")
     worth, rows, enough = test["worth"], test["rows"], test["rows_for_worth"]
     if test["opening"] > 1:
         steps.append(
-            f"Give fresh test rows: these were opened before, so a run would be opening {test['opening']:,} and would test at "
-            f"alpha {test['alpha']:.2g}. Fresh rows begin at opening 1 again."
+            "Give fresh test rows. Earlier runs opened these rows, so a run would be opening "
+            f"{test['opening']:,} and would test at alpha {test['alpha']:.2g}. Fresh rows begin again "
+            "at opening 1."
         )
     if not test["possible"]:
         steps.append(
@@ -481,16 +486,17 @@ def _first(
         )
     if not facts.critiques and facts.optimizer and task.world is None:
         steps.append(
-            "Let the reward say in words why an answer is wrong: return {'reward': ..., 'critique': '...'} in reward.py, or "
-            "add a judge. Methods that read critiques need fewer calls."
+            "Let the reward explain why an answer is wrong: return {'reward': ..., 'critique': "
+            "'...'} in reward.py, or add a judge. Methods that read critiques need fewer calls."
         )
     if reward["label_like"]:
         names = ", ".join(reward["label_like"])
         steps.append(
-            f"The targets look like labels: add labels: [{names}] to task.yaml, so that answers are read as one of them."
+            f"The targets look like labels. Add labels: [{names}] to task.yaml, so that each answer "
+            "is read as a label."
         )
     if not facts.optimizer:
-        steps.append("Name a model that writes (--optimizer-lm openai/NAME): more methods fit then.")
+        steps.append("Name an optimizer model (--optimizer-lm openai/NAME), so that more methods fit.")
     if model is None and not named:
         missing = None
         steps.append("Name the task model: --lm provider/name, or `models: {task: ...}` in task.yaml.")
@@ -522,8 +528,9 @@ def _warn_of_unbounded_cost(plan: PlanJSON) -> list[str]:
     steps = []
     if plan["output_limit"]:
         steps.append(
-            f"Bound the answers: models: {{task: {{max_tokens: {plan['output_limit']['enough']}}}}} in task.yaml (more where the "
-            "model thinks before it answers)."
+            "Limit the length of answers: models: {task: {max_tokens: "
+            f"{plan['output_limit']['enough']}}}}} in task.yaml (more where the model thinks before it "
+            "answers)."
         )
     if plan["price_unknown"]:
         steps.append(

@@ -47,7 +47,8 @@ def judge_task(task: str | Path | Task, out: str | Path, *, part: str | None = N
         )
     if "{{" in judge.rubric or "<!-- whet:" in judge.rubric:
         raise UsageError(
-            "The rubric holds {{ or a fence marker, which would be a slot or a region of the prompt. Take it out."
+            "The rubric contains {{ or a fence marker, which would act as a slot or a region of the "
+            "prompt. Remove it."
         )
     questions: dict[str, int] = {}
     rows = [_row_of(judge, example, answer, score, questions) for example, answer, score in labelled.rows]
@@ -120,7 +121,5 @@ def aligned_rubric(run: str | Path, root: str | Path = "runs") -> str:
     messages = tuple(Message(role, content) for role, content in side.get("messages", ()))
     prompt = Prompt(messages) if messages else None
     if prompt is None or not prompt.fenced:
-        raise UsageError(
-            f"{folder} has no rubric: it is not a finished run of a task that `whet align` wrote."
-        )
+        raise UsageError(f"{folder} has no rubric. Name a finished run of a task that `whet align` wrote.")
     return prompt.region_text().strip()

@@ -118,8 +118,8 @@ class RunMeasurements:
             self._reader = resolve(self.reader)
             if not self._reader.local or not self._reader.can_score:
                 raise UsageError(
-                    f"{parameter('reader', self.reader)}: a text is read by a model in this process that scores words "
-                    "(embedded/mlm, embedded/tiny, hf/PATH)."
+                    f"{parameter('reader', self.reader)}: readability needs a model in this process "
+                    "that scores words (embedded/mlm, embedded/tiny, hf/PATH)."
                 )
 
     async def close(self) -> None:
@@ -154,9 +154,9 @@ class RunMeasurements:
 
     async def _read(self, plan: RunPlan, env: Environment, candidate: Candidate) -> ReadabilityJSON:
         if self.reader == NONE:
-            return {"perplexity": None, "reason": "nothing was read: --reader none"}
+            return {"perplexity": None, "reason": "not measured: --reader none"}
         if self.reader.startswith("embedded/") and importlib.util.find_spec("torch") is None:
-            remedy = f"pip install 'whet[embedded]', or the reader `{NONE}` to do without"
+            remedy = f"pip install 'whet[embedded]', or use the reader `{NONE}` to skip this measurement"
             return {"perplexity": None, "reason": f"the reader {self.reader} needs torch: {remedy}"}
         try:
             self.progress.begin(f"reading the prompt with {self.reader}, which is loaded first")
@@ -183,7 +183,9 @@ class RunMeasurements:
         if candidate.system is not None and assembly.env.scores and not other.scores:
             return {
                 **none,
-                "reason": "not possible: it chooses label words, and this model does not score them",
+                "reason": (
+                    "not possible: the prompt needs a model that scores label words, and this model does not"
+                ),
             }
         test = TransferTest(other, assembly.clients.get("judge"), self.root)
         start, folder = Candidate(plan.task.prompt), Path(result["run"]).name
@@ -285,7 +287,8 @@ async def compare_runs(
         made = [row["status"] != "planned" for row in planned]
         if any(made):
             follow.say(
-                f"{sum(made)} of {quantity(len(jobs), 'run')} were finished before; {len(jobs) - sum(made)} to go"
+                f"{sum(made)} of {quantity(len(jobs), 'run')} were already finished; "
+                f"{len(jobs) - sum(made)} to go"
             )
         ahead = iter(range(sum(made) + 1, len(jobs) + 1))
         elsewhere = set[tuple[str, int]]()

@@ -41,8 +41,9 @@ def share_left_for_control(limits: Budget, share: Budget, spent: UsageJSON, fold
         if amount is not None and amount <= 0:
             limit = parameter(f"budget.{name}", getattr(limits, name))
             raise UsageError(
-                f"{folder} used all of {limit}, which holds for its control too. Its result is kept; give a larger limit and "
-                f"another {parameter('run')}, with {parameter('control')} from the beginning."
+                f"{folder} used all of {limit}, a limit that includes its control. The result is "
+                f"kept. To run the control, give a larger limit and another {parameter('run')}, with "
+                f"{parameter('control')} from the beginning."
             )
     return Budget(**kept)
 

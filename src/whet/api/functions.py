@@ -225,7 +225,7 @@ async def alearn(  # noqa: PLR0913 (each keyword is a parameter: names, types an
         raise UsageError(f"{parameter('most_calls')} must be 1 or more; this is {most_calls}.")
     if undo:
         if path is None or path.is_dir():
-            raise UsageError("A step is taken back in the file of a prompt. Give its path.")
+            raise UsageError("Only a step in a prompt file can be undone. Give the path of the file.")
         return LearnResult(one_call.unlearn(path))
     with ExitStack() as files, ExitStack() as stack:  # nothing moves on the terminal while a person is asked
         shown = stack.enter_context(display_progress(progress))
@@ -299,7 +299,7 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
     path, header = folder / RESULT, read_header(folder) or {}
     if header.get("method") == TRANSFER:
         raise UsageError(
-            f"{folder} is a trial with another model and has no report. Its figures are in {path}."
+            f"{folder} is a transfer to another model and has no report. Its figures are in {path}."
         )
     if evaluated_split(header) is not None:
         raise UsageError(f"{folder} is an evaluation and has no report. Its figures: whet show {folder}")
@@ -308,7 +308,7 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
     if str(header.get("method", "")).startswith(STUDY):
         if readable is None:
             raise UsageError(
-                f"{folder} is a study that has no result yet. The command that began it goes on with it."
+                f"{folder} is a study without a result yet. To continue the study, repeat its command."
             )
         return write_study(folder, readable)
     return write_report(folder, readable)

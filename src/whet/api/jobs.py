@@ -111,8 +111,8 @@ def comparison_folder(options: Options, task: Task) -> Path:
     check_folder(folder)
     if read_header(folder) is not None:
         raise UsageError(
-            f"{folder} is the folder of a run, and a comparison writes its runs below a folder of its own. Choose another one "
-            f"with {parameter('run', 'DIR')}."
+            f"{folder} is the folder of a run, but a comparison needs its own folder for its runs. "
+            f"Choose another folder with {parameter('run', 'DIR')}."
         )
     return folder
 
@@ -122,7 +122,7 @@ def _write_call(call: ComparisonCall) -> bytes:
     try:
         return json.dumps(to_sendable(call)).encode()
     except (Unsendable, RecursionError) as error:
-        what = error if isinstance(error, Unsendable) else "an object that holds itself"
+        what = error if isinstance(error, Unsendable) else "an object that contains itself"
         raise UsageError(
             f"{parameter('jobs')}: {what} cannot be sent to another process. Give a task folder, models by their addresses, "
             "and functions of modules that can be imported."
@@ -267,10 +267,11 @@ class JobPool:
                         job = None
                         if death == DEATHS:
                             raise UsageError(
-                                f"{title}: the process that made this run {error}, {DEATHS} times. Look for a call that ends the "
-                                "process, or for its use of memory. What was recorded is kept: the same command goes on."
+                                f"{title}: the process that made this run {error}, {DEATHS} times. "
+                                "Look for a call that ends the process, or for high use of memory. "
+                                "Everything recorded is kept, and the same command continues."
                             ) from None
-                        self.progress.say(f"{title}: its process {error}; another one goes on with the run")
+                        self.progress.say(f"{title}: its process {error}; a new process continues the run")
                 del self.progress.parts[title]
                 self._done += 1
                 self._show()
@@ -299,7 +300,7 @@ class JobPool:
                 self.progress.earlier_cost = sum(cost for _, cost in self._spent.values())
 
     def _show(self) -> None:
-        self.progress.title = f"{self._done} of {self._total} runs made, {len(self.progress.parts)} going on"
+        self.progress.title = f"{self._done} of {self._total} runs done, {len(self.progress.parts)} running"
         self.progress.phase = ""
 
 

@@ -179,7 +179,7 @@ class TransferKeywords(TypedDict, total=False):
 class StudyKeywords(TypedDict, total=False):
     """The study.
 
-    split: validation or train; the sealed test rows are never answered.
+    split: validation or train. The sealed test rows are never used.
     rows: so many rows of the split, drawn by the seed and balanced over targets; by default all.
     region: the fence that is studied, by default the first.
     budget: limits on calls, tokens and dollars over all sessions; seconds are not limited. The same call with a larger limit

@@ -137,9 +137,8 @@ def _less(budget: Budget, kept: int) -> Budget:
         limit = getattr(budget, name)
         if limit is not None and limit <= kept:
             raise UsageError(
-                f"{parameter(f'budget.{name}', limit)} does not pay for the answers of the old model to the sealed rows, "
-                "which may "
-                f"take {kept}, and a search beside them. Give more."
+                f"{parameter(f'budget.{name}', limit)} does not pay for a search and for the answers "
+                f"of the old model to the sealed rows, which may take {kept}. Set a larger limit."
             )
         changes[name] = None if limit is None else limit - kept
     return replace(budget, **changes)
@@ -185,17 +184,21 @@ def judge_move(run: Mapping[str, Any], tried: Mapping[str, Any], task: Task) -> 
     between = f"{confidence}% interval {show_number(gain['low'])} to {show_number(gain['high'])}"
     less, to = show_number(margin), names["to"]
     reasons = {
-        NEW: f"Take the new prompt: with {to} it is better than the old one by {show_number(gain['difference'])} ({between}).",
-        OLD: f"The old prompt would have done: with {to} the new one is better by {less} at most ({between}).",
-        UNDECIDED: f"Undecided: with {to} the new prompt is not shown to be better, nor the old one to be as good within {less} "
-        f"({between}). More test rows would decide.",
+        NEW: (
+            f"Use the new prompt. With {to}, it is better than the old prompt by "
+            f"{show_number(gain['difference'])} ({between})."
+        ),
+        OLD: f"The old prompt is good enough. With {to}, the new prompt is better by {less} at most ({between}).",
+        UNDECIDED: f"Undecided: with {to}, the test shows neither that the new prompt is better nor "
+        f"that the old prompt is as good within {less} ({between}). More test rows would "
+        "decide.",
     }
     if same:
-        reasons[OLD] = f"The old prompt would have done: the search found none that is better with {to}."
+        reasons[OLD] = f"The old prompt is good enough: the search found no better prompt for {to}."
     moved = old_model["home"]["baseline"]
     cost = (
-        f"The old prompt is worth {show_number(moved['difference'])} more with {names['to']} than with {names['from']} "
-        f"(95% interval {show_number(moved['low'])} to {show_number(moved['high'])})."
+        f"The old prompt earns {show_number(moved['difference'])} more with {names['to']} than with "
+        f"{names['from']} (95% interval {show_number(moved['low'])} to {show_number(moved['high'])})."
     )
     sides = ("old", "baseline"), ("new", "best")
     return {

@@ -31,7 +31,7 @@ NO_WEIGHTS = "nothing"
 LONGEST = 12.0
 """Months within which a run must pay back."""
 _ACTIONS: dict[DecisionName, str] = {
-    "mend": "mend the data or the reward first",
+    "mend": "repair the data or the reward first",
     "write": "write the prompt by hand",
     "learn": "prompt learning",
     "search": "search",
@@ -59,8 +59,8 @@ def volume_of(answers_per_month: float | None, gain_value: float | None) -> Volu
         return None
     if answers_per_month is None or gain_value is None:
         raise UsageError(
-            f"A pay-back needs both {parameter('answers_per_month')} and {parameter('gain_value')}, the dollars that one right "
-            "answer more is worth. Give the other one too, or neither."
+            f"A pay-back needs both {parameter('answers_per_month')} and {parameter('gain_value')}, "
+            "the value of one more right answer in dollars. Give both options or neither."
         )
     return Volume(answers_per_month, gain_value)
 
@@ -143,19 +143,22 @@ def show_months(months: float | None) -> str:
 
 def describe_pay_back(pay_back: PayBackJSON) -> str:
     """The pay-back in one line."""
-    basis = f"{pay_back['answers_per_month']:,g} answers a month, ${pay_back['gain_value']:,g} for one right answer more"
+    basis = (
+        f"{pay_back['answers_per_month']:,g} answers a month, ${pay_back['gain_value']:,g} for "
+        "each additional right answer"
+    )
     cost = pay_back["cost_usd"]
     if cost is None:
-        return f"not known, because the cost of a run is not ({basis})"
+        return f"unknown, because the cost of a run is unknown ({basis})"
     if cost == 0:
-        return f"at once: the calls of a run cost nothing ({basis})"
+        return f"immediately, because the calls of a run cost nothing ({basis})"
     gain, months, least = pay_back["gain"], pay_back["months"], pay_back["least_shown"]
     parts = []
     if gain["estimate"] is None:
         where = (
             "the whole range of the reward"
             if gain["basis"] == "range"
-            else "all that the start prompt leaves"
+            else "the largest gain over the start prompt"
         )
         parts.append(
             f"{show_months(months['low'])} at best (a gain of {show_reward(gain['high'], 2)}, {where})"
@@ -167,7 +170,8 @@ def describe_pay_back(pay_back: PayBackJSON) -> str:
         )
     if least is not None and least["gain"] <= pay_back["most"]["gain"]:
         parts.append(
-            f"{show_months(least['months'])} at {show_reward(least['gain'], 2)}, the least that the test shows"
+            f"{show_months(least['months'])} at {show_reward(least['gain'], 2)}, the smallest gain "
+            "that the test can show"
         )
     return f"{'; '.join(parts)}; a run at about ${cost:,.2f}, {basis}"
 
@@ -232,11 +236,11 @@ def decide(
         return _decision("mend", [f"the reward cannot guide a search: {reward['problem']}"])
     if not test["possible"]:
         rows = quantity(test["rows"], "independent test row")
-        return _decision("mend", [f"{rows} can promote nothing, {test['needed']} can"])
+        return _decision("mend", [f"{rows} cannot promote a prompt; {test['needed']} rows can"])
     mean = None if start is None else start["mean"]
     room = None if mean is None else reward["high"] - mean
     if room is not None and room <= test["minimum_effect"]:
-        return _decision("nothing", [f"the start prompt leaves a gain of {show_reward(room, 2)}"])
+        return _decision("nothing", [(f"at most {show_reward(room, 2)} can be gained over the start prompt")])
     if pay_back is not None and is_too_slow(pay_back):
         return _decision("nothing", [say_too_slow(pay_back)])
     least = test["gain"]["none_worse"]
@@ -244,26 +248,30 @@ def decide(
         left = reward["high"] - pilot["best_mean"]
         if least is not None and left < least:
             return _decision(
-                "write", [better, f"that leaves {show_reward(left, 2)}, less than the test rows show"]
+                "write", [better, f"that leaves {show_reward(left, 2)}, less than the test rows can show"]
             )
     if room is not None and least is not None and room < least:
         reasons = [
-            f"the start prompt leaves a gain of {show_reward(room, 2)}, and the test rows show {show_reward(least, 2)} or more"
+            (
+                f"at most {show_reward(room, 2)} can be gained over the start prompt, and the test rows "
+                f"can show a gain of {show_reward(least, 2)} or more"
+            )
         ]
         return _decision("mend", reasons)
     if plan is not None and "first_call" in plan:
         first = plan["first_call"]
         limit = (
-            f"the limit {first['limit']} leaves {first['left']:g}, and a first call takes {first['takes']:g}"
+            f"the limit {first['limit']} leaves {first['left']:g}, but the first call takes "
+            f"{first['takes']:g}"
         )
         return _decision("write", [limit])
     if not methods:
         return _decision("write", ["no method fits the task"])
     method = plan["method"] if plan is not None else methods[0]["name"]
     why = methods[0]["why"] if method == methods[0]["name"] else "the task names it"
-    reasons = [f"{method} is {why}" if why.startswith("taken") else f"{method}: {why}"]
+    reasons = [f"{method} is {why}" if why.startswith("the default") else f"{method}: {why}"]
     if room is not None:
-        reasons.append(f"the start prompt leaves a gain of {show_reward(room, 2)}")
+        reasons.append(f"at most {show_reward(room, 2)} can be gained over the start prompt")
     if pilot is not None and (better := _say_better(pilot)):
         reasons.append(f"wording matters: {better}")
     if pay_back is not None and pay_back["cost_usd"]:
@@ -306,7 +314,9 @@ def say_too_slow(pay_back: PayBackJSON) -> str:
     """That not even the largest gain pays a run back in time."""
     most, after = show_reward(pay_back["most"]["gain"], 2), pay_back["most"]["months"]
     return (
-        f"even a gain of {most} never pays a run back"
+        f"even a gain of {most} would never repay a run"
         if after is None
-        else f"even a gain of {most} pays a run back only after {show_months(after)}, more than {LONGEST:g}"
+        else (
+            f"even a gain of {most} would repay a run only after {show_months(after)}, more than {LONGEST:g}"
+        )
     )

@@ -58,8 +58,9 @@ class _Prompts:
         clusters = [grid.clusters[int(i)] for i in known]
         if len(set(clusters)) < 2:
             raise UsageError(
-                f"The pilot has {quantity(len(known), 'row')} that every prompt answered, and it compares prompts on two or more "
-                "that are independent. Look into the failures with `whet doctor`."
+                f"In the pilot, all prompts have answers on {quantity(len(known), 'row')}, but a "
+                "comparison needs two or more independent rows. Examine the failures with `whet "
+                "doctor`."
             )
         means = [mean for i, mean in enumerate(grid.means()) if i != 1]
         return {
@@ -162,8 +163,8 @@ def _prompts(task: Task, options: StudyOptions, assembly: Assembly, rows: Sequen
     if len(rows) < FEWEST:
         beside = f" beside the {len(shown)} that a prompt shows" if shown else ""
         raise UsageError(
-            f"{task.name} has {quantity(len(rows), 'training row')} for a pilot{beside}, and it needs {FEWEST}. "
-            f"Add training rows, or leave {parameter('pilot')} out."
+            f"{task.name} has {quantity(len(rows), 'training row')} for a pilot{beside}, which needs "
+            f"{FEWEST}. Add training rows, or leave {parameter('pilot')} out."
         )
     setting = {"prompt": task.prompt.id, "parts": [part.name for part in parts], "samples": len(_SAMPLES)}
     samples = (*_SAMPLES, *(0 for _ in parts))
@@ -182,6 +183,7 @@ def pilot_options(options: StudyOptions, rows: int) -> StudyOptions:
     """The options of a pilot on so many training rows. Raises UsageError for fewer than it needs."""
     if rows < FEWEST:
         raise UsageError(
-            f"{parameter('pilot_rows', rows)} must be {FEWEST} or more: one half picks, the other measures."
+            f"{parameter('pilot_rows', rows)} must be {FEWEST} or more: one half of the rows picks a "
+            "prompt, the other half measures it."
         )
     return replace(options, split="train", rows=rows)

@@ -109,13 +109,15 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
     path, target = prompt_path(prompt), None if out is None else Path(out)
     if path is None:
         raise UsageError(
-            f"{parameter('prompt')} is the path of a file, which the new prompt is written into; this is a text: "
-            f"{show_value(prompt, 60)}. Write it into a file, such as prompt.md, and give the path of that."
+            f"{parameter('prompt')} must be the path of the file that receives the new prompt; this "
+            f"is a text: {show_value(prompt, 60)}. Write the prompt to a file, such as prompt.md, and "
+            "give its path."
         )
     check_path(parameter("out"), out)
     if target is None and path.suffix.lower() in (".yaml", ".yml"):
         raise UsageError(
-            f"{path}: a prompt in YAML is not written in place. Name a file for the new prompt: {parameter('out', 'prompt.md')}."
+            f"{path}: whet does not change a prompt in YAML in place. Name a file for the new prompt: "
+            f"{parameter('out', 'prompt.md')}."
         )
     if target is not None and target.exists():
         raise UsageError(f"{target} exists already. Name a new file, or leave {parameter('out')} away.")
@@ -158,7 +160,8 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
         return _finish(folder, {**result, "status": "proposed"})
     if path.read_bytes() != start:
         raise UsageError(
-            f"{path} changed since it was read. The proposal is {folder / PROPOSAL}; take it over by hand, or run again."
+            f"{path} changed after whet read it. The proposal is in {folder / PROPOSAL}. Copy it by "
+            "hand, or run the command again."
         )
     replace_file(written, text.encode("utf-8"))
     return _finish(folder, {**result, "status": "written"})
@@ -230,9 +233,10 @@ def _fit(read: ReadPreferences, features: str) -> FittedPreferences:
     up, down, middle = read.thumbs
     if read.scales and not read.judged.pairs and not (up and down):
         raise UsageError(
-            f"The ratings say {describe_thumbs(up, down, middle, read.scales)}, and no two answers to one input are compared: "
-            "nothing says what people like better. Give judgements of both kinds; where the scale is another one, state its "
-            f"lowest and highest rating: {parameter('scale', 'LOW,HIGH')}."
+            f"The ratings say {describe_thumbs(up, down, middle, read.scales)}, and no two answers to "
+            "the same input are compared, so nothing shows what people prefer. Give good and bad "
+            "judgements. If the ratings have another scale, state its lowest and highest rating: "
+            f"{parameter('scale', 'LOW,HIGH')}."
         )
     return fit_judgements(read.judged, features, embed=_embedding(features))
 
@@ -259,7 +263,7 @@ def read_judgements(
         known = read_preferences(sources, _words(good), _words(bad), scale=ends).judged.people
         if person not in known:
             raise UsageError(
-                f"{parameter('person')}: nobody in the feedback is called {show_value(person)}.{did_you_mean(person, known)}"
+                f"{parameter('person')}: the feedback has no person {show_value(person)}.{did_you_mean(person, known)}"
             )
     return read_preferences(sources, good=_words(good), bad=_words(bad), person=person, scale=ends)
 
@@ -271,7 +275,8 @@ def _ends_of(scale: Sequence[float] | None) -> tuple[float, float] | None:
     if len(ends) == 2 and all(math.isfinite(end) for end in ends) and ends[0] < ends[1]:
         return ends[0], ends[1]
     raise UsageError(
-        f"{parameter('scale')} is the lowest and the highest rating, such as 1 and 7; this is {show_value(ends, 60)}."
+        f"{parameter('scale')} must be the lowest and the highest rating, such as 1 and 7; this is "
+        f"{show_value(ends, 60)}."
     )
 
 
@@ -287,7 +292,8 @@ def _embedding(features: str) -> Any:
     """The embedding that the features need, else None. Raises UsageError for unknown features and a missing package."""
     if features not in FEATURES:
         raise UsageError(
-            f"{parameter('features')}: there are no features {show_value(features)}; there are {', '.join(FEATURES)}."
+            f"{parameter('features')}: unknown features {show_value(features)}. Choose one of "
+            f"{', '.join(FEATURES)}."
         )
     if features != EMBEDDED:
         return None
@@ -335,15 +341,15 @@ def sentences(figures: Mapping[str, Any]) -> list[str]:
         f"{quantity(figures['thumbs'], 'thumb')} about "
         f"answers to {quantity(figures['inputs'], 'input')}{f' (dropped: {dropped})' if dropped else ''}.",
         *_thumbs_in_words(figures),
-        f"On inputs that it has not seen the reward model orders {_share(accuracy)} of the judgements as people did "
-        "(chance: 50%); "
-        f"its Brier score is {figures['brier']:.3f}, beside {figures['base_brier']:.3f} for saying the usual share each "
-        "time; its "
-        f"calibration error is {figures['calibration_error']:.3f}.",
+        f"On unseen inputs, the reward model agrees with {_share(accuracy)} of people's judgements "
+        f"(chance: 50%). Its Brier score is {figures['brier']:.3f}, against "
+        f"{figures['base_brier']:.3f} for a constant forecast; its calibration error is "
+        f"{figures['calibration_error']:.3f}.",
     ]
     for name in figures["opposed"]:
         lines.append(
-            f"{name} prefers the opposite of what the model learned from all. Learn from {name} alone, or from the others alone."
+            f"{name} prefers the opposite of what the model learned from all people. Learn only from "
+            f"{name}, or only from the others."
         )
     return lines
 
@@ -364,10 +370,10 @@ def _share(accuracy: Mapping[str, float]) -> str:
 def _refusal(held_out: HeldOut) -> str:
     share = _share({"value": held_out.accuracy, "low": held_out.low, "high": held_out.high})
     return (
-        f"On inputs that it has not seen the reward model orders {share} of {held_out.pairs + held_out.labels} "
-        "judgements as people "
-        "did, and that interval includes chance (50%): a search with it would follow noise. Nothing was paid. Collect more "
-        f"judgements, try other features ({', '.join(FEATURES)}), or go on with {parameter('anyway', True)}."
+        f"On unseen inputs, the reward model agrees with {share} of {held_out.pairs + held_out.labels} "
+        "judgements. That interval includes chance (50%), so a search with this model would follow "
+        f"noise. Nothing was paid. Collect more judgements, try other features ({', '.join(FEATURES)}), "
+        f"or continue with {parameter('anyway', True)}."
     )
 
 
@@ -375,15 +381,14 @@ def _warnings(figures: Mapping[str, Any], run: Mapping[str, Any]) -> list[str]:
     warnings = list(run["warnings"])
     if (ended_by := str(run.get("ended_by", ""))).startswith(ALARM):
         warnings.append(
-            f"The search was stopped by {ended_by}. What the reward model says of such answers was never tested. Let people "
-            "judge answers of that kind, and search again with these judgements too; --no-alarm (alarm=False) "
-            "searches on without them."
+            f"The search was stopped by {ended_by}. The reward model was never tested on such "
+            "answers. Let people judge answers of this kind, and search again with these judgements "
+            "added. --no-alarm (alarm=False) continues the search without them."
         )
     if not figures["beats_chance"]:
         warnings.append(
-            f"The reward model could not be told from chance on unseen inputs ({_share(figures['accuracy'])}); the "
-            "search went on "
-            "because that was asked for."
+            f"On unseen inputs, the reward model was no better than chance ({_share(figures['accuracy'])}). "
+            "The search continued because you requested it."
         )
     return warnings
 

@@ -181,8 +181,8 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         ended = finished is not None and _is_of(folder, plan)
         if ended and opts.fresh and not opts.dry_run:
             raise UsageError(
-                f"{folder} holds this run already, and {parameter('fresh', True)} makes another one. Choose another "
-                f"{parameter('run')}."
+                f"{folder} already holds this run, and {parameter('fresh', True)} makes another run. "
+                f"Choose another {parameter('run')}."
             )
         if finished is not None and ended and (opts.dry_run or not finished["improvement"].get("withheld")):
             if not (opts.dry_run or isinstance(measurements, AddedRows)):
@@ -224,7 +224,7 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         opened.core.executor = assembly.executor
         allow_batches(opened.core.caller, opts.batch, progress.say)
         if elsewhere := describe_moved_models(folder, assembly.clients):
-            progress.say(f"warning: {named} goes on with another endpoint: it began with {elsewhere}")
+            progress.say(f"warning: {named} continues with another endpoint; the run began with {elsewhere}")
         note_in(opened.core.journal, PLACES, to_json(places_of(assembly.clients)).decode())
         note_files(opened.core.journal, task.folder, progress)
         with opened.closing():
@@ -262,17 +262,22 @@ def _mark_as_recorded(
     """A result as it was recorded, marked and said as such; with a warning where its models are elsewhere now, and where files
     beside its task changed."""
     ended, elsewhere = ended_at(folder), describe_moved_models(folder, clients)
-    progress.say(f"{folder}: finished on {ended}; recorded result, nothing was asked (--fresh asks again)")
+    progress.say(
+        f"{folder}: finished on {ended}; this is the recorded result, and no model was called "
+        "(--fresh calls the models again)"
+    )
     warnings = list(result.get("warnings", ()))
     if elsewhere:
         warnings.append(
-            f"The result is that of {ended}, with {elsewhere}: the model there was not asked. --fresh (fresh=True) asks it."
+            f"This result was recorded on {ended} with {elsewhere}, and the present endpoint was not "
+            "called. To call it, add --fresh (fresh=True)."
         )
         progress.say(f"warning: {warnings[-1]}")
     if changed := changed_since(folder, task.folder):
         warnings.append(
-            f"In the folder of the task {changed} changed since this result was made. If the reward reads that, the result may "
-            "be another one now: --fresh (fresh=True) asks again."
+            f"In the task folder, {changed} changed after this result was recorded. If the reward "
+            "reads such a file, the result may be outdated. To call the models again, add --fresh "
+            "(fresh=True)."
         )
         progress.say(f"warning: {warnings[-1]}")
     recorded = result.copy()
@@ -312,8 +317,9 @@ def _assemble_models(task: Task, opts: Options, limits: Budget, models: Models |
     model = assembly.clients["task"].model
     if TARGET_SCORE in task.reward.needs and not (model.can_score or task.cases):
         raise UsageError(
-            f"The reward {task.reward.name} needs the probability of the target, and {assembly.addresses['task']} only answers. "
-            "Name a model that scores texts (hf/..., embedded/...), or a reward that reads answers."
+            f"The reward {task.reward.name} needs the probability of the target, but "
+            f"{assembly.addresses['task']} returns only answers. Name a model that scores texts "
+            "(hf/..., embedded/...), or a reward that reads answers."
         )
     return assembly
 
@@ -368,7 +374,7 @@ def _describe_unfinished(opts: Options, plan: RunPlan, folder: Path) -> str | No
         ):
             continue
         return (
-            f"{older} is not finished, and this is another run, in {folder}: it differs in "
+            f"{older} is not finished. This is another run, in {folder}, which differs in "
             f"{'; '.join(differing_entries(header, plan.header()))}"
         )
     return None
@@ -457,19 +463,19 @@ def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
     """The task with another prompt. Raises UsageError for one with a slot that no input fills, or with other prompts than the
     task's program has; `what` names it."""
     if prompt.parts.keys() != task.prompt.parts.keys():
-        own, wanted = (", ".join(p.parts) or "one without a name" for p in (prompt, task.prompt))
-        raise UsageError(f"{what} holds other prompts than {task.name}: {own}. It needs {wanted}.")
+        own, wanted = (", ".join(p.parts) or "a slot without a name" for p in (prompt, task.prompt))
+        raise UsageError(f"{what} has different prompts from {task.name}: {own}. It must have {wanted}.")
     fields = task.train[0].values.keys()
     unknown = prompt.slots - task.prompt.slots - fields - {MASK}
     if MASK in prompt.slots - task.prompt.slots - fields and not task.labels:
         remedy = task_setting("Give the task labels=[...]", "Add `labels:` to task.yaml")
         raise UsageError(
-            f"{what}: {{{{{MASK}}}}} is where a label goes, and {task.name} has no labels. {remedy}."
+            f"{what}: {{{{{MASK}}}}} is the place of a label, but {task.name} has no labels. {remedy}."
         )
     if unknown:
         slot = min(unknown)
         raise UsageError(
-            f"{what}: the slot {{{{{slot}}}}} is filled by no input of {task.name}.{did_you_mean(slot, fields)}"
+            f"{what}: no input of {task.name} fills the slot {{{{{slot}}}}}.{did_you_mean(slot, fields)}"
         )
     check_braced_names(prompt, fields, what)
     warnings = foreign_slots(prompt, Path(what), fields, (*INPUT_NAMES, "input"))
@@ -533,7 +539,9 @@ async def evaluate_task(
                 plain = finished.copy()
                 plain.pop("run", None)
                 return _mark_as_recorded(run, plain, task, assembly.clients, progress)
-            progress.say(f"{run}: {quantity(missing, 'row')} had no answer and are asked again")
+            progress.say(
+                f"{run}: {quantity(missing, 'row')} had no answer; the models are called again for these rows"
+            )
         await assembly.executor.prepare(partial(works_to_load, task))
         place = run.absolute()
         kept = finished is not None and not goes_on and evaluated_split(read_header(place) or {}) is not None

@@ -110,17 +110,16 @@ class Session:
         self._caller_rewards = own
         if self._task.world is not None or self._task.program is not None:
             what = "`environment`" if self._task.program is None else "`program`"
-            raise UsageError(
-                f"A session answers single calls, and this task has its {what}. Use whet.optimize."
-            )
+            raise UsageError(f"A session answers single calls, but this task has {what}. Use whet.optimize.")
         if self._task.cases:
             raise UsageError(
-                "A session answers for one task, and this task has its `tasks`. Use whet.optimize."
+                "A session answers for one task, but this task consists of several (`tasks`). Use "
+                "whet.optimize."
             )
         if isinstance(self._task.reward, Objectives) and self._task.reward.metrics - {PROMPT_TOKENS}:
             raise UsageError(
-                "A session does not see what its calls take, and this task has such a metric among its objectives. Use "
-                "whet.optimize."
+                "A session cannot measure the cost or time of its calls, but an objective of this "
+                "task needs such a metric. Use whet.optimize."
             )
         known = None if method is None else choose_method(method)[0]
         needs = (known or get_method(self._task.method or _DEFAULT_METHOD)).entry.needs
@@ -157,7 +156,7 @@ class Session:
     def ask(self) -> list[Ask]:
         """The calls that wait for an answer; waits until there are some. Empty when the run has ended."""
         if self._closed:
-            raise UsageError("The session is closed. Make the same session again to continue.")
+            raise UsageError("The session is closed. To continue, create the same session again.")
         self._settle()
         with self._changed:
             return [ask for ask, _ in self._waiting.values()]
@@ -169,7 +168,7 @@ class Session:
         that is no text, and for a reward that is missing, out of range, or one too many.
         """
         id = _text(id, "id", "Take ids from ask()")
-        output = _text(output, "output", "Tell an empty text where there is no answer")
+        output = _text(output, "output", "Tell an empty text if there is no answer")
         critique = None if critique is None else _text(critique, "critique", "Join several, or leave it out")
         with self._changed:
             if id not in self._waiting:
@@ -210,7 +209,8 @@ class Session:
         wanted = self._caller_rewards and ask.example is not None
         if not wanted and (reward is not None or critique is not None):
             raise UsageError(
-                f"The call {ask.id} takes no reward: the task has its own, or the call is no rollout."
+                f"The call {ask.id} takes no reward, because the task has a reward or the call is not "
+                "a rollout."
             )
         low, high = self._range
         if wanted and not (isinstance(reward, int | float) and low <= reward <= high):

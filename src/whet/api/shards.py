@@ -128,13 +128,14 @@ def merge(folders: Sequence[str | Path], *, out: str | Path | None = None) -> Me
             key = row["method"], row["seed"]
             if key in rows and rows[key][1]["usage"] != row["usage"]:
                 raise UsageError(
-                    f"{path} and {rows[key][0]} both hold {row['method']} with seed {row['seed']}, and they are two runs. "
-                    "Name one of them."
+                    f"{path} and {rows[key][0]} hold two different runs of {row['method']} with seed "
+                    f"{row['seed']}. Name only one of them."
                 )
             place = path.parent / Path(row["run"]).name
             if not (place / "journal.sqlite").is_file():
                 raise UsageError(
-                    f"{path} needs the run {place.name} beside it, which is not there. Copy its folder too."
+                    f"{path} needs the run {place.name} in the same folder, but the run is missing. "
+                    "Copy its folder too."
                 )
             rows.setdefault(key, (path, {**row, "run": str(place)}))
     names = list(common["methods"])
@@ -152,7 +153,7 @@ def merge(folders: Sequence[str | Path], *, out: str | Path | None = None) -> Me
     folder = Path(folders[0] if out is None else out)
     if read_header(folder) is not None:
         raise UsageError(
-            f"{folder} is the folder of a run. Choose another one with {parameter('out', 'DIR')}."
+            f"{folder} is the folder of a run. Choose another folder with {parameter('out', 'DIR')}."
         )
     write_comparison(folder, compared)
     return MethodComparison({**compared, "folder": str(folder)})
@@ -189,8 +190,8 @@ def _check_same(path: Path, about: Mapping[str, Any], other: Path, known: Mappin
     else:
         what = "; ".join(_describe_difference(name, about.get(name), known.get(name)))
     raise UsageError(
-        f"{path} belongs to another comparison than {other}: {what}. Give each comparison a folder of its own "
-        f"({parameter('run', 'DIR')})."
+        f"{path} and {other} belong to different comparisons: {what}. Give each comparison its own "
+        f"folder ({parameter('run', 'DIR')})."
     )
 
 
@@ -204,7 +205,7 @@ def _describe_difference(name: str, one: object, other: object) -> list[str]:
             for line in _describe_difference(f"{name}.{key}", one.get(key), other.get(key))
         ]
     first, second = ("none" if value is None else show_value(value, _LONGEST) for value in (one, other))
-    return [f"{name} is {first} in the one and {second} in the other"]
+    return [f"{name} is {first} in the first and {second} in the second"]
 
 
 def _common(read: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:

@@ -92,7 +92,7 @@ async def atransfer_matrix(
 def _refuse_unlike(folders: Sequence[Path], tasks: Sequence[Task], homes: Sequence[str]) -> None:
     """Raise UsageError for runs that make no matrix."""
     if len(folders) < 2:
-        raise UsageError("A matrix takes two runs or more, each with another task model.")
+        raise UsageError("A matrix needs two runs or more, each with a different task model.")
     for i, (folder, home) in enumerate(zip(folders, homes, strict=True)):
         if home in homes[:i]:
             raise UsageError(
@@ -102,11 +102,12 @@ def _refuse_unlike(folders: Sequence[Path], tasks: Sequence[Task], homes: Sequen
     for folder, own in zip(folders, rows, strict=True):
         if own != rows[0]:
             raise UsageError(
-                f"{folder} and {folders[0]} have other rows or another reward. Name runs of one task."
+                f"{folder} and {folders[0]} have different rows or rewards. Name runs of one task."
             )
     if tasks[0].cases:
         raise UsageError(
-            "The runs are of several tasks or models at once, and a matrix takes one. Name runs of one task."
+            "These runs have several tasks or models each, but a matrix needs runs of one task. Name "
+            "such runs."
         )
 
 
@@ -115,8 +116,8 @@ def _by_home(others: Sequence[TransferModel], homes: Sequence[str]) -> list[Tran
     known = {other.address: other for other in others}
     if len(known) < len(others) or set(known) != set(homes):
         raise UsageError(
-            f"The models of a matrix are those of its runs, each once: {', '.join(homes)}. {parameter('lm')} names "
-            f"{', '.join(other.address for other in others)}."
+            f"A matrix uses the models of its runs, each once: {', '.join(homes)}. {parameter('lm')} "
+            f"names {', '.join(other.address for other in others)}."
         )
     return [known[home] for home in homes]
 
@@ -216,8 +217,9 @@ class _Matrix:
         warnings = [warning for trial in self.trials for warning in trial.warnings]
         if self.split == "validation":
             warnings.append(
-                "Each run chose its best prompt on these validation rows: with its own model it looks better here than it is, "
-                f"and so does the home advantage. {parameter('split', 'test')} has rows that no prompt was chosen on."
+                "Each run chose its best prompt on these validation rows, so gains with the run's "
+                "own model and the home advantage look larger than they are. For rows on which no "
+                f"prompt was chosen, use {parameter('split', 'test')}."
             )
         return {
             "task": self.tasks[0].name,
@@ -321,13 +323,13 @@ def verdict_of(effects: HomeAdvantage, width: float) -> str:
     part = "" if share is None else f"; that is {share:.0%} of the variance between the cells"
     if home.low > 0:
         return (
-            f"Locked in: a prompt is worth {show_number(home.difference)} more with the model that it was found with than prompt "
-            f"and model explain {ends}{part}."
+            "Locked in: with the model for which it was found, a prompt earns "
+            f"{show_number(home.difference)} more than prompt and model explain {ends}{part}."
         )
     if home.high < 0:
         return (
-            f"Not locked in: a prompt is worth {show_number(-home.difference)} less with the model that it was found with than "
-            f"prompt and model explain {ends}."
+            "Not locked in: with the model for which it was found, a prompt earns "
+            f"{show_number(-home.difference)} less than prompt and model explain {ends}."
         )
     small = home.high <= 0.05 * width
     more = "" if small else " More rows would decide."

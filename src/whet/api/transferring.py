@@ -126,12 +126,14 @@ def read_finished(folder: Path) -> tuple[RunJSON, dict[str, Any]]:
     result, header = read_result(folder), read_header(folder) or {}
     if "improvement" not in result or result.get("status") == "stopped" or not result.get("tested", True):
         raise UsageError(
-            f"{folder} holds no finished run, and the best prompt of one is needed. The command that began it goes on with it."
+            f"{folder} holds no finished run, but the best prompt of a finished run is needed. To "
+            "finish the run, repeat its command."
         )
     if "system" in result["best"]:
         raise UsageError(
-            f"{folder}: its best prompt was tested together with trained weights, and alone it is another system. "
-            "`whet compare TASK --methods ... --transfer ADDR` tries both together."
+            f"{folder}: the best prompt was tested together with trained weights, and without them it "
+            "is a different system. `whet compare TASK --methods ... --transfer ADDR` tries both "
+            "together."
         )
     return cast("RunJSON", result), header
 
@@ -141,15 +143,15 @@ def task_of_run(folder: Path, header: Mapping[str, Any], named: Any) -> Task:
     place = task_folder(folder) if named is None else named
     say = f"Name it with {parameter('task', 'FOLDER')}"
     if place is None:
-        raise UsageError(f"{folder} does not say where its task lies. {say}.")
+        raise UsageError(f"{folder} does not record the folder of its task. {say}.")
     try:
         task = task_of(place, TaskKeywords())
     except UsageError as error:
         raise UsageError(f"The task of {folder} cannot be read: {error} {say} if it has moved.") from None
     if task.fingerprint != header["fingerprint"]:
         raise UsageError(
-            f"{task.folder} is not the task that {folder} ran: its prompt, its rows or its reward was edited since, so that the "
-            f"figures could not be compared. Bring them back, or {say[:1].lower()}{say[1:]}."
+            f"{task.folder} is not the task that {folder} ran: its prompt, rows or reward was edited "
+            f"later, so the figures could not be compared. Restore them, or {say[:1].lower()}{say[1:]}."
         )
     return task
 
@@ -237,8 +239,9 @@ class RunTrials:
         for side in sides:
             if side["failed"]:
                 self.warnings.append(
-                    f"{other.address}: {side['failed']} of {len(self.rows)} answers failed and count as the lowest reward; rows "
-                    "without an answer count in no mean, and in the interval at their worst and at their best."
+                    f"{other.address}: {side['failed']} of {len(self.rows)} answers failed and count "
+                    "as the lowest reward. Means leave out rows without an answer; intervals include "
+                    "their worst and best possible values."
                 )
         return {
             "model": other.address,
@@ -269,8 +272,8 @@ class RunTrials:
             field = "cost_usd" if error.limit == "cost" else error.limit
             limit = parameter(f"budget.{field}", getattr(self.limits, field))
             raise UsageError(
-                f"{limit} ended while {other.address} answered under the {name} prompt. What was answered is kept: the same "
-                "command with a larger limit goes on."
+                f"{limit} ended while {other.address} answered under the {name} prompt. The answers "
+                "are kept, and the same command with a larger limit continues."
             ) from error
         self._spent.append(side["usage"])
         return side
@@ -313,10 +316,11 @@ class RunTrials:
     def summary(self, rows: Sequence[ModelTransferJSON]) -> TransferJSON:
         """The whole result."""
         if self.same:
-            self.warnings.append("The run found no better prompt: start and best are the same one.")
+            self.warnings.append("The run found no better prompt, so start and best are the same prompt.")
         elif not self.result["improvement"]["promoted"]:
             self.warnings.append(
-                f"The run did not promote this prompt: its gain on the sealed test is not proven ({self.folder}/report.html)."
+                "The run did not promote this prompt, because its gain on the sealed test is not "
+                f"proven ({self.folder}/report.html)."
             )
         home: HomeJSON = {"model": self.result["models"]["task"]}
         before, after = self.result["baseline"], self.result["best"]

@@ -31,9 +31,9 @@ from whet.errors import show_reward
 
 BEST = 4
 _CRITIQUES = {
-    "own": "says in words what is wrong",
-    "a model's": "a judge says in words what is wrong",
-    "the target": "names the right answer, and no reason",
+    "own": "explains in words what is wrong",
+    "a model's": "a judge explains in words what is wrong",
+    "the target": "states the right answer, but no reason",
     "none": "gives no critiques",
 }
 
@@ -48,25 +48,28 @@ _CRITIQUES = {
     ),
 )
 @click.argument("task")
-@model_options("Task model (default: the task's own). One behind an endpoint is not asked.")
+@model_options(
+    "Task model (default: the task's own). Without --pilot, a model behind an endpoint is not called."
+)
 @optimizer_options(WRITES)
 @judge_options(JUDGES)
 @click.option(
     "--answers-per-month",
     type=click.FloatRange(min=0, min_open=True),
     metavar="N",
-    help="Answers that the prompt gives in a month: adds when a run has paid back.",
+    help="Number of answers that the prompt gives in a month. Adds the time after which a run has "
+    "paid for itself.",
 )
 @click.option(
     "--gain-value",
     type=click.FloatRange(min=0, min_open=True),
     metavar="USD",
-    help="Dollars that one right answer more is worth.",
+    help="Value of one more right answer, in dollars.",
 )
 @click.option(
     "--pilot",
     is_flag=True,
-    help="Pay for a pilot: a few prompts answer some training rows, to see whether wording matters.",
+    help="Pay for a pilot: a few prompts answer some training rows, which shows whether wording matters.",
 )
 @click.option(
     "--pilot-rows",
@@ -74,16 +77,18 @@ _CRITIQUES = {
     default=60,
     show_default=True,
     metavar="N",
-    help="Training rows of the pilot (12 or more).",
+    help="Number of training rows in the pilot (12 or more).",
 )
 @limit_options(TRIAL_LIMITS)
-@click.option("--seed", type=int, default=0, show_default=True, help="Draws the rows of the pilot.")
-@click.option("--dry-run", is_flag=True, help="Print the plan of the pilot, and pay nothing.")
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="Seed of the random choice of pilot rows."
+)
+@click.option("--dry-run", is_flag=True, help="Print the plan of the pilot, without paid calls.")
 @json_option
 def advise(task: str, as_json: bool, **options: Any) -> None:
-    """Whether a search may pay for the task folder TASK, which methods fit, and what to do first.
+    """Estimate whether a search is worth its cost for the task folder TASK, and list the methods that fit and the first steps.
 
-    Without --pilot, nothing is paid or written. A model that runs in this process answers at most 50 validation rows.
+    Without --pilot, the command pays and writes nothing. A model that runs in this process answers at most 50 validation rows.
     """
     from whet.api import aadvise
 
@@ -119,7 +124,7 @@ def show(values: AdviceJSON) -> None:
         say(f"pilot    {values['pilot']['summary']}")
     if values["pay_back"] is not None:
         say(f"pay-back {values['pay_back']['summary']}")
-    say("\nmethods that fit, the usual order:")
+    say("\nmethods that fit, in the usual order:")
     for row in values["methods"][:BEST]:
         usual = row is values["methods"][0]
         say(f"  {row['name']:<16} {row['why']}" + ("" if usual else f"; choose it if {row['when']}"))
@@ -150,5 +155,7 @@ def _run(plan: AdvisedPlanJSON | None) -> str:
     cost = plan["cost_usd"]
     if plan["price_unknown"]:
         return f"{plan['method']}: {calls}; prices unknown"
-    dollars = "" if cost["expected"] is None else f"; about ${cost['expected']:,.2f} if it uses them"
+    dollars = (
+        "" if cost["expected"] is None else f"; about ${cost['expected']:,.2f} if the run uses all of them"
+    )
     return f"{plan['method']}: {calls}{dollars}"

@@ -21,23 +21,23 @@ from whet.errors import UsageError
     ),
 )
 @click.argument("task", required=False)
-@click.option("--out", metavar="DIR", help="The task folder to write, new or empty.")
-@click.option("--part", metavar="NAME", help="The judge, if the task has several.")
+@click.option("--out", metavar="DIR", help="Task folder to write (new or empty).")
+@click.option("--part", metavar="NAME", help="Name of the judge, if the task has several.")
 @click.option("--take", metavar="RUN", help="Print the rubric that a finished run of such a folder found.")
 @json_option
 def align(task: str | None, out: str | None, part: str | None, take: str | None, as_json: bool) -> None:
-    """Make a task of a judge: its rubric is the prompt, the scores that people gave (column `human`) are the targets.
+    """Turn a judge into a task: its rubric becomes the prompt, and people's scores (column `human`) become the targets.
 
-    TASK is a task folder whose reward has a judge with such a column, and ten scored answers or more. A search with the new
-    folder changes the rubric, and its sealed test accepts the change only where the judge's scores are nearer to people's.
-    Nothing is paid here.
+    TASK is a task folder with ten or more scored answers and with a judge that names their column. A search in the new folder
+    changes the rubric. Its sealed test accepts the change only if the judge's scores come closer to people's scores. This
+    command makes no paid calls.
     """
     from whet import api
 
     if take is not None:
         if task is not None or out is not None or part is not None:
             raise UsageError(
-                "--take prints the rubric of a run and needs nothing else. Leave TASK, --out and --part out."
+                "--take prints the rubric of a run and takes no other argument. Omit TASK, --out and --part."
             )
         rubric = api.aligned_rubric(take)
         print_result({"rubric": rubric}, as_json, lambda values: click.echo(values["rubric"]))

@@ -40,18 +40,25 @@ EXIT_FAILED = 1
     ),
 )
 @click.argument("tasks", nargs=-1, required=True, metavar="TASK...")
-@click.option("--threshold", type=float, required=True, metavar="R", help="The required mean reward.")
-@click.option("--sure", is_flag=True, help="Require it of the lower end of the 95% interval.")
+@click.option("--threshold", type=float, required=True, metavar="R", help="Lowest mean reward that passes.")
+@click.option(
+    "--sure",
+    is_flag=True,
+    help="Apply the threshold to the lower end of the 95% interval instead of the mean.",
+)
 @click.option("--prompt", metavar="FILE", help="Prompt to check (default: the task's own).")
 @click.option(
     "--split",
     default="validation",
     show_default=True,
     metavar="S",
-    help="train, validation or test (on test every further prompt is an opening, which makes later promotions harder).",
+    help="train, validation or test. On test, each new prompt counts as an opening, which makes "
+    "later promotions harder.",
 )
-@click.option("--junit", "junit_file", metavar="FILE", help="Write the outcome as JUnit XML too.")
-@model_options("Task model (default: that of the task).")
+@click.option(
+    "--junit", "junit_file", metavar="FILE", help="Also write the outcome as JUnit XML to this file."
+)
+@model_options("Task model (default: the task's own).")
 @judge_options(JUDGES)
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
 @waiting_options
@@ -66,10 +73,10 @@ def check(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Fail where the mean reward of a prompt on a split is below a threshold.
+    """Fail if the mean reward of a prompt on a split is below a threshold.
 
-    Exit code 0: every task passed. 1: one is below. 3: none is below, and one is undecided, for a provider did not answer rows
-    that decide.
+    Exit code 0: every task passed. 1: a task is below the threshold. 3: no task is below, but a task is undecided, because a
+    provider did not answer rows that decide.
     """
     from whet import api
 

@@ -14,18 +14,24 @@ WATCH, PREFERENCES = "learn-watch", "learn-preferences"
 LIVE = ("access", "feedback", WATCH, "prompts", "serve", "tasks")
 """The commands that whet-live brings."""
 _LATER: Mapping[str, tuple[str, str]] = {
-    "init": ("whet.cli.start", "A task folder from rows: CSV, JSONL, promptfoo, Hugging Face, DSPy."),
-    "align": ("whet.cli.align", "A judge's rubric as the prompt of a task, people's scores as targets."),
-    "doctor": ("whet.cli.doctor", "Examine packages, keys, endpoints, local servers and a task's reward."),
-    "show": ("whet.cli.use", "The best prompt of a run, to read or to copy."),
-    "advise": ("whet.cli.advise", "Whether a search is worth its cost for a task, and what to do first."),
-    "policy": ("whet.cli.policy", "The policy that a run has trained, for other programs."),
-    "study": ("whet.cli.study", "How much each part, or each sentence, of a prompt is worth."),
-    "migrate": ("whet.cli.migrate", "Move a prompt that was found for one task model to another."),
-    "skill": ("whet.cli.skill", "Instructions for coding agents on using whet, as a SKILL.md."),
+    "init": (
+        "whet.cli.start",
+        "Create a task folder from rows: CSV, JSONL, promptfoo, Hugging Face, DSPy.",
+    ),
+    "align": (
+        "whet.cli.align",
+        "Turn a judge's rubric into the prompt of a task, with people's scores as targets.",
+    ),
+    "doctor": ("whet.cli.doctor", "Check packages, keys, endpoints, local servers and a task's reward."),
+    "show": ("whet.cli.use", "Print the best prompt of a run, to read or to copy."),
+    "advise": ("whet.cli.advise", ("Estimate whether a search is worth its cost, and list the first steps.")),
+    "policy": ("whet.cli.policy", "Export the policy that a run trained, for use in other programs."),
+    "study": ("whet.cli.study", "Measure how much each part or sentence of a prompt contributes."),
+    "migrate": ("whet.cli.migrate", "Adapt a prompt from one task model to another."),
+    "skill": ("whet.cli.skill", "Print or write instructions for coding agents, as a SKILL.md."),
     "check": ("whet.cli.check", "Fail a build if a prompt is below a threshold."),
-    "merge": ("whet.cli.merge", "One table of the shards of a comparison."),
-    "transfer": ("whet.cli.transfer", "The prompts of a finished run with other task models."),
+    "merge": ("whet.cli.merge", "Join the shards of a comparison into one table."),
+    "transfer": ("whet.cli.transfer", "Measure the prompts of a finished run with other task models."),
 }
 _BEHIND: Mapping[str, tuple[str, str]] = {PREFERENCES: ("whet.cli.preferences", "learn_preferences")}
 """Commands that are reached by words of another one and not listed: module and name."""

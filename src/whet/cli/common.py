@@ -43,32 +43,36 @@ waiting_options = options(
         "--workers",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Processes that call rewards written in Python (default: none, until such a reward is slow).",
+        help="Number of processes that call Python rewards (default: none, until such a reward is slow).",
     ),
     click.option(
         "--worker-memory",
         type=click.IntRange(min=LEAST_MEMORY),
         metavar="MIB",
-        help="Memory of each of these.",
+        help="Memory limit of each of these processes.",
     ),
     click.option(
         "--engine",
         metavar="NAME",
-        help="Where they are: local (none), processes (here), ray (a Ray cluster) or ray://HOST:PORT.",
+        help="Where these processes run: local (no processes), processes (this machine), ray (a Ray "
+        "cluster) or ray://HOST:PORT.",
     ),
-    click.option("--fresh", is_flag=True, help="Ask again instead of using the cache or a finished run."),
+    click.option(
+        "--fresh", is_flag=True, help="Call the models again instead of using the cache or a finished run."
+    ),
     click.option(
         "--max-wait",
         type=float,
         metavar="S",
-        help="Seconds to wait at most for an endpoint that turns calls away (default 3600).",
+        help="Longest time to wait for an endpoint that refuses calls, in seconds (default 3600).",
     ),
 )
 """How long to wait for what, and who calls the functions of the user."""
 batch_option = click.option(
     "--batch",
     is_flag=True,
-    help="Make the calls of baseline, validation and sealed test in batches of the provider: cheaper, hours later.",
+    help="Send the calls of baseline, validation and sealed test as batch jobs of the provider, "
+    "which are cheaper but take hours.",
 )
 
 OPTION_NAMES = {"run": "out", "accepted": "accept-flagged"}
@@ -103,7 +107,7 @@ dry_run_option = click.option(
     "--dry-run",
     is_flag=True,
     callback=_name_options,
-    help="Print the plan and stop: nothing is paid or written.",
+    help="Print the plan and stop, without paying or writing anything.",
 )
 """Nothing is recorded then, so that what the plan finds may speak of options."""
 
@@ -112,8 +116,9 @@ format_option = click.option(
     "--format",
     "form",
     metavar="NAME",
-    help="Print only the prompt, as a file of another tool (openai, langfuse, langchain, prompty, dotprompt, mlflow, promptfoo), "
-    "or as a document without markers that keeps its front matter (document).",
+    help="Print only the prompt, in the format of another tool (openai, langfuse, langchain, "
+    "prompty, dotprompt, mlflow, promptfoo), or as a document that has front matter but no "
+    "markers (document).",
 )
 
 
@@ -121,7 +126,8 @@ def check_one_form(plain: bool, form: str | None, as_json: bool, name: str = "--
     """Raise UsageError for `--format` beside another option that says how the prompt is printed; `name` is that of `plain`."""
     if form is not None and (plain or as_json):
         raise UsageError(
-            f"--format and {name if plain else '--json'} both say how the prompt is printed. Use one."
+            f"--format and {name if plain else '--json'} both choose how the prompt is printed. Use "
+            "only one of them."
         )
 
 
@@ -165,7 +171,10 @@ def role_options(
         for name in outer:
             inner = inner.setdefault(name, {})
             if not isinstance(inner, dict):
-                raise click.BadParameter(f'"{key}" goes into "{name}", which has a value of its own.')
+                raise click.BadParameter(
+                    f'"{key}" would set an entry of "{name}", but "{name}" '
+                    "already has a plain value. Leave one of them out."
+                )
         inner[last] = value
     return nested
 
@@ -184,7 +193,8 @@ def option_of_role(role: str, *names: str) -> Callable[[Command], Command]:
         multiple=True,
         metavar="KEY=VALUE",
         callback=role_options,
-        help=f"For the {role} model, as under `models` in task.yaml: top_p=0.9, key_variable=NAME, extra_body.top_k=20, ...",
+        help=f"Option of the {role} model, as under `models` in task.yaml: top_p=0.9, "
+        "key_variable=NAME, extra_body.top_k=20, ...",
     )
 
 
@@ -194,7 +204,7 @@ trust_option = click.option(
     metavar="HOST",
     expose_value=False,
     callback=_trust,
-    help=f"Send keys to this host although only the task's file names it (or {TRUSTED_HOSTS}).",
+    help=f"Allow whet to send keys to this host, which only the task's file names (or set {TRUSTED_HOSTS}).",
 )
 
 
@@ -203,7 +213,9 @@ def model_options(help_text: str, *, several: bool = False) -> Callable[[Command
     return options(
         click.option("--lm", metavar="ADDR", help=help_text, multiple=several),
         click.option(
-            "--base-url", metavar="URL", help="Any OpenAI-compatible endpoint (A,B: servers of one model)."
+            "--base-url",
+            metavar="URL",
+            help="URL of an OpenAI-compatible endpoint (A,B: several servers of one model).",
         ),
         option_of_role("task", "--lm-option", "task_options"),
         trust_option,
@@ -233,9 +245,9 @@ def judge_options(help_text: str) -> Callable[[Command], Command]:
 
 learning_model_options = options(
     optimizer_options(
-        "Model that reads the comments and writes instructions (default none: you write them)."
+        "Model that reads the comments and writes instructions (default: none; you write the instructions)."
     ),
-    click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint."),
+    click.option("--base-url", metavar="URL", help="URL of an OpenAI-compatible endpoint."),
     trust_option,
 )
 learning_limit_option = click.option(
@@ -247,11 +259,11 @@ learning_limit_option = click.option(
     metavar="N",
 )
 NAME_A_MODEL = (
-    "A model reads comments and writes instructions: --optimizer-lm openai/NAME, also a local one: "
-    "--optimizer-lm openai/NAME --base-url http://localhost:11434/v1"
+    "A model can read the comments and write the instructions: add --optimizer-lm openai/NAME, or "
+    "for a local model --optimizer-lm openai/NAME --base-url http://localhost:11434/v1"
 )
-WRITES = 'Model that writes (default: the task model; "none" forbids one).'
-JUDGES = "Model that judges (default: the task model)."
+WRITES = 'Optimizer model, which writes prompts (default: the task model; "none" forbids its use).'
+JUDGES = "Judge model, which scores answers (default: the task model)."
 _ROLES = {"task": "lm", "optimizer": "optimizer_lm", "judge": "judge_lm", "transfer": "transfer"}
 """The parameter with the model of each role that a command line names."""
 
@@ -291,14 +303,14 @@ class _Limit(click.ParamType[Any]):
 
 _OLD_NAMES = {"cost_usd": ("--max-cost",)}
 """Other spellings of the options of limits."""
-_LIMITS: Mapping[str, tuple[type[int] | type[float], str, str | None]] = {
-    "calls": (int, "N", "Limit on model calls, retries and sealed test included."),
-    "task_calls": (int, "N", None),
-    "optimizer_calls": (int, "N", None),
-    "judge_calls": (int, "N", None),
+_LIMITS: Mapping[str, tuple[type[int] | type[float], str, str]] = {
+    "calls": (int, "N", "Limit on model calls, including retries and the sealed test."),
+    "task_calls": (int, "N", "Limit on calls of the task model."),
+    "optimizer_calls": (int, "N", "Limit on calls of the optimizer model."),
+    "judge_calls": (int, "N", "Limit on calls of the judge model."),
     "tokens": (int, "N", "Limit on input plus output tokens."),
-    "cost_usd": (float, "USD", "Limit on cost; needs prices in task.yaml."),
-    "seconds": (float, "S", "Limit on wall time."),
+    "cost_usd": (float, "USD", "Limit on cost in dollars; needs prices in task.yaml."),
+    "seconds": (float, "S", "Limit on wall-clock time, in seconds."),
 }
 TRIAL_LIMITS = ("calls", "task_calls", "judge_calls", "tokens", "cost_usd")
 """The limits of what writes no prompt."""

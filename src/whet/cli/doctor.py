@@ -52,24 +52,24 @@ _WIDTH = max(map(len, _COLORS))
     ),
 )
 @click.argument("task", required=False)
-@model_options("Task model to examine (default: the task's own).")
+@model_options("Task model to check (default: the task's own).")
 @optimizer_options(WRITES)
 @judge_options(JUDGES)
-@click.option("--no-calls", is_flag=True, help="Call no model: nothing is paid.")
+@click.option("--no-calls", is_flag=True, help="Call no model, so that nothing is paid.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     default=MOST_SECONDS,
     show_default=True,
     metavar="S",
-    help="Longest time of a call.",
+    help="Time limit of a call, in seconds.",
 )
 @json_option
 def doctor(task: str | None, no_calls: bool, timeout: float, as_json: bool, **options: object) -> None:
-    """Examine packages, keys, models, local servers and, with a folder TASK, its rows and its reward.
+    """Check packages, keys, models and local servers; with a task folder TASK, also its rows and its reward.
 
-    Exit code 0 when a run can begin, 2 when something is broken. An extra that is not installed and a key that is not set are
-    optional. A model behind an endpoint gets a few short calls; each finding is printed when it is known.
+    The exit code is 0 if a run can begin and 2 if something is broken. A missing extra or key does not count as broken.
+    A model behind an endpoint gets a few short calls. Each finding is printed as soon as it is known.
     """
     name_options()
     loaded = None if task is None else Task.load(Path(task))
@@ -78,7 +78,8 @@ def doctor(task: str | None, no_calls: bool, timeout: float, as_json: bool, **op
     paid = paid_addresses(endpoints)
     if paid and not no_calls:
         click.echo(
-            f"at most {MOST_CALLS} short calls to each of: {', '.join(paid)}; a call may take {timeout:g} s",
+            f"whet doctor makes at most {MOST_CALLS} short calls to each of: {', '.join(paid)}; a "
+            f"call may take {timeout:g} s",
             err=True,
         )
     with display_progress(None) as progress:

@@ -18,7 +18,7 @@ from whet._util.watchdog import watching
 T = TypeVar("T")
 
 EXIT_INTERRUPTED = 130
-INTERRUPTED = "Interrupted. Everything recorded is kept: the same command resumes."
+INTERRUPTED = "Interrupted. Everything recorded is kept, and the same command resumes the run."
 LAST_SECONDS = 1.8
 """A run that has not stopped by then, because code of somebody holds it, ends as by a kill, which journals survive."""
 

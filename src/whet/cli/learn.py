@@ -19,7 +19,7 @@ from whet.prompt import reason_to_refuse
 
 _SHOWN = 300
 _ROWS = 8
-_ASK = "Instruction for these (empty: skip):"
+_ASK = "Instruction for these comments (empty: skip):"
 
 
 def run(options: Mapping[str, Any], *, yes: bool, dry_run: bool, as_json: bool) -> None:
@@ -30,8 +30,8 @@ def run(options: Mapping[str, Any], *, yes: bool, dry_run: bool, as_json: bool) 
             **{**words, "optimizer_lm": None, "base_url": None}, dry_run=True
         )  # its files are read before this is said
         raise UsageError(
-            "whet learn asks before it writes, and there is no terminal to ask on. Add --yes to write, or --dry-run to "
-            "see the proposal only."
+            "whet learn asks before it writes, but there is no terminal to ask on. Add --yes to "
+            "write without asking, or --dry-run to see only the proposal."
         )
     asks = terminal and not (yes or dry_run or as_json)
 
@@ -54,7 +54,7 @@ def _write(group: Mapping[str, Any]) -> str:
         reason = reason_to_refuse(text) if text else None
         if reason is None:
             return text
-        click.echo(f"That cannot be an instruction: {reason}.", err=True)
+        click.echo(f"This text cannot be an instruction: {reason}.", err=True)
 
 
 def _group(group: Mapping[str, Any]) -> None:
@@ -67,7 +67,7 @@ def _group(group: Mapping[str, Any]) -> None:
 
 
 def undo(prompt: str, as_json: bool) -> None:
-    """Take the last learned step back."""
+    """Undo the last learned step."""
     print_result(api.learn(Path(prompt), undo=True), as_json, _show_undone)
 
 
@@ -92,17 +92,22 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
         _why(change)
     for change in shown["supported"]:
         click.echo(f"= {change['id']}  {visible(change['after'])}")
-        _why({**change, "reason": "it is already in the prompt; the feedback asks for it again"})
+        _why(
+            {
+                **change,
+                "reason": ("this instruction is already in the prompt; the feedback asks for it again"),
+            }
+        )
     _flags(shown["flagged"])
     if shown["skipped"]:
-        click.echo("\nNothing to learn from:")
+        click.echo("\nRows that teach nothing:")
     for row in shown["skipped"]:
         click.echo(f"  {visible(row['feedback'])} ({row['where']}): {row['reason']}")
     _unwritten([group for group in shown["groups"] if not group["instruction"]], groups)
     if shown["fence_added"] and shown["changes"]:
         click.echo(
-            "\nThe prompt has no fence: one is added at its end and the rest stays unchanged. Put the markers elsewhere if "
-            "instructions belong there."
+            "\nThe prompt has no fence. A fence is added at its end, and the rest stays unchanged. If "
+            "the instructions belong elsewhere, move the markers."
         )
     for warning in shown["warnings"]:
         click.echo("")
@@ -115,7 +120,7 @@ def _unwritten(groups: Sequence[Mapping[str, object]], listed: bool) -> None:
     if not groups:
         return
     if listed:
-        click.echo("\nComments without an instruction (a model or a person must write one):")
+        click.echo("\nComments without an instruction (a model or a person must write the instruction):")
         for group in groups:
             _group(group)
     click.echo(f"\n{NAME_A_MODEL}")
@@ -130,7 +135,10 @@ def outcome(result: Mapping[str, Any], dry_run: bool = False) -> None:
     waits = any(not group["instruction"] for group in result["groups"])
     nothing = "No instruction was written" if waits else "There is nothing to learn"
     lines = {
-        "written": f"\n{result['written_to']} is written. Take it back with: whet learn {result['written_to']} --undo",
+        "written": (
+            f"\n{result['written_to']} is written. To undo this step: whet learn "
+            f"{result['written_to']} --undo"
+        ),
         "proposed": "\nDry run: nothing is written.",
         "declined": "\nNothing is written.",
         "nothing": f"\n{'Dry run: nothing is written. ' if dry_run else ''}{nothing}; the prompt stays unchanged.",
@@ -162,7 +170,7 @@ def _why(change: Mapping[str, Any]) -> None:
     rests = ", ".join(visible(key) for key in change["feedback"])
     sources = change["sources"]
     notes = [
-        f"rests on feedback {rests}" if rests else "",
+        f"based on feedback {rests}" if rests else "",
         count(sources, "source") if sources else "",
         change["reason"],
     ]
@@ -176,7 +184,8 @@ def _flags(flags: Sequence[Mapping[str, Any]]) -> None:
         return
     click.echo(
         click.style(
-            "\nFlagged and left out. Accept one with --accept-flagged ID if it is harmless:", fg="yellow"
+            "\nFlagged and left out. If an entry is harmless, accept it with --accept-flagged ID:",
+            fg="yellow",
         )
     )
     for flag in flags:

@@ -46,9 +46,9 @@ from whet.cli.interrupt import run as run_stoppable
 from whet.errors import ProviderError, StorageError, UsageError, WhetError
 
 FOLDER_RUNS = (
-    "\n\nA task folder is a program: its reward.py, data.py and tools run with everything that you may do, keys "
-    "included, but for the variables that `env:` in task.yaml keeps from them. Run somebody else's folder only "
-    "where you would run their script."
+    "\n\nA task folder is a program. Its reward.py, data.py and tools run with your permissions and "
+    "see your keys, except the variables that `env:` in task.yaml withholds. Run somebody else's "
+    "folder only where you would run their script."
 )
 
 
@@ -69,27 +69,28 @@ _model_options = options(
         "--task-lms",
         metavar="A,B,C",
         callback=names_of,
-        help="Several task models instead of --lm: one prompt for all of them.",
+        help="Several task models instead of --lm; the search finds one prompt for all of them.",
     ),
     click.option(
         "--aggregate",
         metavar="mean|worst",
-        help="With several tasks or task models: what a prompt is worth (default mean).",
+        help="With several tasks or task models: how their rewards are combined (default mean).",
     ),
     click.option("--concurrency", type=_CALLS, metavar="N", help="Calls in flight at once (default 32)."),
 )
 _POLICY = "Model whose weights are trained, or the folder of a checkpoint."
-_PROCESSES = "Processes that train the policy together, each on its own GPU."
+_PROCESSES = "Number of processes that train the policy together, each on its own GPU."
 _ALPHA = click.option(
     "--alpha",
     type=float,
     metavar="A",
-    help="Chance of a false promotion, all openings of the test together (default 0.05).",
+    help="Probability of a false promotion, over all openings of the test together (default 0.05).",
 )
 _ALPHA_POLICY = click.option(
     "--alpha-policy",
     metavar="strict|fdr",
-    help="What alpha bounds: the chance of any false promotion (strict, the default), or the share of false ones (fdr).",
+    help="Quantity that alpha bounds: the probability of any false promotion (strict, the default), "
+    "or the share of false promotions (fdr).",
 )
 _run_options = options(
     _model_options,
@@ -107,14 +108,14 @@ _run_options = options(
         multiple=True,
         metavar="KEY=VALUE",
         callback=settings_of,
-        help="A setting of the method.",
+        help="Setting of the method (repeatable).",
     ),
     click.option("--seed", type=int, default=0, show_default=True),
     click.option("--out", metavar="DIR", help="Run folder (default runs/TASK-METHOD-SEED)."),
     _ALPHA,
     _ALPHA_POLICY,
     click.option(
-        "--minimum-effect", type=float, metavar="D", help="Difference that a promotion must exceed."
+        "--minimum-effect", type=float, metavar="D", help="Gain in mean reward that a promotion must exceed."
     ),
     json_option,
 )
@@ -134,25 +135,32 @@ def cli() -> None:
 
 
 @cli.command(
-    epilog="\b\nExamples:\n  whet optimize examples/python-docs\n"
-    "  whet optimize mytask --method opro --lm openai/gpt-4o-mini --max-calls 500\n"
-    "  whet optimize mytask --lm openai/qwen --base-url http://localhost:8000/v1 --max-cost-usd 2 --seed 1\n\n"
-    "The same command again resumes; a finished run prints its result at once." + FOLDER_RUNS
+    epilog="\b\nExamples:\n  whet optimize examples/python-docs\n  whet optimize mytask --method opro "
+    "--lm openai/gpt-4o-mini --max-calls 500\n  whet optimize mytask --lm openai/qwen "
+    "--base-url http://localhost:8000/v1 --max-cost-usd 2 --seed 1\n\nThe same command resumes "
+    "an interrupted run. For a finished run, the command prints the result at once." + FOLDER_RUNS
 )
 @click.argument("task")
-@click.option("--method", metavar="NAME", help="See `whet methods`. Default: chosen by the task.")
+@click.option(
+    "--method",
+    metavar="NAME",
+    help="Search method (see `whet methods`). By default, whet chooses a method that fits the task.",
+)
 @click.option("--fork", metavar="RUN", help="Reuse the paid answers of another run.")
 @click.option(
     "--control",
     metavar="NAME",
-    help="Then run this method too, within its half of the limits, and print it beside the result.",
+    help="Afterwards, run this method as a control and print its result beside the first. Each gets "
+    "half of the limits.",
 )
 @click.option(
-    "--more", metavar="FILE", help="Fresh rows for a finished run: both prompts answer them, then test again."
+    "--more",
+    metavar="FILE",
+    help="File of fresh rows for a finished run. Both prompts answer these rows, then the test is repeated.",
 )
 @_run_options
 def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any) -> None:
-    """Sharpen the prompt of the task folder TASK and prove it on the sealed test split."""
+    """Search for a better prompt for the task folder TASK, and test the best one on the sealed test split."""
     from whet.cli import show
 
     try:
@@ -176,7 +184,8 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
     default="validation",
     show_default=True,
     metavar="S",
-    help="train, validation or test (on test every further prompt is an opening, which makes later promotions harder).",
+    help="train, validation or test. On test, each new prompt counts as an opening, which makes "
+    "later promotions harder.",
 )
 @_ALPHA
 @_ALPHA_POLICY
@@ -188,7 +197,7 @@ def optimize(task: str, settings: dict[str, str], as_json: bool, **options: Any)
 @waiting_options
 @batch_option
 def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options: Any) -> None:
-    """Mean reward of a prompt on one split, with its 95% interval."""
+    """Measure the mean reward of a prompt on one split, with its 95% interval."""
     from whet import api
     from whet.cli import show
 
@@ -210,21 +219,29 @@ def evaluate(task: str, prompt: str | None, split: str, as_json: bool, **options
 @click.argument("task")
 @click.option("--methods", required=True, metavar="A,B,C", help="Methods, separated by commas.")
 @click.option("--seeds", type=click.IntRange(min=1), default=1, show_default=True, metavar="K")
-@click.option("--jobs", type=_CALLS, metavar="N", help="Make N runs at once, each in a process of its own.")
-@click.option("--shard", metavar="I/N", help="Make every N-th run from the I-th on; then `whet merge`.")
+@click.option(
+    "--jobs", type=_CALLS, metavar="N", help="Number of runs at the same time, each in its own process."
+)
+@click.option(
+    "--shard",
+    metavar="I/N",
+    help="Make only every N-th run, beginning with the I-th. Join the shards with `whet merge`.",
+)
 @options_of_role(
-    "transfer", "--transfer", "Another model: try each found prompt, unchanged, on the sealed rows."
+    "transfer",
+    "--transfer",
+    "Another model, which answers the sealed rows with each found prompt, unchanged.",
 )
 @click.option(
     "--reader",
     metavar="ADDR",
     default="embedded/mlm",
     show_default=True,
-    help='Model whose perplexity says how a found text reads ("none": do not read).',
+    help='Model whose perplexity measures how naturally a found text reads ("none": not measured).',
 )
 @_run_options
 def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) -> None:
-    """Several methods under equal limits: test score, calls, cost, how the text reads, transfer."""
+    """Compare several methods under equal limits: test score, calls, cost, readability, transfer."""
     from whet.cli import show
 
     names = [name.strip() for name in methods.split(",") if name.strip()]
@@ -245,25 +262,33 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
 @click.argument("feedback", nargs=-1)
 @learning_model_options
 @click.option(
-    "--region", metavar="NAME", help='The fence to learn in (default "instructions", else the first).'
+    "--region",
+    metavar="NAME",
+    help='Fence that receives the instructions (default: "instructions", or else the first fence).',
 )
 @click.option("--yes", is_flag=True, help="Write without asking.")
-@click.option("--dry-run", is_flag=True, help="Show the proposal, write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the proposal without writing it.")
 @click.option(
     "--accept-flagged",
     "accepted",
     multiple=True,
     metavar="ID",
-    help="Apply a flagged row or instruction all the same, by its id (repeatable).",
+    help="Apply the flagged row or instruction with this id (repeatable).",
 )
 @click.option(
-    "--good", multiple=True, metavar="VALUE", help="This word in a rating is good; of two, the other is bad."
+    "--good",
+    multiple=True,
+    metavar="VALUE",
+    help="Rating value that means good. If there are two values, the other one means bad.",
 )
 @click.option(
-    "--bad", multiple=True, metavar="VALUE", help="This word in a rating is bad; of two, the other is good."
+    "--bad",
+    multiple=True,
+    metavar="VALUE",
+    help="Rating value that means bad. If there are two values, the other one means good.",
 )
-@click.option("--undo", is_flag=True, help="Take the last learned step back.")
-@click.option("--out", metavar="FILE", help="Write the new prompt here (default: in place).")
+@click.option("--undo", is_flag=True, help="Undo the last learned step.")
+@click.option("--out", metavar="FILE", help="File for the new prompt (default: in place).")
 @learning_limit_option
 @click.option(
     "--watch",
@@ -281,22 +306,22 @@ def learn(
     as_json: bool,
     **options: Any,
 ) -> None:
-    """Teach the prompt in the file PROMPT what the rows of FEEDBACK files (.jsonl, .json, .csv) demand.
+    """Improve the prompt in the file PROMPT from the rows of FEEDBACK files (.jsonl, .json, .csv).
 
-    With the word `preferences` first, search for the prompt whose answers people prefer (`whet learn preferences --help`). With
-    --watch, teach the prompts of the registry what the feedback about their live traffic demands: a command of whet-live.
+    `whet learn preferences` searches for the prompt whose answers people prefer (see its --help). `whet learn --watch`, a
+    command of whet-live, improves the prompts of the registry from the feedback about their live traffic.
     """
     from whet.cli import learn as learning
 
     if prompt is None:
-        raise UsageError("Name the file of a prompt, or say --watch.")
+        raise UsageError("Name a prompt file, or add --watch.")
     if undo and feedback:
-        raise UsageError("--undo takes back the last step; it takes no feedback. Leave one of them out.")
+        raise UsageError("--undo takes back the last step and uses no feedback. Omit --undo or the feedback.")
     if undo:
         learning.undo(prompt, as_json)
         return
     if not feedback:
-        raise UsageError("Name at least one feedback file, or --undo.")
+        raise UsageError("Name at least one feedback file, or add --undo.")
     options["accepted"] = frozenset(options["accepted"])
     chosen = {**role_choices(options), "prompt": prompt, "feedback": feedback}
     learning.run(chosen, yes=yes, dry_run=dry_run, as_json=as_json)
@@ -306,8 +331,8 @@ def learn(
 @click.argument("name", required=False)
 @json_option
 def methods(name: str | None, as_json: bool) -> None:
-    """Every method, those of installed packages too: what it is, what it needs, what it trains. With NAME, that method and its
-    settings."""
+    """List all methods, including those of installed packages: what each method does, needs and trains. With NAME, show that
+    method and its settings."""
     from whet.cli import show
     from whet.methods import describe_method, table
 
@@ -322,7 +347,7 @@ def methods(name: str | None, as_json: bool) -> None:
 @click.argument("run")
 @output(lambda result: click.echo(result["report"]))
 def report(run: str) -> dict[str, str]:
-    """Write the report of a run anew, also of one that is still going on, and name its file."""
+    """Write the report of a finished or running run again, and print the path of its file."""
     from whet import api
 
     return {"report": str(api.report(run))}
@@ -330,17 +355,18 @@ def report(run: str) -> dict[str, str]:
 
 @cli.command(epilog=examples("whet runs", "whet runs --root experiments --json", "whet runs --team"))
 @click.option("--root", metavar="DIR", help="[default: runs]")
-@click.option("--team", is_flag=True, help="Runs on all machines that share $WHET_STATE.")
+@click.option("--team", is_flag=True, help="List the runs of all machines that share $WHET_STATE.")
 @json_option
 def runs(root: str | None, team: bool, as_json: bool) -> None:
-    """Runs below a folder, or of a team: what they are, how they stand, what they found."""
+    """List the runs below a folder, or of a team, with their state and result."""
     from whet import api
     from whet.cli import show
 
     if team:
         if root is not None:
             raise UsageError(
-                "--root names a folder of this machine, and --team lists all. Leave one of them out."
+                "--root lists the runs of a folder of this machine, and --team those of all "
+                "machines. Omit one of them."
             )
         print_result(api.runs(team=True), as_json, show.show_team, "runs")
         return
@@ -381,7 +407,7 @@ def main() -> None:
         os.dup2(
             os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
         )  # what is still in it cannot be written either
-        reason = f"{os.strerror(error.errno)}. What the command wrote to files is there."
+        reason = f"{os.strerror(error.errno)}. The files that the command wrote are complete."
         code = _say(f"whet: the standard output cannot be written: {reason}", StorageError.exit_code)
     sys.exit(code if isinstance(code, int) else 0)
 

@@ -19,10 +19,10 @@ from whet.cli.show import comparison
     ),
 )
 @click.argument("folders", nargs=-1, required=True)
-@click.option("--out", metavar="DIR", help="Folder of the comparison (default: the first one).")
+@click.option("--out", metavar="DIR", help="Folder of the comparison (default: the first of FOLDERS).")
 @json_option
 def merge(folders: tuple[str, ...], out: str | None, as_json: bool) -> None:
-    """Make one comparison of the shards in FOLDERS, which `whet compare --shard` wrote on this or other machines."""
+    """Join the shards in FOLDERS into one comparison. `whet compare --shard` wrote them, on this or other machines."""
     from whet.api import merge as merge_shards
 
     place = None if out is None else Path(out)

@@ -39,13 +39,17 @@ from whet.errors import show_reward
     ),
 )
 @click.argument("prompt")
-@click.option("--task", metavar="DIR", help="Task folder (default: that of the run).")
-@click.option("--from", "from_lm", metavar="ADDR", help="The old task model (default: that of the run).")
-@click.option("--to", "to_lm", metavar="ADDR", required=True, help="The new task model.")
-@click.option("--base-url", metavar="URL", help="Any OpenAI-compatible endpoint.")
+@click.option("--task", metavar="DIR", help="Task folder (default: the run's).")
+@click.option("--from", "from_lm", metavar="ADDR", help="Old task model (default: the run's).")
+@click.option("--to", "to_lm", metavar="ADDR", required=True, help="New task model.")
+@click.option("--base-url", metavar="URL", help="URL of an OpenAI-compatible endpoint.")
 @trust_option
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
-@click.option("--method", metavar="NAME", help="See `whet methods`. Default: chosen by the task.")
+@click.option(
+    "--method",
+    metavar="NAME",
+    help="Search method (see `whet methods`). By default, whet chooses a method that fits the task.",
+)
 @optimizer_options(WRITES)
 @judge_options(JUDGES)
 @limit_options()
@@ -55,16 +59,19 @@ from whet.errors import show_reward
     multiple=True,
     metavar="KEY=VALUE",
     callback=settings_of,
-    help="A setting of the method.",
+    help="Setting of the method (repeatable).",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--alpha", type=float, metavar="A", help="Chance of a false promotion (default 0.05).")
+@click.option("--alpha", type=float, metavar="A", help="Probability of a false promotion (default 0.05).")
 @click.option("--out", metavar="DIR", help="Folder of the migration (default below runs).")
-@click.option("--dry-run", is_flag=True, help="Print the plan and stop: nothing is paid or written.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and stop, without paying or writing anything.")
 @json_option
 def migrate(prompt: str, task: str | None, as_json: bool, **options: Any) -> None:
-    """Sharpen a prompt (PROMPT: a finished run, or a prompt file) of one task model for another one, test it on the sealed rows
-    with both, and say whether the old prompt would have done."""
+    """Adapt a prompt from one task model to another. PROMPT is a finished run or a prompt file.
+
+    The command searches with the new model, tests the prompts on the sealed rows with both models, and says whether the old
+    prompt would have been good enough.
+    """
     from whet.api import amigrate
 
     words = with_budget(role_choices(options))
@@ -92,7 +99,7 @@ def show(values: Mapping[str, Any]) -> None:
         kept = values["moved"]["new"]
         low, high = (show_reward(kept[end], sign=True) for end in ("low", "high"))
         say(
-            f"\nnew prompt with {names['to']}, less old prompt with {names['from']}: "
+            f"\nnew prompt with {names['to']} minus old prompt with {names['from']}: "
             f"{show_reward(kept['difference'], sign=True)} [{low}, {high}]"
         )
         say(f"calls: {sum(values['usage']['calls'].values())}{show_dollars(values['usage'])}")

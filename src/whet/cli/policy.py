@@ -12,7 +12,7 @@ from whet.cli.common import examples, output, say
 
 @click.group(epilog=examples("whet policy export runs/mytask-prewrite-0 adapter"))
 def policy() -> None:
-    """The policy that a run has trained, for other programs."""
+    """Export the policy that a run trained, for use in other programs."""
 
 
 @policy.command("export", epilog=examples("whet policy export runs/mytask-prewrite-0 adapter"))
@@ -22,5 +22,5 @@ def policy() -> None:
     lambda result: say(f"{result['folder']} fits {result['base']}: peft.PeftModel.from_pretrained loads it.")
 )
 def export(run: str, folder: Path) -> dict[str, object]:
-    """The adapters of a run, or of a checkpoint folder, as a folder of PEFT (LoRA), which transformers and vLLM load."""
+    """Write the adapters of a run or checkpoint folder as a PEFT (LoRA) folder, which transformers and vLLM load."""
     return export_policy(run, folder)

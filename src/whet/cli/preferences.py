@@ -61,30 +61,40 @@ def _scale_of(context: click.Context, parameter: click.Parameter, value: str | N
     "sources",
     multiple=True,
     metavar="FILE|LIVE",
-    help="Judgements (repeatable): a .jsonl, .json or .csv file, the address of a live database (sqlite:///whet.db), or live.",
+    help="Source of judgements (repeatable): a .jsonl, .json or .csv file, the address of a live "
+    "database (sqlite:///whet.db), or live.",
 )
 @click.option(
-    "--live-prompt", metavar="NAME", help="With a live database: the prompt whose answers were judged."
+    "--live-prompt",
+    metavar="NAME",
+    help="With a live database: name of the prompt whose answers people judged.",
 )
 @click.option(
-    "--good", multiple=True, metavar="VALUE", help="This word in a rating is good; of two, the other is bad."
+    "--good",
+    multiple=True,
+    metavar="VALUE",
+    help="Rating value that means good. If there are two values, the other one means bad.",
 )
 @click.option(
-    "--bad", multiple=True, metavar="VALUE", help="This word in a rating is bad; of two, the other is good."
+    "--bad",
+    multiple=True,
+    metavar="VALUE",
+    help="Rating value that means bad. If there are two values, the other one means good.",
 )
 @click.option(
     "--scale",
     metavar="LOW,HIGH",
     callback=_scale_of,
-    help="The lowest and the highest rating, where the ratings do not show it: 1,7. Up is above the middle.",
+    help="Lowest and highest rating, such as 1,7, if the ratings do not show them. Ratings above the "
+    "middle count as good.",
 )
-@click.option("--person", metavar="NAME", help="Learn from this person alone.")
+@click.option("--person", metavar="NAME", help="Learn only from the judgements of this person.")
 @click.option(
     "--features",
     metavar="NAME",
     default="surface",
     show_default=True,
-    help="What the reward model sees of an answer: surface, words or embedded/encoder.",
+    help="Features of an answer that the reward model uses: surface, words or embedded/encoder.",
 )
 @click.option(
     "--brake",
@@ -92,21 +102,33 @@ def _scale_of(context: click.Context, parameter: click.Parameter, value: str | N
     default=1.0,
     show_default=True,
     metavar="K",
-    help="Standard deviations of the ensemble that the reward gives away.",
+    help="Number of standard deviations of the ensemble that are subtracted from the reward.",
 )
 @click.option(
-    "--no-alarm", is_flag=True, help="Let the search continue beyond the answers that people judged."
+    "--no-alarm",
+    is_flag=True,
+    help="Continue the search even when answers no longer resemble those that people judged.",
 )
 @click.option("--anyway", is_flag=True, help="Continue even if the reward model is no better than chance.")
 @click.option(
-    "--ask", type=click.IntRange(min=1), metavar="N", help="Write the N most informative questions instead."
+    "--ask",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Write the N most informative questions instead of searching.",
 )
 @click.option(
-    "--answers", multiple=True, metavar="FILE", help="With --ask: answers to choose the questions from."
+    "--answers",
+    multiple=True,
+    metavar="FILE",
+    help="With --ask: file with the answers from which the questions are chosen.",
 )
-@click.option("--method", metavar="NAME", help="See `whet methods`. [default: opro; with --policy prewrite]")
-@click.option("--policy", metavar="ADDR", help="A rewriter whose weights are trained.")
-@model_options("Task model, whose answers the reward model judges.")
+@click.option(
+    "--method",
+    metavar="NAME",
+    help="Search method (see `whet methods`). [default: opro; with --policy prewrite]",
+)
+@click.option("--policy", metavar="ADDR", help="Rewriter model whose weights are trained.")
+@model_options("Task model. The reward model judges its answers.")
 @optimizer_options(WRITES)
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
 @limit_options()
@@ -116,13 +138,17 @@ def _scale_of(context: click.Context, parameter: click.Parameter, value: str | N
     multiple=True,
     metavar="KEY=VALUE",
     callback=settings_of,
-    help="A setting of the method.",
+    help="Setting of the method (repeatable).",
 )
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--fresh", is_flag=True, help="Ask again instead of using the cache or a finished run.")
+@click.option(
+    "--fresh", is_flag=True, help="Call the models again instead of using the cache or a finished run."
+)
 @click.option("--run", metavar="DIR", help="Folder of task and run (default below runs).")
 @click.option(
-    "--out", metavar="FILE", help="Write the new prompt, or the questions, here (default: in place; printed)."
+    "--out",
+    metavar="FILE",
+    help="File for the new prompt (default: in place) or for the questions (default: printed).",
 )
 @click.option("--yes", is_flag=True, help="Write without asking.")
 @dry_run_option
@@ -132,20 +158,19 @@ def learn_preferences(
 ) -> None:
     """Search for the prompt in the file PROMPT whose answers people prefer.
 
-    What people said about answers (pairs, choices, ratings, thumbs, corrections) becomes a reward model. Its figures on
-    inputs that
-    it has not seen are printed; where they cannot be told from chance, nothing is paid. Then a search runs with that reward, the
-    gate tests its result on sealed inputs, and you are asked before the prompt is written.
+    A reward model learns from judgements of answers (pairs, choices, ratings, thumbs, corrections). whet prints how well the
+    model predicts judgements about unseen inputs, and pays nothing if it does no better than chance. A search then uses the
+    model as its reward, the gate tests the result on sealed inputs, and you are asked before the prompt is written.
     """
     from whet import api
 
     ask, answers = options.pop("ask"), options.pop("answers")
     live_prompt = options.pop("live_prompt")
     if ask is None and answers:
-        raise UsageError("--answers are what --ask chooses from. Add --ask N.")
+        raise UsageError("--answers holds the answers from which --ask chooses questions. Add --ask N.")
     if not sources and ask is None:
         raise UsageError(
-            "Say where the judgements are: --from FILE, or --from sqlite:///whet.db --live-prompt NAME."
+            "Name the source of the judgements: --from FILE, or --from sqlite:///whet.db --live-prompt NAME."
         )
     feedback = _read_sources(sources, live_prompt)
     options["alarm"] = not options.pop("no_alarm")
@@ -192,7 +217,8 @@ def _read_sources(sources: tuple[str, ...], live_prompt: str | None) -> list[Any
             read += whet.live.preference_rows(live.traffic, live_prompt)
     if live_prompt is not None and all(isinstance(one, Path) for one in read):
         raise UsageError(
-            "--live-prompt names a prompt of a live database. Add --from sqlite:///whet.db, or leave it out."
+            "--live-prompt names a prompt of a live database. Add --from sqlite:///whet.db, or omit "
+            "--live-prompt."
         )
     return read
 
@@ -210,7 +236,8 @@ def _ask(
 
     if not answers:
         raise UsageError(
-            "--ask needs answers to choose from: --answers FILE, rows with an input and two or more answers."
+            "--ask needs answers from which to choose questions. Add --answers FILE, whose rows have "
+            "an input and two or more answers."
         )
     out = None if options["out"] is None else Path(options["out"])
     if out is not None and out.exists():
@@ -238,7 +265,8 @@ def _ask(
             click.echo(f"  {name}: {visible(row[name])}")
     if all(row["information_bits"] is None for row in questions):
         warn(
-            "There are too few judgements for a reward model yet: these pairs are drawn at random.", err=True
+            "There are still too few judgements for a reward model, so these pairs are drawn at random.",
+            err=True,
         )
     if out is not None:
         click.echo(
@@ -255,7 +283,9 @@ def _show(values: Mapping[str, Any]) -> None:
         _show_run(values)
     lines = {
         "written": f"{values.get('written_to')} is written.",
-        "proposed": f"Nothing is written. The proposal is {values.get('proposal')}; --yes writes it.",
+        "proposed": (
+            f"Nothing is written. The proposal is in {values.get('proposal')}; --yes writes it to the prompt."
+        ),
         "nothing": "Nothing is proposed; the prompt stays unchanged.",
     }
     click.echo(f"\n{lines[values['status']]}")
@@ -273,7 +303,7 @@ def _show_run(values: Mapping[str, Any]) -> None:
     say(f"{'prompt as it is':<22}{show_interval(run['baseline']['test'])}")
     say(f"{'proposed prompt':<22}{show_interval(run['best']['test'])}")
     say("")
-    say(f"By the reward model, which stands in for people: {values['reason']}", bold=True)
+    say(f"Verdict of the reward model, which stands in for people: {values['reason']}", bold=True)
     say(
         f"calls: {sum(values['usage']['calls'].values()):,}{show_dollars(values['usage'])}; ended by {run['ended_by']}"
     )

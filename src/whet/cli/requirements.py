@@ -18,11 +18,13 @@ FIXED = (
     "What must every answer contain?",
     "What must no answer contain or do?",
     "In what form must an answer be, and how long may it be?",
-    "Which inputs need something else than the others, and what?",
+    "Which inputs need to be treated differently from the others, and how?",
     "Who reads the answers, and what do these readers need?",
 )
 """The questions where no model asks."""
-FIRST = "One requirement a line, as a sentence about the answer; an empty line goes on to the next question."
+FIRST = (
+    "Write one requirement a line, as a sentence about the answer. An empty line leads to the next question."
+)
 
 
 def elicit(inputs: Sequence[str], address: str | None) -> list[str]:
@@ -38,7 +40,7 @@ def elicit(inputs: Sequence[str], address: str | None) -> list[str]:
             text = str(click.prompt(visible(question), "", show_default=False, err=True)).strip()
             reason = reason_to_refuse(text) if text else None
             if reason is not None:
-                click.echo(f"That cannot be a requirement: {reason}.", err=True)
+                click.echo(f"This text cannot be a requirement: {reason}.", err=True)
             elif not text:
                 break
             elif text not in stated:

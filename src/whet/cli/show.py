@@ -124,7 +124,7 @@ def result(values: RunJSON) -> None:
     usage = values["usage"]
     calls = ", ".join(f"{count:,} {role}" for role, count in usage["calls"].items() if count) or "none"
     if refused := sum(usage.get("refused", {}).values()):
-        calls += f" ({refused:,} more were turned away, and are no calls)"
+        calls += f" ({refused:,} more were refused by the endpoint and do not count)"
     if cached := sum(usage.get("cached", {}).values()):
         calls += f", {cached:,} from the cache{_age(usage)}"
     cost = show_dollars(usage)
@@ -171,13 +171,16 @@ def _describe_unneeded(values: RunJSON) -> str:
     kept = test["n"] + plan["validation"]["rows"]
     if values["best"]["id"] != values["baseline"]["id"] or not 0 < left <= kept:
         return ""
-    return f"; {left:,} set aside for the sealed test were not needed"
+    return f"; {left:,} calls that were reserved for the sealed test were not needed"
 
 
 def _print_recorded(values: RunJSON | EvaluationJSON) -> None:
     """That a result was recorded before, and when."""
     if values.get("recorded"):
-        say(f"finished on {values['ended']}; recorded result, nothing was asked; --fresh asks again")
+        say(
+            f"finished on {values['ended']}; this is the recorded result, and no model was called "
+            "(--fresh calls the models again)"
+        )
 
 
 def _show_cached_input(usage: UsageJSON) -> None:
@@ -190,7 +193,7 @@ def _show_cached_input(usage: UsageJSON) -> None:
 def _age(usage: UsageJSON) -> str:
     """How old the oldest answer from the cache is, where that is known, and what asks again."""
     if "cached_oldest" not in usage:
-        return " (--fresh asks again)"
+        return " (--fresh calls the models again)"
     since = (datetime.now(UTC) - datetime.fromisoformat(usage["cached_oldest"])).total_seconds()
     days = max(0.0, since) / 86400  # the clock of the machine that shared it may be ahead
     age = (
@@ -200,7 +203,7 @@ def _age(usage: UsageJSON) -> str:
         if days * 24 >= 2
         else f"{days * 1440:.0f} min"
     )
-    return f" (the oldest {age} old; --fresh asks again)"
+    return f" (the oldest is {age} old; --fresh calls the models again)"
 
 
 def show_evaluation(values: EvaluationJSON) -> None:
@@ -280,7 +283,7 @@ def comparison(values: ComparisonJSON) -> None:
         show_table(head, [_beside(r) for r in rows])
     if other is not None:
         written = "not measured" if other["test"] is None else show_interval(other["test"])
-        say(f"\ntransfer: {other['model']}; the prompt as written there: {written}")
+        say(f"\ntransfer: {other['model']}; the start prompt there: {written}")
     _print_reasons("readability", [(row["method"], row["readability"]) for row in rows])
     moved = [(row["method"], row["transfer"]) for row in rows if "transfer" in row]
     _print_reasons("transfer", moved)
@@ -289,7 +292,7 @@ def comparison(values: ComparisonJSON) -> None:
     if (part := values.get("shard")) is not None:
         say(
             f"\nshard {part['number']} of {part['of']}: {values['folder']}/comparison-{part['number']}-of-{part['of']}.json; "
-            f"`whet merge {values['folder']}` makes the table of all shards"
+            f"`whet merge {values['folder']}` joins all shards into one table"
         )
     elif "folder" in values:
         say(f"\nreport: {values['folder']}/comparison.html (also .csv, .md, .tex)")
@@ -309,7 +312,7 @@ def _pairs(pairs: Sequence[PairJSON] | None) -> None:
     """Methods in pairs, on the same rows."""
     if pairs:
         say("")
-        head = ["pair", "difference", "interval, all together", "p", "p adjusted"]
+        head = ["pair", "difference", "simultaneous interval", "p", "p adjusted"]
         show_table(head, [_pair(pair) for pair in pairs])
 
 
@@ -427,8 +430,8 @@ def show_runs(rows: Sequence[RunRowJSON], root: str) -> None:
     """The table of the runs below a folder."""
     if not rows:
         say(
-            f"There are no runs in {Path(root).absolute()}. Start one with: whet optimize TASK. "
-            "Runs of another folder: whet runs --root DIR"
+            f"There are no runs in {Path(root).absolute()}. Start a run with: whet optimize TASK. "
+            "List the runs of another folder with: whet runs --root DIR"
         )
         return
     show_table(_RUN_COLUMNS, [_run_cells(r) for r in rows])
@@ -437,7 +440,7 @@ def show_runs(rows: Sequence[RunRowJSON], root: str) -> None:
 def show_team(rows: Sequence[TeamRunJSON]) -> None:
     """The table of the runs of a team."""
     if not rows:
-        say("No run has been started by anybody with this $WHET_STATE.")
+        say("Nobody has started a run with this $WHET_STATE.")
         return
     began = [datetime.fromtimestamp(r["began"], UTC).strftime("%Y-%m-%d %H:%M") for r in rows]
     cells = [[when, r["machine"], *_run_cells(r)] for when, r in zip(began, rows, strict=True)]

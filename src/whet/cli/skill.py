@@ -17,7 +17,7 @@ TEXT = Path(__file__).with_name("SKILL.md")
     epilog=examples("whet skill", "whet skill .agents/skills"),
 )
 @click.argument("folder", required=False)
-@click.option("--force", is_flag=True, help="Write over a file that somebody changed.")
+@click.option("--force", is_flag=True, help="Overwrite a file that somebody changed.")
 def skill(folder: str | None, force: bool) -> None:
     """Print whet's own SKILL.md for coding agents, or write it to FOLDER/whet/SKILL.md, where agents find skills."""
     text = TEXT.read_text("utf-8")
@@ -27,7 +27,7 @@ def skill(folder: str | None, force: bool) -> None:
     path = Path(folder) / "whet" / "SKILL.md"
     if path.exists() and path.read_text("utf-8", errors="replace") != text and not force:
         raise UsageError(
-            f"{path} exists already with other content. Look at it, then overwrite it with --force."
+            f"{path} already exists with other content. Look at the file, then overwrite it with --force."
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

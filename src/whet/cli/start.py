@@ -49,10 +49,10 @@ ROWS_SHOWN = 5
     ),
 )
 @click.argument("folder")
-@click.option("--from", "source", metavar="SOURCE", help=f"Where the rows are: {SOURCES}.")
-@click.option("--input", "inputs", metavar="A,B", help="Columns that the model sees.")
+@click.option("--from", "source", metavar="SOURCE", help=f"Source of the rows: {SOURCES}.")
+@click.option("--input", "inputs", metavar="A,B", help="Columns that form the input of the model.")
 @click.option("--target", metavar="COLUMN", help="Column with the right answer.")
-@click.option("--labels", metavar="A,B", help='The only right answers ("none": free text).')
+@click.option("--labels", metavar="A,B", help='The possible answers ("none": free text).')
 @click.option(
     "--split",
     metavar="COLUMN",
@@ -61,25 +61,24 @@ ROWS_SHOWN = 5
 @click.option(
     "--reward", metavar="NAME", help="A built-in reward, or a Python file with reward(example, output)."
 )
-@click.option("--prompt", metavar="FILE", help="The prompt to begin with: a file, or the text itself.")
+@click.option("--prompt", metavar="FILE", help="Start prompt: a file, or the text itself.")
 @click.option("--lm", metavar="ADDR", help="Task model, written into task.yaml.")
-@click.option("--yes", is_flag=True, help="Do not ask: accept the choices of the rules.")
+@click.option("--yes", is_flag=True, help="Do not ask; accept the proposed choices.")
 @click.option(
     "--ask",
     "elicits",
     is_flag=True,
-    help="Ask what a good answer must meet: requirements for the prompt, checked by a checklist.",
+    help="Ask you for the requirements of a good answer. They go into the prompt, and a checklist "
+    "checks them.",
 )
-@click.option(
-    "--optimizer-lm", "asker", metavar="ADDR", help="With --ask: the model that writes the questions."
-)
+@click.option("--optimizer-lm", "asker", metavar="ADDR", help="With --ask: model that writes the questions.")
 @output(lambda values: _show(values))
 def init(
     folder: str, source: str | None, yes: bool, elicits: bool, asker: str | None, **options: Any
 ) -> dict[str, Any]:
-    """Make a task folder FOLDER from rows, and say what was chosen and what to do next.
+    """Create the task folder FOLDER from rows, and print the choices and the next steps.
 
-    Asks on a terminal for what no option says. A folder that is not empty is refused; nothing is overwritten.
+    On a terminal, whet asks for the choices that no option makes. A folder that is not empty is refused; nothing is overwritten.
     """
     _refuse_rows_as_arguments(folder, source)
     check_folder(folder)
@@ -87,7 +86,7 @@ def init(
     asks = not yes and _on_terminal()
     _refuse_to_ask(elicits, asks, yes, asker)
     if source is None and not asks:
-        raise UsageError(f"Say where the rows are: --from SOURCE, which is {SOURCES}.")
+        raise UsageError(f"Name the source of the rows: --from SOURCE. SOURCE is {SOURCES}.")
     labels = _labels_of(options.pop("labels"))
     material = read_material(source or click.prompt(f"Rows ({SOURCES})", err=True))
     material = _divide_rows(material, options.pop("split"), options, asks)
@@ -112,11 +111,11 @@ def init(
                 "Input columns", ",".join(inputs), err=True, value_proc=_column_reader(material)
             )
     if asks and options["prompt"] is None and material.prompt is None:
-        options["prompt"] = click.prompt("Prompt (file or text; empty: a first one)", "", err=True) or None
-    if asks and options["lm"] is None and "models" not in material.settings:
-        options["lm"] = (
-            click.prompt("Model (such as openai/NAME; empty: name it later)", "", err=True) or None
+        options["prompt"] = (
+            click.prompt("Prompt (file or text; empty: whet writes a first prompt)", "", err=True) or None
         )
+    if asks and options["lm"] is None and "models" not in material.settings:
+        options["lm"] = click.prompt("Model (such as openai/NAME; empty: decide later)", "", err=True) or None
     requirements: list[str] = []
     if elicits:
         from whet.cli.requirements import elicit
@@ -161,7 +160,7 @@ def _divide_rows(
         if prompt is not None and column in prompt.slots:
             return material
         if column is not None and asks:
-            question = f'Column with the split of each row ("{NO_SPLIT}": divide the rows anew)'
+            question = f'Column with the split of each row ("{NO_SPLIT}": whet divides the rows)'
             column = click.prompt(question, column, err=True)
     return material if column is None else divide(material, column)
 
@@ -175,7 +174,7 @@ def _refuse_empty_options(source: str | None, options: dict[str, Any]) -> None:
     }
     for option, text in texts.items():
         if text is not None and not text.strip(" ,"):
-            raise UsageError(f"--{option} is empty. Leave it out, or name something.")
+            raise UsageError(f"--{option} is empty. Give a value, or omit the option.")
 
 
 def _refuse_to_ask(elicits: bool, asks: bool, yes: bool, asker: str | None) -> None:
@@ -184,9 +183,9 @@ def _refuse_to_ask(elicits: bool, asks: bool, yes: bool, asker: str | None) -> N
         raise UsageError(
             "--ask asks a person, and "
             + (
-                "--yes says not to. Give one of them."
+                "--yes forbids questions. Give only one of them."
                 if yes
-                else "there is no terminal to ask on. Leave it out,"
+                else "there is no terminal to ask on. Omit --ask,"
             )
             + (
                 ""
@@ -195,7 +194,7 @@ def _refuse_to_ask(elicits: bool, asks: bool, yes: bool, asker: str | None) -> N
             )
         )
     if asker is not None and not elicits:
-        raise UsageError("--optimizer-lm names who asks for requirements. Add --ask.")
+        raise UsageError("--optimizer-lm names the model that asks for requirements. Add --ask.")
 
 
 def _inputs_shown(material: ImportedData, inputs: str | None) -> list[str]:
@@ -225,8 +224,8 @@ def _refuse_rows_as_arguments(folder: str, source: str | None) -> None:
     """Raise UsageError for rows that stand where the folder does, or beside it."""
     if extra := click.get_current_context().args:
         raise UsageError(
-            f"whet init takes one folder, and {shlex.join(extra)} stands beside it. Name the rows with --from: "
-            f"whet init {shlex.quote(folder)} --from {shlex.quote(extra[0])}"
+            f"whet init takes one folder, but got also {shlex.join(extra)}. Name the rows with "
+            f"--from: whet init {shlex.quote(folder)} --from {shlex.quote(extra[0])}"
         )
     if source is None and Path(folder).is_file():
         raise UsageError(
@@ -240,8 +239,8 @@ def _labels_of(text: str | None) -> list[str] | None:
     labels = _parse_list(text)
     if labels is not None and len(labels) == 1 and labels != [NO_LABELS]:
         raise UsageError(
-            f"--labels names one label, {show_value(labels[0])}, and a task has at least two. "
-            "Separate them by commas: --labels A,B"
+            f"--labels names only one label, {show_value(labels[0])}, but a task needs at least two. "
+            "Separate labels by commas: --labels A,B"
         )
     return labels
 

@@ -42,19 +42,21 @@ _study_options = options(
         default="validation",
         show_default=True,
         metavar="S",
-        help="validation or train; the sealed test rows are never answered.",
+        help="validation or train. The sealed test rows are never used.",
     ),
     click.option(
-        "--rows", type=click.IntRange(min=2), metavar="N", help="So many rows of the split (default: all)."
+        "--rows", type=click.IntRange(min=2), metavar="N", help="Number of rows of the split (default: all)."
     ),
-    click.option("--region", metavar="NAME", help="The fence that is studied (default: the first)."),
+    click.option("--region", metavar="NAME", help="Fence to study (default: the first)."),
     model_options("Task model."),
     judge_options(JUDGES),
     limit_options(TRIAL_LIMITS),
     click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once."),
     click.option("--seed", type=int, default=0, show_default=True),
     click.option("--out", metavar="DIR", help="Folder of the study (default below runs)."),
-    click.option("--dry-run", is_flag=True, help="Print the plan and stop: nothing is paid or written."),
+    click.option(
+        "--dry-run", is_flag=True, help="Print the plan and stop, without paying or writing anything."
+    ),
     json_option,
 )
 
@@ -64,7 +66,7 @@ _study_options = options(
     epilog=examples("whet study components mytask --lm openai/gpt-4o-mini --dry-run"),
 )
 def study() -> None:
-    """Which part of a prompt, or which sentence of it, is worth how much, on training or validation rows."""
+    """Measure how much each part or sentence of a prompt contributes, on training or validation rows."""
 
 
 @study.command(
@@ -81,18 +83,18 @@ def study() -> None:
     default="folklore",
     show_default=True,
     metavar="FILE",
-    help="A file of parts, or one of whet's own: folklore, parts.",
+    help="File of parts, or a file that whet brings: folklore, parts.",
 )
 @click.option(
     "--resolution",
     default="auto",
     show_default=True,
     metavar="R",
-    help="full, 5, 4 or 3; auto: the best with at most 64 prompts that --max-calls pays for.",
+    help="full, 5, 4 or 3. auto takes the best design of at most 64 prompts that --max-calls pays for.",
 )
 @_study_options
 def components(task: str, as_json: bool, **options: Any) -> None:
-    """A factorial study: every part with and without, main effects and interactions of two with intervals."""
+    """Run a factorial study: each part is put in and left out, which gives main effects and pair interactions with intervals."""
     from whet.api.study import astudy_components
 
     with show_progress_of(task) as progress:
@@ -110,21 +112,27 @@ def components(task: str, as_json: bool, **options: Any) -> None:
     ),
 )
 @click.argument("prompt", metavar="RUN|PROMPT")
-@click.option("--task", metavar="DIR", help="The task of a prompt file, or of a run whose task has moved.")
+@click.option("--task", metavar="DIR", help="Task folder of a prompt file, or of a run whose task has moved.")
 @click.option(
     "--unit",
     type=click.Choice(["sentence", "word"]),
     default="sentence",
     show_default=True,
-    help="What is left out.",
+    help="Unit of text that is left out.",
 )
 @click.option(
-    "--shapley", type=click.IntRange(min=0), default=0, metavar="N", help="Shapley values by N random orders."
+    "--shapley",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Also estimate Shapley values, from N random orders.",
 )
-@click.option("--no-forms", is_flag=True, help="Leave out other separators, letters of headings and orders.")
+@click.option(
+    "--no-forms", is_flag=True, help="Do not try other separators, letter cases of headings, and orders."
+)
 @_study_options
 def sensitivity(prompt: str, task: str | None, no_forms: bool, as_json: bool, **options: Any) -> None:
-    """Which sentence or word of a prompt, or of the best prompt of a run, carries how much of the reward."""
+    """Measure how much of the reward each sentence or word carries, in a prompt or in the best prompt of a run."""
     from whet.api.study import astudy_sensitivity
 
     place = None if task is None else Path(task)
@@ -141,12 +149,12 @@ def show_sensitivity(values: Mapping[str, Any]) -> None:
     _head(values, f"by {values['unit']}")
     rows = unit_rows(values)
     head, shares = (
-        [values["unit"], "carries", "interval, all together", "p adjusted"],
+        [values["unit"], "carries", "simultaneous interval", "p adjusted"],
         any("shapley" in r for r in rows),
     )
     table = [[line(row["text"]), *effect_cells(row)] for row in rows]
     if shares:
-        head += ["Shapley", "s.e. of orders"]
+        head += ["Shapley", "s.e. over orders"]
         table = [[*cells, *_share(row["shapley"])] for cells, row in zip(table, rows, strict=True)]
     show_table(head, table)
     if values["forms"]:
@@ -193,7 +201,7 @@ def _head(values: Mapping[str, Any], what: str) -> None:
         f"{values['task']} · {values['method']} · {what} · {values['rows']} {values['split']} rows{simulated}"
     )
     if values.get("recorded"):
-        say("finished before; recorded result, nothing was asked")
+        say("already finished; this is the recorded result, and no model was called")
     say("")
 
 
@@ -201,7 +209,7 @@ def _effects_table(first: str, effects: Sequence[Mapping[str, Any]]) -> None:
     rows = [
         [effect["name"], *effect_cells(effect), ", ".join(effect.get("aliases", ()))] for effect in effects
     ]
-    head = [first, "difference", "interval, all together", "p adjusted"]
+    head = [first, "difference", "simultaneous interval", "p adjusted"]
     aliased = any(row[-1] for row in rows)
     show_table([*head, "together with"] if aliased else head, rows if aliased else [row[:-1] for row in rows])
 
@@ -209,7 +217,7 @@ def _effects_table(first: str, effects: Sequence[Mapping[str, Any]]) -> None:
 def _end(values: Mapping[str, Any]) -> None:
     usage = values["usage"]
     cost = show_dollars(usage)
-    cost += ", price unknown: say it with --lm-option price.input=USD" if usage.get("price_unknown") else ""
+    cost += ", price unknown: set it with --lm-option price.input=USD" if usage.get("price_unknown") else ""
     say(f"\ncalls: {sum(usage['calls'].values())}{cost}")
     for warning in values["warnings"]:
         warn(warning)

@@ -41,7 +41,8 @@ from whet.errors import show_reward
 )
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...")
 @model_options(
-    "Task model; may be repeated (several runs: default, those of the runs). The other options hold for all.",
+    "Task model (repeatable; with several runs, the default is their models). The other options "
+    "apply to all models.",
     several=True,
 )
 @click.option(
@@ -49,10 +50,10 @@ from whet.errors import show_reward
     default="validation",
     show_default=True,
     metavar="S",
-    help="train, validation or test (each use of test is an opening, counted for each model).",
+    help="train, validation or test. Each use of test counts as an opening, separately for each model.",
 )
-@click.option("--task", metavar="DIR", help="The run's task folder, if it has moved.")
-@judge_options("Model that judges (default: the judge of the run).")
+@click.option("--task", metavar="DIR", help="Task folder of the run, if the folder has moved.")
+@judge_options("Judge model, which scores answers (default: the judge of the run).")
 @limit_options(TRIAL_LIMITS)
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
 @dry_run_option
@@ -60,17 +61,17 @@ from whet.errors import show_reward
 def transfer(
     runs: tuple[str, ...], lm: tuple[str, ...], task: str | None, as_json: bool, **options: Any
 ) -> None:
-    """What start prompt and best prompt of the finished run RUN are worth with other task models, unchanged.
+    """Measure the start prompt and the best prompt of the finished run RUN with other task models, unchanged.
 
-    With several runs of one task, each with another task model: a matrix of each found prompt on each of these models, and
-    whether prompts are worth more with the model that they were found with.
+    With several runs of one task, each with a different task model, the command measures each found prompt on each of these
+    models. The matrix shows whether prompts are worth more with the model for which they were found.
     """
     from whet.api import atransfer, atransfer_matrix
 
     place, how = None if task is None else Path(task), options.pop("task_options")
     models = [with_options(address, None, how) for address in lm]
     if how and not lm:
-        raise click.UsageError("--lm-option says how models are asked. Name them with --lm ADDR as well.")
+        raise click.UsageError("--lm-option sets options of the models. Also name the models with --lm ADDR.")
     known = with_budget(role_choices(options))
     if len(runs) > 1:
         matrix = run_stoppable(atransfer_matrix(runs, lms=models, task=place, **known))
@@ -132,7 +133,7 @@ def show_matrix(values: MatrixJSON) -> None:
 
 def _show_end(usage: UsageJSON, warnings: Sequence[str]) -> None:
     cost = show_dollars(usage)
-    cost += ", price unknown: say it with --lm-option price.input=USD" if usage.get("price_unknown") else ""
+    cost += ", price unknown: set it with --lm-option price.input=USD" if usage.get("price_unknown") else ""
     say(f"\ncalls: {sum(usage['calls'].values())}{cost}")
     for warning in warnings:
         warn(warning)

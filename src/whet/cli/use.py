@@ -38,16 +38,17 @@ from whet.types import Message
     ),
 )
 @click.argument("run")
-@click.option("--plain", is_flag=True, help="Print only the prompt, unchanged; several messages as JSON.")
+@click.option("--plain", is_flag=True, help="Print only the prompt, unchanged (several messages as JSON).")
 @format_option
 @click.option(
     "--choose",
     metavar="NAME",
-    help="Of a run with objectives, the prompt on the front that is best in this one, among those that meet the demands.",
+    help="In a run with objectives: show the prompt on the front that is best in this objective and "
+    "meets all demands.",
 )
 @json_option
 def show(run: str, plain: bool, form: str | None, choose: str | None, as_json: bool) -> None:
-    """The best prompt of a run, without markers: with the facts about it, or alone (--plain, --format)."""
+    """Print the best prompt of a run without markers: with its figures, or alone (--plain, --format)."""
     check_one_form(plain, form, as_json)
     folder = find_run(run)
     values = {**read_result(folder), "run": str(folder)}
@@ -57,7 +58,9 @@ def show(run: str, plain: bool, form: str | None, choose: str | None, as_json: b
         else RunResult(cast("RunJSON", values))
     )
     if isinstance(result, RunResult) and "best" not in values:
-        raise UsageError(f"{folder} holds no result. Run the command that started it again to continue it.")
+        raise UsageError(
+            f"{folder} holds no result. To continue the run, repeat the command that started it."
+        )
     if choose is not None:
         _show_point(folder, cast("RunJSON", values), choose, plain, form, as_json)
         return
@@ -87,7 +90,7 @@ def _show_point(
     """The prompt on the front of a run that is best in an objective, and what the gate says of it."""
     points = values.get("front") or []
     if not points:
-        raise UsageError(f"{folder} has no front: its task has no objectives. Leave --choose out.")
+        raise UsageError(f"{folder} has no front, because its task has no objectives. Omit --choose.")
     names = list(points[0]["validation"])
     if name not in names:
         raise UsageError(f'{folder} has no objective "{name}".{did_you_mean(name, names)}')
@@ -105,7 +108,8 @@ def _show_point(
         say(f"\n{prompt.shown.rstrip()}\n")
     if broken := [key for key, one in point["validation"].items() if not one.get("holds", True)]:
         warn(
-            f"no prompt of the front meets all demands on validation; this one breaks that of {', '.join(broken)}.",
+            "no prompt of the front meets all demands on validation; this prompt breaks the demand "
+            f"on {', '.join(broken)}.",
             err=True,
         )
     if point["gate"] != "promoted":
@@ -113,9 +117,15 @@ def _show_point(
 
 
 _GATE = {
-    "baseline": "it is the prompt that the run began with.",
-    "not promoted": "the sealed test did not show that it is better in one objective and not worse in the others.",
-    "not tested": "it was never tested on the sealed rows. To test it, make it the task's prompt, or make a new task of it.",
+    "baseline": "this is the prompt with which the run began.",
+    "not promoted": (
+        "the sealed test did not show that this prompt is better in one objective and "
+        "not worse in the others."
+    ),
+    "not tested": (
+        "this prompt was never tested on the sealed rows. To test it, make it the start "
+        "prompt of this task or of a new task."
+    ),
 }
 
 
@@ -124,7 +134,7 @@ def use_lines(values: RunJSON) -> Iterator[str]:
     run = shlex.quote(str(values["run"]))
     result = RunResult(values)
     if result.status == "stopped":
-        yield "next    run the same command again: it continues where it stopped"
+        yield "next    run the same command again; the run continues where it stopped"
         return
     if not result.promoted:
         yield f"next    keep your prompt, and {_missing(values)}"
@@ -133,8 +143,8 @@ def use_lines(values: RunJSON) -> Iterator[str]:
         rows = "1 test row was" if seen == 1 else f"{seen} test rows were"
         run_before = f" ({values['test_rows_seen_by']})" if values.get("test_rows_seen_by") else ""
         yield (
-            f"doubt   {rows} learned from in an earlier run{run_before}: use this prompt only if your start prompt does not come "
-            "from that run"
+            f"doubt   {rows} used for learning in an earlier run{run_before}: use this prompt only if "
+            "your start prompt does not come from that run"
         )
     messages = result.best.prompt.chat
     file = "prompt.json" if messages else "prompt.txt"
@@ -158,10 +168,10 @@ def _missing(values: RunJSON) -> str:
     if promotion is not None and not promotion["possible"]:
         return f"add test rows: there are {promotion['rows']}, and a promotion needs at least {promotion['needed']}"
     if more := gain.get("more_examples"):
-        return f"add about {quantity(more, 'test row')}: the same command with --more FILE"
+        return f"add about {quantity(more, 'test row')}: run the same command with --more FILE"
     if values["best"].get("id") == values["baseline"].get("id"):
         if is_limited(values):
-            return "search longer: a larger limit, under another --out"
+            return "search longer: set a larger limit and another --out"
         return "try a stronger optimizer model (--optimizer-lm) or another method (whet methods): nothing better was found"
     return f"see what was missing: {shlex.quote(str(values['run']))}/report.html"
 
@@ -193,5 +203,8 @@ def _score(score: MeanEstimate | None) -> str:
 
 def _doubts(result: RunResult | Evaluation) -> Iterator[str]:
     if isinstance(result, RunResult) and result.best.system is not None:
-        yield "This prompt was tested together with trained weights; alone it is another system."
+        yield (
+            "This prompt was tested together with trained weights. Without them it is a different "
+            "system, which was not tested."
+        )
     yield from result.warnings

@@ -110,9 +110,9 @@ def spread_over_models(task: Task, options: Options) -> tuple[Task, Options]:
     if lms is None:
         if not task.cases:
             raise UsageError(
-                f"{parameter('aggregate', aggregate)} says what several tasks or task models are worth together, and there "
-                "is one "
-                f"of each. Name models with {parameter('task_lms', 'A,B')}, or leave it out."
+                f"{parameter('aggregate', aggregate)} combines the rewards of several tasks or task "
+                "models, but there is only one of each. Name models with "
+                f"{parameter('task_lms', 'A,B')}, or omit this option."
             )
         return over_models(task, (), aggregate), options
     if isinstance(lms, str) or len(lms) < 2 or None in lms:
@@ -229,13 +229,15 @@ def _several(
             own.description,
         )
         if own.shaping is not None:
-            raise UsageError(f"{case.name}: a task made of several has no `shaping`. Remove it.")
+            raise UsageError(
+                f"{case.name}: a task that consists of several tasks cannot have `shaping`. Remove `shaping`."
+            )
         one = one if own.world is None else multiturn(one, own.world)
         check_environment(one)
         if not (scores or model.can_generate) or (TARGET_SCORE in own.reward.needs and not model.can_score):
             raise UsageError(
-                f"{model.address} cannot answer {own.name} and be rewarded for it. Name another model with "
-                f"{parameter('task_lms')}, or leave that task out."
+                f"{model.address} cannot answer {own.name} in a way that its reward can grade. Name "
+                f"another model with {parameter('task_lms')}, or remove that task."
             )
         cases[case.name] = EnvironmentCase(one, case.role, case.frame)
     worst = task.aggregate == WORST
@@ -246,9 +248,9 @@ def _check_several(method: Method, env: Environment) -> None:
     """Raise UsageError for a method that works on one task model's weights or probabilities."""
     if method.deploys() or {LABEL_SCORES, LOCAL} & set(method.entry.needs):
         raise UsageError(
-            f"The method {method.entry.name} works with the weights or the label probabilities of one model on one task, and "
-            "there "
-            "are several. Choose a method that writes texts, such as prompt_learning or gepa."
+            f"The method {method.entry.name} works with the weights or the label probabilities of one "
+            "model on one task, but there are several. Choose a method that writes texts, such as "
+            "prompt_learning or gepa."
         )
 
 
@@ -264,12 +266,14 @@ def _check_writers(clients: Mapping[str, ModelClient], scores: bool) -> None:
         if role == "task":
             labels = task_setting("Give labels=[...]", "Add `labels:` to task.yaml")
             raise UsageError(
-                f"{client.model.address} cannot generate text: it scores given answers. {labels}, or name a model that "
-                f"generates, for example {parameter('lm', 'openai/NAME')} or {parameter('lm', 'hf/PATH')}."
+                f"{client.model.address} cannot generate text, because it only scores given answers. "
+                f"{labels}, or name a model that generates text, for example "
+                f"{parameter('lm', 'openai/NAME')} or {parameter('lm', 'hf/PATH')}."
             )
         raise UsageError(
-            f"{client.model.address} has the role {role} and cannot generate text: it scores given answers. Name a model that "
-            f"generates, for example {parameter(f'{role}_lm', 'openai/NAME')}."
+            f"{client.model.address} has the role {role} and cannot generate text, because it only "
+            "scores given answers. Name a model that generates text, for example "
+            f"{parameter(f'{role}_lm', 'openai/NAME')}."
         )
 
 
@@ -285,9 +289,9 @@ def _price_reward(task: Task, spec: ModelSpec) -> RewardFunction:
         return task.reward
     if spec.price is None:
         raise UsageError(
-            f"{task.name}: an objective is {COST}, and the task model has no price. State it in task.yaml: "
-            "models: {task: {price: {input: USD, output: USD}}} per million tokens; in Python "
-            'lm={"address": ..., "price": {"input": USD, "output": USD}}.'
+            f"{task.name}: an objective is {COST}, but the task model has no price. Set the price in "
+            "task.yaml: models: {task: {price: {input: USD, output: USD}}} per million tokens; in "
+            'Python lm={"address": ..., "price": {"input": USD, "output": USD}}.'
         )
     return replace(task.reward, cost=spec.price.cost)
 
@@ -304,13 +308,14 @@ def _check_metrics(env: Environment) -> None:
     metrics = env.reward.metrics - {PROMPT_TOKENS} if isinstance(env.reward, Objectives) else frozenset()
     if metrics and env.scores:
         raise UsageError(
-            f"An objective is {min(metrics)}, and labels are scored by {env.model.address}, which writes nothing. Name another "
-            f"metric, such as {PROMPT_TOKENS}, or another model."
+            f"An objective is {min(metrics)}, but {env.model.address} only scores labels and writes "
+            f"nothing. Name another metric, such as {PROMPT_TOKENS}, or another model."
         )
     if LATENCY in metrics and (env.supports_batching or isinstance(env, MultiTurn)):
         raise UsageError(
-            f"An objective is {LATENCY}, and only single calls to a model elsewhere are timed: not those to a model in this "
-            "process, which answers in batches, and not episodes. Name another metric."
+            f"An objective is {LATENCY}, but whet times only single calls to a model behind an "
+            "endpoint. It cannot time a model in this process, which answers in batches, or "
+            "episodes. Name another metric."
         )
 
 
@@ -333,7 +338,8 @@ class TransferModel:
         if isinstance(env, SeveralEnvironment):
             if len({case.role for case in env.cases.values()}) > 1:
                 raise UsageError(
-                    "The run has several task models, and a transfer takes the place of one. Name one model."
+                    "The run has several task models, but a transfer replaces a single task model. "
+                    "Name only one task model."
                 )
             cases = {
                 name: replace(case, env=replace(self, scores=self.client.model.can_score).answers(case.env))
@@ -355,7 +361,8 @@ def transfer_model(
     own = _role_spec(task, TRANSFER, choice, options)
     if not own.named:
         raise UsageError(
-            f"{parameter('transfer')} names no model, and other options say how it is asked. Add its address."
+            f"Options of the transfer model are given, but {parameter('transfer')} names no model. "
+            "Add its address."
         )
     defaults = {name: getattr(own, name) or getattr(usual, name) for name in ("max_tokens", "stop")}
     spec = replace(
@@ -365,7 +372,8 @@ def transfer_model(
     scores = bool(task.labels) and model.can_score and task.world is None and task.program is None
     if not (scores or model.can_generate) or (TARGET_SCORE in task.reward.needs and not model.can_score):
         raise UsageError(
-            f"{parameter('transfer', model.address)}: this model cannot answer {task.name} and be rewarded for it."
+            f"{parameter('transfer', model.address)}: this model cannot answer {task.name} in a way "
+            "that its reward can grade."
         )
     client = _client(model, spec, options)
     _check_prices({TRANSFER: client}, limits)
@@ -424,13 +432,13 @@ def _check_program(method: Method, env: Environment) -> None:
     name, needs = method.entry.name, method.entry.needs
     if method.deploys() or LABEL_SCORES in needs or LOCAL in needs:
         raise UsageError(
-            f"The method {name} works with a single prompt and its model's weights or probabilities, and the task has a program. "
-            "Choose a method that writes texts, such as protegi or opro."
+            f"The method {name} works with a single prompt and its model's weights or probabilities, "
+            "but the task has a program. Choose a method that writes texts, such as protegi or opro."
         )
     if TARGET_SCORE in env.reward.needs:
         raise UsageError(
-            f"The reward {env.reward.name} asks the task model for a score of the target after one prompt, and the task has a "
-            "program. Choose a reward that reads answers."
+            f"The reward {env.reward.name} asks the task model for a score of the target after one "
+            "prompt, but the task has a program. Choose a reward that reads answers."
         )
 
 
@@ -449,8 +457,8 @@ def _task_spec(task: Task, options: Options) -> ModelSpec:
     if task.labels:
         return replace(spec, address=DEFAULT_MODEL)
     raise UsageError(
-        f"{task.name}: no model. Give one with {parameter('lm', 'provider/name')}"
-        f"{task_setting('', ', or `models: {task: ...}` in task.yaml')}."
+        f"{task.name}: no task model is named. Name a model with "
+        f"{parameter('lm', 'provider/name')}{task_setting('', ', or `models: {task: ...}` in task.yaml')}."
     )
 
 
@@ -479,8 +487,8 @@ def _other_clients(
             clients[role] = replace(client, writes=True, bound=spec.output_bound)
         elif must:
             raise UsageError(
-                f"{method} on {task.name} needs a model for the role {role}. Give one with --{role}-lm provider/name "
-                f"({role}_lm= in Python)."
+                f"{method} on {task.name} needs a model for the role {role}. Name a model with --{role}-lm "
+                f"provider/name ({role}_lm= in Python)."
             )
     return clients
 
@@ -494,14 +502,15 @@ def _second_client(
     spec = _role_spec(task, SECOND, None, options)
     if not spec.named:
         raise UsageError(
-            f"{task.name}: the second opinion ({task.second_opinion.name}) needs a judge of its own. Name one in task.yaml: "
-            f"models: {{{SECOND}: provider/name}}, another model than the one that trains."
+            f"{task.name}: the second opinion ({task.second_opinion.name}) needs its own judge. Name "
+            f"a judge in task.yaml: models: {{{SECOND}: provider/name}}. The judge must differ from the "
+            "model that scores during the search."
         )
     client = _client(_model(models, spec, SECOND), spec, options)
     if judge is not None and judge.model is client.model and task.second_opinion == task.reward:
         raise UsageError(
-            f"{task.name}: the second opinion asks {client.model.address} what it was asked before. Name another model or "
-            "another rubric."
+            f"{task.name}: the second opinion would repeat the question that {client.model.address} "
+            "already answers as judge. Name another model or another rubric."
         )
     return {SECOND: replace(client, counts_as="judge")}
 
@@ -573,8 +582,9 @@ def _client(model: LanguageModel, spec: ModelSpec, options: Options) -> ModelCli
     concurrency = options.concurrency or spec.concurrency or DEFAULT_CONCURRENCY
     if concurrency < options.share:
         raise UsageError(
-            f"{parameter('jobs', options.share)}: {model.address} takes {quantity(concurrency, 'call')} at once "
-            f"({parameter('concurrency', concurrency)}), and each job needs one. Allow more calls, or take fewer jobs."
+            f"{parameter('jobs', options.share)}: {model.address} takes "
+            f"{quantity(concurrency, 'call')} at once ({parameter('concurrency', concurrency)}), but "
+            "each job needs at least one call. Allow more calls, or set fewer jobs."
         )
     limiter, max_wait = AdaptiveLimiter(concurrency // options.share), options.max_wait or MAX_WAIT
     rate = spec.requests_per_minute
@@ -588,7 +598,8 @@ def _check_prices(clients: Mapping[str, ModelClient], limits: Budget) -> None:
     for role, client in clients.items():
         if client.price is None and not client.model.local:
             raise UsageError(
-                f"{parameter('budget.cost_usd')} needs the price of {client.model.address} (role {role}). State it in task.yaml: "
-                f"models: {{{role}: {{price: {{input: USD, output: USD}}}}}} per million tokens; in Python "
-                f'{"lm" if role == "task" else role + "_lm"}={{"address": ..., "price": {{"input": USD, "output": USD}}}}.'
+                f"{parameter('budget.cost_usd')} needs the price of {client.model.address} (role "
+                f"{role}). Set the price in task.yaml: models: {{{role}: {{price: {{input: USD, output: "
+                f'USD}}}}}} per million tokens; in Python {"lm" if role == "task" else role + "_lm"}={{"address": '
+                '..., "price": {"input": USD, "output": USD}}.'
             )

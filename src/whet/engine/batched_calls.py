@@ -240,8 +240,9 @@ class BatchedCalls:
             if record.job and waiting:
                 address = self.caller.client(record.name).model.address
                 self.say(
-                    f"the batch {record.job} of {quantity(waiting, 'call')} goes on at {address}: the same command waits for it "
-                    "and takes its answers, and nothing is asked or paid again"
+                    f"the batch {record.job} of {quantity(waiting, 'call')} continues at {address}; "
+                    "the same command waits for the batch and uses its answers, without new or paid "
+                    "calls"
                 )
 
     def _end_collection(self, name: str, task: asyncio.Task[None]) -> None:
@@ -344,8 +345,9 @@ class BatchedCalls:
         jobs, address = _jobs_of(client), client.model.address
         if record.place != _place_of(client):
             raise UsageError(
-                f"The run waits for the batch {record.job} of {quantity(len(record.calls), 'call')} at {record.place}, and the "
-                f"model of the role {record.name} is at {_place_of(client)} now. Name the former base URL again."
+                f"The run waits for the batch {record.job} of {quantity(len(record.calls), 'call')} "
+                f"at {record.place}, and the model of the role {record.name} is now at "
+                f"{_place_of(client)}. Name the former base URL again."
             )
         if not record.job:
             record.job = (await self._begin_once(jobs, record)).id
@@ -366,7 +368,8 @@ class BatchedCalls:
         if missing:
             ended, calls = "expired" if job.state == EXPIRED else "ended", quantity(len(record.calls), "call")
             self.say(
-                f"the batch {record.job} of {calls} {ended}; {missing:,} of them have no answer and are asked again"
+                f"the batch {record.job} of {calls} {ended}; {missing:,} of them have no answer and "
+                "are sent again"
             )
         for digest in record.calls:
             if (item := self._items.get(digest)) is not None:
@@ -396,9 +399,10 @@ class BatchedCalls:
                     ) from error
                 if not error.retryable or attempt == BEGINNINGS:
                     raise ProviderError(
-                        f"{str(error).rstrip('.')}. The batch of {quantity(len(record.calls), 'call')} with the file "
-                        f"{record.file} could not be begun or found. The same command tries it again, and begins it only if the "
-                        f"provider does not list it; another {parameter('run')} asks all calls anew.",
+                        f"{str(error).rstrip('.')}. The batch of {quantity(len(record.calls), 'call')} "
+                        f"with the file {record.file} could not be started or found. The same command "
+                        "tries again, and starts the batch only if the provider does not list it. "
+                        f"Another {parameter('run')} sends all calls anew.",
                         fatal=True,
                         status=error.status,
                     ) from error
@@ -438,8 +442,8 @@ class BatchedCalls:
         await self._release(record)
         why = f": {job.reason}" if job.reason else ""
         raise ProviderError(
-            f"{address}: the batch {record.job} {job.status}{why}. The same command begins another one; without "
-            f"{parameter('batch', True)} the calls are made one by one.",
+            f"{address}: the batch {record.job} {job.status}{why}. The same command starts a new "
+            f"batch; without {parameter('batch', True)}, the calls are made one by one.",
             fatal=True,
         )
 
@@ -507,19 +511,23 @@ def check_batches(clients: Mapping[str, ModelClient], env: Environment, limits: 
     if not any(_ROLES & {role, client.counts_as} for role, client in offering.items()):
         address = clients["task"].model.address
         raise UsageError(
-            f"{batch}: no provider of {address} answers batches. Name a model behind an endpoint (openai/NAME), or leave it out."
+            f"{batch}: no provider of {address} accepts batches. Name a model behind an endpoint "
+            "(openai/NAME), or omit this option."
         )
     if isinstance(env, MultiTurn | ProgramEnvironment):
         raise UsageError(
-            f"{batch}: each call of an episode or a program waits for the one before, and each would wait hours. Leave it out."
+            f"{batch}: each call of an episode or a program waits for the previous call, and each "
+            "call would wait hours. Omit this option."
         )
     if needs_call_times(env.reward):
         raise UsageError(
-            f"{batch}: an objective is the time of a call, which a batch does not tell. Leave one of them out."
+            f"{batch}: an objective is the time of a call, which a batch does not report. Omit this "
+            "option or the objective."
         )
     if limits.seconds is not None:
         raise UsageError(
-            f"{batch} may wait a day, and {parameter('budget.seconds', limits.seconds)} ends the run before. Leave one out."
+            f"{batch} may wait a day, but {parameter('budget.seconds', limits.seconds)} ends the run "
+            "earlier. Omit one of the two options."
         )
     for client in offering.values():
         _ = _jobs_of(client)  # refuses several base URLs
@@ -570,7 +578,7 @@ def _parts(name: str, items: Sequence[_Item]) -> list[tuple[list[_Item], bytes]]
 
 
 def _goes_on(address: str) -> str:
-    return f"The batch goes on at {address}: run the same command again."
+    return f"The batch continues at {address}. Run the same command again."
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]], remedy: str) -> T:

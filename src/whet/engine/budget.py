@@ -154,7 +154,7 @@ class BudgetAccount:
 
     def has_room(self, reservation: Reservation) -> bool:
         """Whether an attempt fits now, without a wait."""
-        return self._broken(reservation) is None and not self._is_crowded(reservation)
+        return self._find_exceeded_limit(reservation) is None and not self._is_crowded(reservation)
 
     def hold(self, reservation: Reservation) -> None:
         """Set aside what an attempt of an earlier session may take, whether it fits or not, as long as nobody waits for it."""
@@ -179,7 +179,7 @@ class BudgetAccount:
         """Wait until an attempt fits; whether there was a wait. Raises BudgetExceeded where it never will."""
         waited = False
         while (
-            (limit := self._broken(reservation)) is not None
+            (limit := self._find_exceeded_limit(reservation)) is not None
             or self._must_wait(reservation)
             or self._is_crowded(reservation)
         ):
@@ -238,7 +238,7 @@ class BudgetAccount:
         if limit is not None and self._usage_of("cost_usd") + cost > limit - self._reserve_of("cost_usd"):
             raise BudgetExceeded("cost", f"The limit of ${limit:g} is reached.")
 
-    def _broken(self, r: Reservation) -> str | None:
+    def _find_exceeded_limit(self, r: Reservation) -> str | None:
         limits = self.limits
         checks = (
             ("calls", limits.calls, r.calls, r.calls),
@@ -416,8 +416,9 @@ def fit(
 def describe_cut(rows: int, whole: int, beside: str = "") -> str:
     """How many of all validation rows are used, and why no more."""
     return (
-        f"prompts are validated on {rows:,} of the {whole:,} validation rows{beside}: the limits pay for no more (one validation "
-        f"may take {VALIDATION_SHARE:.0%} of what is left beside the sealed test, or up to {SMALL_SHARE:.1%} of a small rest)"
+        f"prompts are validated on {rows:,} of the {whole:,} validation rows{beside}: the limits pay "
+        f"for no more (a validation may take {VALIDATION_SHARE:.0%} of what the sealed test leaves, "
+        f"or up to {SMALL_SHARE:.1%} if little is left)"
     )
 
 
@@ -426,8 +427,9 @@ def warn_of_few_rows(rows: int, least: int) -> list[str]:
     if rows >= least:
         return []
     return [
-        f"{rows:,} validation rows hardly tell prompts apart: use at least {least:,} (20 rows, or 3 for each right answer if "
-        "that is more). Raise the limit, or give the test fewer rows (`splits`)."
+        f"{rows:,} validation rows are too few to compare prompts: use at least {least:,} (20 rows, "
+        "or 3 for each right answer if that is more). Raise the limit, or give the test fewer rows "
+        "(`splits`)."
     ]
 
 
@@ -578,7 +580,7 @@ def _refuse_small(
     number = f"{math.ceil(least)}" if name == "tokens" else f"{math.ceil(least * 1e4) / 1e4:.4f}"
     unit = "tokens" if name == "tokens" else "dollars"
     raise UsageError(
-        f"{parameter(f'budget.{name}', limit)} is too small: by what is known of a call, too few {unit} are left for a first "
-        f"validation and the sealed test of baseline and best{beside}. Give at least {number}, or lower models.task.max_tokens "
-        "in task.yaml."
+        f"{parameter(f'budget.{name}', limit)} is too small. Judging by the calls so far, too few "
+        f"{unit} are left for a first validation and the sealed test of baseline and best{beside}. "
+        f"Give at least {number}, or lower models.task.max_tokens in task.yaml."
     )

@@ -141,7 +141,8 @@ class CallExecutor:
         """The role's client. Raises UsageError when the run has no such model."""
         if role not in self.clients:
             raise UsageError(
-                f"This needs a model for the role {role}. Give one with --{role}-lm or `models: {{{role}: ...}}`."
+                f"This run needs a model for the role {role}. Name a model with --{role}-lm or "
+                f"`models: {{{role}: ...}}`."
             )
         return self.clients[role]
 
@@ -395,8 +396,9 @@ class CallExecutor:
         )
         if unreachable or (error.retryable and client.failures_since_success >= DEAD_AFTER):
             client.failed = ProviderError(
-                f"{client.model.address} has not answered {client.failures_since_success} attempts in a row; the last error: "
-                f"{str(error).rstrip('.')}. What was learned is kept: run the same command again when it answers.",
+                f"{client.model.address} has not answered {client.failures_since_success} attempts in "
+                f"a row; the last error: {str(error).rstrip('.')}. Everything learned so far is kept. "
+                "Run the same command again when the model answers.",
                 fatal=True,
                 status=error.status,
             )
@@ -404,8 +406,9 @@ class CallExecutor:
         if not (error.retryable or client.answered):  # one bad request, or an endpoint that takes none?
             if times := client.refuses_all(error.status):
                 client.failed = ProviderError(
-                    f"{client.model.address} refused all of {times} calls; the last error: {str(error).rstrip('.')}. "
-                    "Mend that and run the same command again: what was paid is kept.",
+                    f"{client.model.address} refused all of {times} calls; the last error: "
+                    f"{str(error).rstrip('.')}. Solve this problem and run the same command again; "
+                    "paid answers are kept.",
                     fatal=True,
                     status=error.status,
                 )

@@ -61,7 +61,10 @@ def search_warnings(core: RunState, low: float, high: float) -> list[str]:
             stepped, n = False, min(n or event.value["n"], event.value["n"])
     divergence = over_optimisation(rewards, metrics, n, low, high)
     beyond = [
-        f"The start prompt is beyond what the reward model was tested on: {event.value['why']}. The alarm rings farther out only."
+        (
+            "The start prompt already lies outside the answers on which the reward model was tested: "
+            f"{event.value['why']}. The alarm therefore uses a wider limit."
+        )
         for event in read_events(core.journal.path, [BEYOND])
     ]
     return [*beyond[:1], *([] if divergence is None else [divergence.warning])]
@@ -150,8 +153,9 @@ def zero_warnings(core: RunState) -> list[str]:
         helped = any(mean > value["low"] for _, mean in value["tried"])
         end = "the search went on from there" if helped else "the search went on from the start prompt"
         warnings.append(
-            f"The start prompt earned nothing, so these were tried first, without the optimizer model: {earned} "
-            f"(mean reward on {quantity(value['rows'], 'training row')}); {end}."
+            "The start prompt earned nothing, so these prompts were tried first, without the "
+            f"optimizer model: {earned} (mean reward on {quantity(value['rows'], 'training row')}); "
+            f"{end}."
         )
     return warnings
 
@@ -164,17 +168,21 @@ def _reply_warnings(core: RunState, ended: str, needed: bool, fell_short: bool) 
     if needed and _asked_nothing(core):
         if ended:
             return [
-                f"The optimizer model was asked nothing: {ended} ended the search before. Until some of its calls are answered, "
-                "all that a call may write has to be free beside the sealed test. Raise the limit, or bound the replies "
+                f"The optimizer model was never called, because {ended} ended the search first. "
+                "Before the first calls are answered, the limit must leave room for the longest "
+                "possible reply beside the sealed test. Raise the limit, or shorten the replies "
                 "(`max_tokens` of models.optimizer in task.yaml)."
             ]
         if fell_short and (limits := _paying_limit(core)):
             return [
-                f"The optimizer model was asked nothing: a call of it is not among what {limits}, so nothing was tried."
+                (
+                    f"The optimizer model was never called, because its calls are not among what {limits}. "
+                    "No prompt was tried."
+                )
             ]
         return [
-            "The optimizer model was asked nothing: the method ended before it had a call for it, as where no rollout fell short "
-            "of the full reward."
+            "The optimizer model was never called, because the method ended before it needed a call. "
+            "This happens if no rollout fell short of the full reward."
         ]
     counts = [e.value for e in read_events(core.journal.path, ["replies"])]
     requested, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))
@@ -182,10 +190,14 @@ def _reply_warnings(core: RunState, ended: str, needed: bool, fell_short: bool) 
     unchanged = sum(int(c.get("unchanged", 0)) for c in counts)
     if requested and kept <= unchanged and {*reasons} <= {*COPIES, EMPTY}:
         return [
-            f"The optimizer model did not understand what it was asked for. Nothing but copies of the request, copies of the "
-            f"instructions in it and empty replies came back ({requested} texts asked for). Name a stronger one (`optimizer_lm`)."
+            "The optimizer model did not understand the request. It returned only copies of the "
+            f"request, copies of its instructions and empty replies ({requested} texts requested). "
+            "Name a stronger optimizer model (`optimizer_lm`)."
         ]
-    few = f"{f'Only {kept}' if kept else 'None'} of the {requested} texts that the optimizer model was asked for could be used."
+    few = (
+        f"{f'Only {kept}' if kept else 'None'} of the {requested} texts that were requested from "
+        "the optimizer model could be used."
+    )
     if not reasons:
         return [few] if 2 * kept < requested else []
     total, lost = sum(times for times, _ in reasons.values()), requested - kept
@@ -208,7 +220,7 @@ def _reply_warnings(core: RunState, ended: str, needed: bool, fell_short: bool) 
             each[_NAMED:] = [f"{len(each) - _NAMED} more reasons are in the journal (events replies)"]
         unusable = f"{replies} could not be used; {came}: {'; '.join(each)}."
     if requested > 1 and not kept and CUT not in reasons:
-        return [f"{_LOST_ON_IT} {few} {unusable} Name a stronger one (`optimizer_lm`)."]
+        return [f"{_LOST_ON_IT} {few} {unusable} Name a stronger optimizer model (`optimizer_lm`)."]
     return [f"{few} {unusable}" if 2 * kept < requested else unusable]
 
 
@@ -240,12 +252,14 @@ def added_warnings(task: Task, best: Prompt) -> list[str]:
     if new := new_addresses(text, start):
         more = f" and {len(new) - _NAMED} more" if len(new) > _NAMED else ""
         warnings.append(
-            f"The best prompt brings addresses that the start prompt did not hold: {', '.join(new[:_NAMED])}{more}. Whoever "
-            "uses it sends models, and perhaps users, there: look at them first."
+            "The best prompt contains addresses that the start prompt did not contain: "
+            f"{', '.join(new[:_NAMED])}{more}. Check these addresses first, because the prompt sends "
+            "models, and perhaps users, there."
         )
     if has_open_fence(text) and not has_open_fence(start):
         warnings.append(
-            "The best prompt holds a code fence that is never closed: all that follows reads as code."
+            "The best prompt contains a code fence that is never closed, so all text after the fence "
+            "reads as code."
         )
     rows = [*task.train, *task.validation]
     fields = {name for row in rows[:1] for name in row.values}
@@ -269,9 +283,10 @@ def barren_warnings(core: RunState, start: str, best: str) -> list[str]:
     if len(tried) < 2 or own is None or max(tried.values()) > own:
         return []
     return [
-        f"None of the {len(tried)} texts that the optimizer model proposed earned more than the start prompt: it may not have "
-        f"understood the task. Try a stronger optimizer model (`optimizer_lm`), say in `description` what the task is and which "
-        "answers are right, or let the reward say what is wrong (a critique)."
+        f"None of the {len(tried)} texts that the optimizer model proposed earned more than the start "
+        "prompt: it may not have understood the task. Try a stronger optimizer model "
+        "(`optimizer_lm`), say in `description` the task and which answers are right, or let the "
+        "reward say what is wrong (a critique)."
     ]
 
 
@@ -282,7 +297,7 @@ def _instruction_warnings(core: RunState, best: str) -> list[str]:
     warnings = dict[str, None]()
     for value in (event.value for event in events):
         if "reason" in value:
-            warnings[f'Left out, for a person to decide: "{_short(value["text"])}" ({value["reason"]}).'] = (
+            warnings[f'Left out until a person decides: "{_short(value["text"])}" ({value["reason"]}).'] = (
                 None
             )
         elif frozenset((value["first"], value["second"])) not in settled:
@@ -293,9 +308,13 @@ def _instruction_warnings(core: RunState, best: str) -> list[str]:
                     None
                 )
             elif stands in best:
-                warnings[f'Some want the contrary of "{_short(stands)}": "{_short(other)}".'] = None
+                warnings[f'Some critiques demand the opposite of "{_short(stands)}": "{_short(other)}".'] = (
+                    None
+                )
             else:
-                warnings[f'Left out, because it contradicts what stands: "{_short(value["first"])}".'] = None
+                warnings[
+                    f'Left out, because it contradicts an instruction of the prompt: "{_short(value["first"])}".'
+                ] = None
     rest = len(warnings) - _NAMED
     more = [f"{rest} more demands are left to a person (events conflict and untested of the journal)."]
     return [*list(warnings)[:_NAMED], *more[: max(0, rest)]]
@@ -313,9 +332,10 @@ def thought_warnings(answers: Sequence[Rollout]) -> list[str]:
         return []
     first = " ".join(thinking[0].thought.split())[:60]
     return [
-        f'{len(thinking)} of {len(answers)} texts of the sealed test began with a thought ("{first} ..."). It is no part of the '
-        "answer here: no reward read it. Let your application leave it out too, or the server keep it apart (vLLM: "
-        "--reasoning-parser; llama.cpp: --reasoning-format). Where it is to be graded: models: {task: {thoughts: true}}."
+        f'{len(thinking)} of {len(answers)} texts of the sealed test began with a thought ("{first} '
+        '..."). The thought is not part of the answer here, so no reward read it. Let your '
+        "application remove thoughts too, or let the server separate them (vLLM: --reasoning-parser; "
+        "llama.cpp: --reasoning-format). To grade thoughts: models: {task: {thoughts: true}}."
     ]
 
 
@@ -330,9 +350,10 @@ def cut_warnings(answers: Sequence[Rollout], limit: int | None) -> list[str]:
     before = f" ({blank} of them before any text)" if blank else ""
     more = "N" if limit is None else 4 * limit
     return [
-        f"{len(cut)} of {len(answers)} answers were cut at the token limit {what}{before}. A cut answer is graded as it stands, "
-        f"so the limit may have cost reward. Allow longer answers (models: {{task: {{max_tokens: {more}}}}}, or --lm-option "
-        f"max_tokens={more}), or let the prompt ask for shorter ones."
+        f"{len(cut)} of {len(answers)} answers were cut at the token limit {what}{before}. A cut "
+        "answer is graded without its missing part, so the limit may have lowered the reward. Allow "
+        f"longer answers (models: {{task: {{max_tokens: {more}}}}}, or --lm-option max_tokens={more}), or "
+        "let the prompt ask for shorter ones."
     ]
 
 
@@ -343,8 +364,9 @@ def timeout_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
     if not late or 2 * len(late) < len(failed) or 10 * len(late) < len(rollouts):
         return []
     return [
-        f"{len(late)} of {len(failed)} rollouts of the {name} prompt whose tests failed ran out of time, and right code may be "
-        "among them. Where the tests need longer, allow more: reward: {python_tests: {timeout: SECONDS}}."
+        f"{len(late)} of {len(failed)} rollouts of the {name} prompt whose tests failed ran out of "
+        "time, and some of their code may be right. If the tests need longer, allow more time: "
+        "reward: {python_tests: {timeout: SECONDS}}."
     ]
 
 
@@ -354,9 +376,9 @@ def unreadable_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
     if not unreadable:
         return []
     return [
-        f'{len(unreadable)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(unreadable[0].output)}", held no '
-        "code that can be read: no fenced block, and the text is not all code. They count as wrong. Let the prompt ask for one "
-        "fenced block."
+        f'{len(unreadable)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(unreadable[0].output)}", '
+        "contained no readable code: there is no fenced block, and the text is not entirely code. "
+        "They count as wrong. Let the prompt ask for one fenced block."
     ]
 
 
@@ -375,9 +397,10 @@ def label_warnings(answers: Mapping[str, Sequence[Rollout]], low: float) -> list
         for name, group in answers.items()
     ]
     return [
-        f'{len(inside)} of {len(every)} answers name their label inside a sentence, such as "{shown}", which counts as '
-        f"{inside[0].output}; whet does not know whether the sentence means it. If none of them counted, the mean would be: "
-        f"{', '.join(means)}. Ask for the label alone, or let no other answer count: reward: {{exact_match: {{strict: true}}}}."
+        f'{len(inside)} of {len(every)} answers name their label inside a sentence, such as "{shown}", '
+        f"which counts as {inside[0].output}; whet does not know whether the sentence means it. If "
+        f"none of them counted, the mean would be: {', '.join(means)}. Let the prompt ask only for "
+        "the label, or accept no other answer: reward: {exact_match: {strict: true}}."
     ]
 
 
@@ -408,5 +431,8 @@ def copy_warnings(task: Task, best: Prompt) -> list[str]:
     whose = [name for name, values in texts.items() if any(piece in comparable(text) for text in values)]
     also = f" and {len(whose) - 1} more" if len(whose) > 1 else ""
     return [
-        f'The best prompt copies "{piece.strip()[:80]}" from {whose[0]}{also}: who sees the prompt sees that.'
+        (
+            f'The best prompt copies "{piece.strip()[:80]}" from {whose[0]}{also}. Whoever sees the '
+            "prompt sees this text."
+        )
     ]

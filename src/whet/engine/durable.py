@@ -125,9 +125,10 @@ class RunState:
             return None
         if (record.name, record.digest) != (name, digest):
             raise ReplayDiverged(
-                f"{self.journal.path}: position {key} holds {record.name} {record.digest[:12]}, the program now asks for "
-                f"{name} {digest[:12]}. The code, the task or the models changed since this run began; "
-                f"start a new run with another {parameter('run')} (add {parameter('fork')} to reuse its answers)."
+                f"{self.journal.path}: position {key} holds {record.name} {record.digest[:12]}, the "
+                f"program now asks for {name} {digest[:12]}. The code, the task or the models changed "
+                f"after this run began. Start a new run with another {parameter('run')} (add "
+                f"{parameter('fork')} to reuse its answers)."
             )
         self.replayed += 1
         return record

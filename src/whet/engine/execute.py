@@ -200,8 +200,9 @@ async def _baseline(run: DurableRun, plan: RunPlan, env: Environment, core: RunS
         core.caller.stopped = False
         core.caller.raise_if_unresponsive()
         raise UsageError(
-            f"{parameter('budget.seconds', limit)} is too small: the start prompt was not measured on "
-            f"{len(env.validation)} rows in that time. Give more; {parameter('fork')} takes over the answers that were paid for."
+            f"{parameter('budget.seconds', limit)} is too small: in that time, the start prompt was "
+            f"not measured on {len(env.validation)} rows. Give more time; {parameter('fork')} reuses "
+            "the paid answers."
         ) from None
 
 

@@ -27,8 +27,8 @@ def note_files(journal: Journal, task: Path, progress: Progress) -> None:
     """Write down what the files in a task's folder hold, or say which of them changed since an earlier session did."""
     if changed := changed_since(journal.path.parent, task):
         progress.warn(
-            f"In the folder of the task {changed} changed since this run began, and what was graded before stays as it was. If "
-            f"the reward reads that, begin a new run ({parameter('run')})."
+            f"In the task folder, {changed} changed after this run began. Earlier grades stay "
+            f"unchanged. If the reward reads such a file, begin a new run ({parameter('run')})."
         )
     if journal.meta(_NOTED) is None:
         note_in(journal, _NOTED, orjson.dumps(_digests(task)).decode())

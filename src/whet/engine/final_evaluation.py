@@ -87,8 +87,11 @@ from whet.task.spec import SECOND
 from whet.types import JSON, Example, Rollout, content_hash, mean_score
 from whet_client.prompt.document import AUTO
 
-UNTESTED = "The best prompt is kept, and its test is made by running the same command again."
-AGAIN = "Run the same command again when the provider answers: it asks for what is missing only, and spends no alpha of its own."
+UNTESTED = "The best prompt is kept. To test it, run the same command again."
+AGAIN = (
+    "Run the same command again when the provider answers. It requests only the missing answers, "
+    "and spends no further alpha."
+)
 SEARCH_END = "/search_end/1"
 
 
@@ -323,15 +326,15 @@ async def _verdict(
 
 def result_of_stopped_run(plan: RunPlan, opened: OpenRun, why: str) -> RunJSON:
     """The result of a run that an endpoint ended before the sealed test: what is known by now, None for what is not."""
-    reason = "The run stopped before the sealed test; run the same command again."
+    reason = "The run stopped before the sealed test. Run the same command again."
     return _without_test(plan, opened, ("stopped", why), reason)
 
 
 def result_of_untested_run(plan: RunPlan, opened: OpenRun, error: BudgetExceeded) -> RunJSON:
     """The result of a run whose limits did not pay for the whole sealed test: its best prompt, which nothing has proved."""
     reason = (
-        f"Not promoted: not tested. {error} The best prompt so far is kept. Run the same command with a larger limit: it goes on "
-        "from here, and nothing is paid twice."
+        f"Not promoted: not tested. {error} The best prompt so far is kept. Run the same command with "
+        "a larger limit to continue from here; nothing is paid twice."
     )
     ended = "budget_exhausted", f"the limit of {error.limit.replace('_', ' ')}"
     return _without_test(plan, opened, ended, reason)
@@ -403,8 +406,9 @@ def _looks(opening: SealedTestAccess, alpha: float) -> str:
     """Which opening of the rows a test was, and which promise its level keeps."""
     if opening.policy != STRICT:
         return (
-            f"It is opening {opening.number} of these test rows under the alpha policy {opening.policy}, so it was tested at "
-            f"alpha {opening.alpha:.2g}: of all promotions on these rows, a share of {alpha:g} may be false on average."
+            f"It is opening {opening.number} of these test rows under the alpha policy "
+            f"{opening.policy}, so the prompt was tested at alpha {opening.alpha:.2g}: of all "
+            f"promotions on these rows, a share of {alpha:g} may be false on average."
         )
     return (
         f"It is opening {opening.number} of these test rows, so it was tested at alpha {opening.alpha:.2g} "
@@ -451,7 +455,11 @@ def _accounting_warnings(opened: OpenRun) -> list[str]:
             f"and may have been billed twice{most}."
         )
     cache = opened.core.caller.cache.problem
-    shared = [f"Answers could not be shared with the team, and were asked anew: {cache}"] if cache else []
+    shared = (
+        [f"Answers could not be shared with the team, so the models were called again: {cache}"]
+        if cache
+        else []
+    )
     served = served_warnings(opened.core.budget.spent.served)
     return [*warnings, *shared, *served, *_gateway_warnings(opened.core), *estimate_warnings(opened.core)]
 
@@ -464,8 +472,9 @@ def _gateway_warnings(core: RunState) -> list[str]:
         text = f"{calls:,} of {quantity(made, 'call')} of the role {role} were answered by a gateway's cache: nothing was billed."
         if drawn := spent.gateway_drawn.get(role, 0):
             text += (
-                f" At a temperature above 0 that is no new draw ({drawn:,} of them): the same request gets the same answer, so "
-                "that samples and repetitions are fewer than they seem. Switch that cache off for this run."
+                f" At a temperature above 0, such an answer is not a new sample ({drawn:,} of them): "
+                "the same request gets the same answer, so there are fewer samples and repetitions "
+                "than it seems. Switch that cache off for this run."
             )
         warnings.append(text)
     return warnings
@@ -590,7 +599,8 @@ async def execute_evaluation(
     ]
     if opening is not None:
         warnings.append(
-            f"Another prompt was looked at on these test rows, so that this is a comparison: opening {opening.number} of them."
+            "Another prompt was already measured on these test rows, so this is a comparison: "
+            f"opening {opening.number} of them."
         )
     result: EvaluationJSON = {
         "task": task.name,

@@ -421,12 +421,14 @@ def plan_lines(plan: PlanJSON) -> list[str]:
         )
     if batch := plan.get("batch"):
         lines.append(
-            f"plan: {quantity(batch['calls'], 'call')} of baseline and test go out in batches at {show_share(batch['share'])} of "
-            "the price; each batch may take hours (24 at most), and what has no answer is asked again"
+            f"plan: {quantity(batch['calls'], 'call')} of baseline and test are sent in batches at "
+            f"{show_share(batch['share'])} of the price; each batch may take hours (24 at most), and "
+            "calls without an answer are sent again"
         )
     if plan.get("default_limit"):
         lines.append(
-            f"plan: the default limit of {quantity(int(plan['limits']['calls']), 'call')} holds{each}; --max-calls N sets another"
+            f"plan: the default limit of {quantity(int(plan['limits']['calls']), 'call')} holds{each}; "
+            "--max-calls N sets another limit"
         )
     if why := plan.get("no_labels"):
         lines.append(f"plan: no labels: {why}; `labels:` in task.yaml, or labels=[...] in Python, names them")
@@ -440,9 +442,9 @@ def plan_lines(plan: PlanJSON) -> list[str]:
         lines.append(
             f"plan: control {control['method']}: "
             + (
-                f"the limits hold for both runs; kept for it: {', '.join(shares)}"
+                f"the limits hold for both runs; reserved for the control: {', '.join(shares)}"
                 if shares
-                else "a run of its own, of the same size"
+                else "a separate run of the same size"
             )
         )
     if "ablation" in plan:
@@ -460,9 +462,10 @@ def plan_lines(plan: PlanJSON) -> list[str]:
         )
     if limit := plan.get("output_limit"):
         lines.append(
-            "plan: answers have no limit, and a model that does not stop writes until its context is full; the longest target "
-            f"has {quantity(limit['longest_target'], 'byte')}: models: {{task: {{max_tokens: {limit['enough']}}}}} in task.yaml "
-            "bounds them (more where the model thinks before it answers)"
+            "plan: answers have no length limit, so a model that does not stop writes until its "
+            f"context is full. The longest target has {quantity(limit['longest_target'], 'byte')}: "
+            f"models: {{task: {{max_tokens: {limit['enough']}}}}} in task.yaml limits them (set more if "
+            "the model reasons before it answers)"
         )
     if first := plan.get("first_call"):
         dollars = first["limit"] == "cost_usd"
@@ -471,14 +474,15 @@ def plan_lines(plan: PlanJSON) -> list[str]:
         )
         option = "--max-cost-usd" if dollars else "--max-tokens"
         lines.append(
-            f"plan: warning: a first call of the optimizer must have {takes} free, and {option} leaves about {left} beside "
-            f"baseline and sealed test: it may never be asked. Give more, or bound its replies below {first['bound']:,} tokens "
-            "(`max_tokens` of models.optimizer in task.yaml)."
+            f"plan: warning: the first call of the optimizer model needs {takes} free, but {option} "
+            f"leaves about {left} beside baseline and sealed test. The model may never be called. "
+            f"Give more, or limit its replies to less than {first['bound']:,} tokens (`max_tokens` of "
+            "models.optimizer in task.yaml)."
         )
     if least := plan.get("first_round"):
         lines.append(
-            f"plan: warning: --max-calls {plan['limits']['calls']:.0f} pays for no round of the search: nothing would be tried. "
-            f"About {least:,} calls pay for one."
+            f"plan: warning: --max-calls {plan['limits']['calls']:.0f} pays for no round of the "
+            f"search, so no prompt would be tried. About {least:,} calls pay for one round."
         )
     openings = [
         *power_lines(plan.get("promotion", {}), plan.get("runs", 1)),
@@ -492,7 +496,9 @@ def plan_lines(plan: PlanJSON) -> list[str]:
 
 def say_default_model(address: str) -> str:
     """Which model answers where nobody names one, and how to name one."""
-    return f"no --lm: {address}, a small model in this process, answers; name yours with --lm"
+    return (
+        f"no --lm is given, so {address}, a small model in this process, answers; name your model with --lm"
+    )
 
 
 def _case_lines(plan: Mapping[str, Any]) -> list[str]:
@@ -520,15 +526,16 @@ def _look_lines(look: LookJSON | None) -> list[str]:
     if look is None:
         return []
     return [
-        f"another prompt was looked at on these test rows, so this look is opening {look['opening']:,} of them; a later run "
-        f"tests at alpha {look['alpha_after']:.2g} instead of {look['alpha_without']:.2g}"
+        "another prompt was already measured on these test rows, so this measurement is opening "
+        f"{look['opening']:,} of them; a later run tests at alpha {look['alpha_after']:.2g} instead "
+        f"of {look['alpha_without']:.2g}"
     ]
 
 
 def _subject(plan: Mapping[str, Any]) -> str:
     """What is planned: which runs by which methods on which models."""
     if added := plan.get("added"):
-        rows = quantity(added["rows"], "added row") if added["rows"] else "answers that added rows lack"
+        rows = quantity(added["rows"], "added row") if added["rows"] else "missing answers to added rows"
         return f"{rows}, answered by both prompts: "
     if "model" in plan:
         return f"{readable_address(plan['model'])}: "
@@ -557,9 +564,9 @@ def _spending(plan: PlanJSON) -> str:
     )
     rough = ""
     if tokens["expected"] is not None and not plan.get("tokens_measured", True):
-        rough = "; a rough upper bound: until a run has measured it, every byte counts as a token"
+        rough = "; a rough upper bound: until a run has measured tokens, every byte counts as a token"
     if plan.get("tokens_by_characters"):
-        rough += "; of a function that reports none, a quarter of the characters counts as tokens"
+        rough += "; for a function that reports no tokens, a quarter of the characters counts as tokens"
     return f"{_ends(tokens)} tokens{money}{all_used}{rough}"
 
 

@@ -41,9 +41,11 @@ def multiple_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
     if not scaled:
         return []
     return [
-        f'{len(scaled)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(scaled[0].output)}", hold the right '
-        "number but for a power of ten, with a word behind it. They count as wrong, because whet knows no numerals. If such "
-        "words multiply, name them: reward: {number: {multiples: {million: 1000000}}}. Else ask for the number in digits alone."
+        f'{len(scaled)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(scaled[0].output)}", '
+        "contain the right number apart from a power of ten, followed by a word. They count as "
+        "wrong, because whet does not know words for numbers. If such words multiply, name them: "
+        "reward: {number: {multiples: {million: 1000000}}}. Otherwise ask for the number in digits "
+        "only."
     ]
 
 

@@ -93,18 +93,19 @@ class EndpointHealth:
             return None
         whole = "" if self._never else "the last "
         return ProviderError(
-            f"{address} has not answered {whole}{len(lost)} request(s); the last error: {str(last).rstrip('.')}. "
-            "What was learned is kept: run the same command again when it answers.",
+            f"{address} has not answered {whole}{len(lost)} request(s); the last error: "
+            f"{str(last).rstrip('.')}. Everything learned so far is kept. Run the same command again "
+            "when the model answers.",
             fatal=True,
             status=last.status,
         )
 
     def _blank_error(self, address: str) -> ProviderError:
         reason = list(self.blank.values())[-1].partition(": ")[2]
-        more = "" if address.startswith(FUNCTION) else " (`whet doctor` shows what the endpoint does)"
+        more = "" if address.startswith(FUNCTION) else " (`whet doctor` examines the endpoint)"
         return ProviderError(
-            f"{address} answered {len(self.blank)} calls, and no answer holds a text; the last: {reason}. "
-            f"Mend that and run the same command again{more}.",
+            f"{address} answered {len(self.blank)} calls, but no answer contains text; the last: "
+            f"{reason}. Solve this problem and run the same command again{more}.",
             fatal=True,
             status=200,
         )

@@ -242,7 +242,7 @@ class Journal:
         try:
             owner = int(self.meta("session") or 0)
             if owner != self.session:
-                raise RunLocked(f"{self.path}: another process took this run over. This one stops.")
+                raise RunLocked(f"{self.path}: another process took over this run. This process stops.")
             for sql, rows in by_statement(statements):
                 for statement in in_steps(sql, rows):
                     self._db.execute(*statement)
@@ -389,7 +389,7 @@ def _check_file(path: Path) -> None:
     if path.exists() and path.stat().st_size > 0:
         with open(path, "rb") as file:
             if file.read(15) != b"SQLite format 3":
-                raise UsageError(f"{path}: this file is no journal. Choose another {parameter('run')}.")
+                raise UsageError(f"{path}: this file is not a journal. Choose another {parameter('run')}.")
 
 
 def _lock(path: Path) -> IO[bytes] | None:
@@ -410,7 +410,8 @@ def _lock(path: Path) -> IO[bytes] | None:
         who = "this program" if held else "another process"
         where = " elsewhere already" if held else ""
         raise RunLocked(
-            f"{path.parent}: {who} is working on this run{where}. Wait for it, or choose another {parameter('run')}."
+            f"{path.parent}: {who} is working on this run{where}. Wait until it ends, or choose "
+            f"another {parameter('run')}."
         ) from error
     _HELD.add(_identity(file))
     return file
@@ -471,12 +472,12 @@ _EVENTS_OF_OLD = "SELECT seq, key, name, value, calls, NULL FROM events WHERE se
 def read_rows(path: Path, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
     """Rows of a journal opened read-only."""
     if not path.is_file():
-        raise UsageError(f"{path}: there is no journal. Give the folder of a run (see `whet runs`).")
+        raise UsageError(f"{path}: there is no journal. Name the folder of a run (see `whet runs`).")
     db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=10)
     try:
         return list(db.execute(sql, parameters))
     except (sqlite3.DatabaseError, UnicodeError) as error:
         words = " ".join(str(error).split())
-        raise UsageError(f"{path}: this is no journal of whet, or damaged: {words}.") from error
+        raise UsageError(f"{path}: this file is not a journal of whet, or is damaged: {words}.") from error
     finally:
         db.close()

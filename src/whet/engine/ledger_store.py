@@ -195,8 +195,8 @@ def _file_errors(folder: Path) -> Iterator[None]:
         locked = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
         reason = f"another process has locked it for {WAIT_SECONDS:g} s" if locked else str(error)
         raise LedgerUnavailable(
-            f"{folder / LEDGER}, which counts openings of test rows, cannot be written ({reason}). End what holds it, or set "
-            f"{STATE} to a folder that can be written."
+            f"{folder / LEDGER}, which counts openings of test rows, cannot be written ({reason}). "
+            f"End the process that locks the file, or set {STATE} to a writable folder."
         ) from error
 
 

@@ -320,8 +320,8 @@ class ModelClient:
         if seconds >= LONG_WAIT and now + seconds > self.announced + LONG_WAIT:
             self.announced = now + seconds
             _log.warning(
-                "%s turns calls away (HTTP %s): the next one goes out in %.3g s. A setting of the model, requests_per_minute, "
-                "avoids that.",
+                "%s refuses calls (HTTP %s); the next call is sent in %.3g s. To avoid refusals, set "
+                "requests_per_minute of the model.",
                 self.model.address,
                 error.status,
                 seconds,
@@ -332,11 +332,11 @@ class ModelClient:
         asks = (
             f"asks to wait {error.retry_after:g} s before the next call"
             if error.retry_after
-            else "turns calls away"
+            else "refuses calls"
         )
         self.failed = ProviderError(
-            f"{self.model.address} {asks}, {why}; its words: {str(error).rstrip('.')}. What was learned is kept: run the same "
-            "command again then.",
+            f"{self.model.address} {asks}, {why}; its words: {str(error).rstrip('.')}. Everything "
+            "learned so far is kept. Run the same command again then.",
             fatal=True,
             status=error.status,
         )
@@ -387,8 +387,9 @@ class ModelClient:
         if not self.cuts_prompts and self.observed.lost_input(counted, usage):
             self.cuts_prompts = True
             _log.warning(
-                "%s read %d tokens of a prompt of %d bytes, less than half of what other rows say it has: the server has cut it, "
-                "as Ollama does beyond num_ctx (`OLLAMA_CONTEXT_LENGTH`). Give the model a longer context or shorten the row.",
+                "%s read %d tokens of a prompt of %d bytes, less than half of the number that other "
+                "rows suggest. The server has cut the prompt, as Ollama does beyond num_ctx "
+                "(`OLLAMA_CONTEXT_LENGTH`). Give the model a longer context or shorten the row.",
                 self.model.address,
                 usage.input_tokens,
                 sum(len(m.content.encode("utf-8", "replace")) for m in request.messages),

@@ -36,8 +36,8 @@ SHARE = 0.05
 """Of the sealed rows, from which on other words are said: single pairs change nothing."""
 _SHOWN = 60
 _TOO_SURE = (
-    "the test takes them for independent and is too sure of itself: with every row in 5 writings it promotes equal prompts in up "
-    "to 18% of the cases, in 10 in up to 27%."
+    "the test treats them as independent and is overconfident: if every row exists in 5 spellings, "
+    "it promotes equal prompts in up to 18% of the cases; in 10 spellings, in up to 27%."
 )
 _REMEDY = "Name a column that such rows share as `group`"
 _NUMBER = re.compile(r"\d+")
@@ -65,12 +65,12 @@ def writing_warnings(task: Task) -> list[str]:
     keys = [normalise_input(example.user_text) for example in test]
     warnings = []
     if alike := _alike(test, keys):
-        warnings.append(_test_warning(alike, len(test), "but for case, blanks or punctuation"))
+        warnings.append(_test_warning(alike, len(test), "apart from case, blanks or punctuation"))
     known = {normalise_input(example.user_text): example for example in reversed(seen)}
     again = [example for example, key in zip(test, keys, strict=True) if key in known]
     if again:
         pair = known[normalise_input(again[0].user_text)], again[0]
-        warnings.append(_seen_warning(Likeness(len(again), pair), len(test), "but for writing"))
+        warnings.append(_seen_warning(Likeness(len(again), pair), len(test), "apart from spelling"))
     return warnings
 
 
@@ -121,9 +121,10 @@ def _meaning_warnings(task: Task) -> list[str]:
         pair = _pair(test, names, first) or alike.example
         one, other = map(_short, pair)
         warnings.append(
-            f"{rows} of the {len(test)} sealed rows may say the same as another one in other words: an encoder finds them close "
-            f"(a cosine of {CLOSE:g} or more), such as {one} and {other}. It can be wrong: look at them. Where they do say "
-            f"the same, {_TOO_SURE} {_REMEDY}, or take them out."
+            f"{rows} of the {len(test)} sealed rows may say the same as another sealed row in other "
+            f"words: an encoder finds them close (a cosine of {CLOSE:g} or more), such as {one} and "
+            f"{other}. The encoder can be wrong, so look at these rows. If they do say the same, "
+            f"{_TOO_SURE} {_REMEDY}, or take them out."
         )
     best = near[len(test) :].max(0, initial=-1.0)
     known = {normalise_input(example.user_text) for example in seen}
@@ -132,11 +133,11 @@ def _meaning_warnings(task: Task) -> list[str]:
         pair = seen[int(near[len(test) :, again[0]].argmax())], test[again[0]]
         seen_text, own = map(_short, pair)
         warnings.append(
-            f"{len(again)} of the {len(test)} sealed rows may say the same as a row of train or validation in other words: an "
-            f"encoder finds them close (a cosine of {CLOSE:g} or more), such as {own}, which is {seen_text} there. It can be "
-            "wrong: look at them. Where they do say the same, the search has seen them, and the verdict on other inputs may be "
-            "worse. "
-            f"{_REMEDY}, which keeps them in one split, or take them out."
+            f"{len(again)} of the {len(test)} sealed rows may say the same as a row of train or "
+            f"validation in other words: an encoder finds them close (a cosine of {CLOSE:g} or more), "
+            f"such as {own}, which is {seen_text} there. The encoder can be wrong, so look at these "
+            "rows. If they do say the same, the search has seen them, and the prompt may do worse on "
+            f"other inputs. {_REMEDY}, which keeps them in one split, or take them out."
         )
     return warnings
 
@@ -186,15 +187,15 @@ def _short(example: Example) -> str:
 def _test_warning(alike: Likeness, of: int, how: str) -> str:
     first, second = map(_short, alike.example)
     return (
-        f"{alike.rows} of the {of} sealed rows say the same as another one {how}, such as {first} and {second}: "
-        f"{_TOO_SURE} {_REMEDY}, or take them out."
+        f"{alike.rows} of the {of} sealed rows say the same as another sealed row {how}, such as "
+        f"{first} and {second}: {_TOO_SURE} {_REMEDY}, or take them out."
     )
 
 
 def _seen_warning(alike: Likeness, of: int, how: str) -> str:
     first, second = map(_short, alike.example)
     return (
-        f"{alike.rows} of the {of} sealed rows say the same as a row of train or validation {how}, such as {second}, which is "
-        f"{first} there: the search sees them, and the verdict on other inputs may be worse. {_REMEDY}, which keeps them "
-        "in one split, or take them out."
+        f"{alike.rows} of the {of} sealed rows say the same as a row of train or validation {how}, "
+        f"such as {second}, which is {first} there: the search sees them, and the prompt may do worse "
+        f"on other inputs. {_REMEDY}, which keeps them in one split, or take them out."
     )

@@ -145,7 +145,10 @@ class SealedTestLedger:
             with writing_ledger():
                 return ""
         except LedgerUnavailable as error:
-            return f"{error} Without it the sealed test gives no verdict: mend that while the run goes on, or run it again later."
+            return (
+                f"{error} Without the ledger, the sealed test gives no verdict. Solve this problem "
+                "while the run continues, or run the command again later."
+            )
 
     def reserve(self, comparison: SealedComparison) -> None:
         """Write down that a run is about to ask its sealed rows; the same run again is no other. Raises LedgerUnavailable."""
@@ -222,9 +225,10 @@ class SealedTestLedger:
         if others := [one for one in policies if one != policy]:
             raise PolicyDiffers(
                 f"Test rows of this task were opened under the alpha policy {others[0]} before "
-                f"({quantity(policies[others[0]], 'opening')}), and this run has {policy}: no promise would hold over both. "
-                f"Use {parameter('alpha_policy', others[0])} (with {parameter('fork')}, answers that are paid are used again), "
-                "or fresh test rows."
+                f"({quantity(policies[others[0]], 'opening')}), "
+                f"but this run has {policy}. No error rate would hold over both. Use "
+                f"{parameter('alpha_policy', others[0])} (with {parameter('fork')}, answers that are "
+                "paid are used again), or fresh test rows."
             )
         outcomes: dict[str, list[bool]] = {one: [] for one in hashes}
         for one, _, _, promoted in known:
@@ -284,15 +288,17 @@ class SealedTestLedger:
         warnings = []
         if unsealed:
             warnings.append(
-                f"{unsealed} of the {len(seen)} rows to learn from were sealed test rows of an earlier run: what was seen of "
-                f"them may be learned now, and a test on the others says less. {remedy}"
+                f"{unsealed} of the {len(seen)} rows to learn from were sealed test rows of an "
+                "earlier run. This search may learn from them, so a test on the other rows shows "
+                f"less. {remedy}"
             )
         if known:
             was, rest = ("was", "that row") if known == 1 else ("were", "those rows")
             where = f" ({folder})" if folder else ""
             warnings.append(
-                f"{known} of {len(sealed)} sealed test rows {was} learned from in an earlier run{where}. If this start prompt "
-                f"comes from that run, leave {rest} out, or go back to its splits (`splits: {{seed: ...}}`, or the same files)."
+                f"{known} of {len(sealed)} sealed test rows {was} learned from in an earlier run{where}. "
+                f"If this start prompt comes from that run, remove {rest}, or return to its splits "
+                "(`splits: {seed: ...}`, or the same files)."
             )
         return warnings
 

@@ -114,12 +114,13 @@ class Options:
             )
         if self.task_lms is not None and self.lm is not None:
             raise UsageError(
-                f"{parameter('lm')} names the task model, and {parameter('task_lms')} names several. Leave one of them out."
+                f"{parameter('lm')} names one task model, but {parameter('task_lms')} names several. "
+                "Omit one of the two options."
             )
         if self.config is not None and self.settings:
             raise UsageError(
-                f"The method is a {type(self.config).__name__} with all its settings, and settings= is given too. "
-                "Leave settings= out, or name the method."
+                f"The method is a {type(self.config).__name__} with all its settings, but settings= "
+                "is given too. Omit settings=, or name the method."
             )
 
     def _check_engine(self) -> None:
@@ -134,7 +135,8 @@ class Options:
             )
         if self.workers is not None and (self.workers == 0) != (engine == LOCAL):
             raise UsageError(
-                f"{parameter('engine', engine)} and {parameter('workers', self.workers)} contradict each other. Leave one out."
+                f"{parameter('engine', engine)} and {parameter('workers', self.workers)} contradict "
+                "each other. Omit one of them."
             )
 
     def limits(self, task: Task) -> Budget:

@@ -55,8 +55,9 @@ def sentence(event: Mapping[str, object]) -> str:
     """What a result says of a start prompt that is perfect."""
     also = f" and on {event['train']} training rows" if event["train"] else ""
     return (
-        f"The start prompt earns the full reward on all {event['validation']} validation rows{also}: there is nothing to learn "
-        "from, so no search was made. Harder rows, or a reward that tells more, would show what can still be better."
+        f"The start prompt earns the full reward on all {event['validation']} validation rows{also}, "
+        "so there is nothing to learn from and no search was made. Harder rows, or a more detailed "
+        "reward, would show what can still be improved."
     )
 
 

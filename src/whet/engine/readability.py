@@ -66,7 +66,7 @@ async def texts_of(
         return await env.texts(MemoryRun({"task": env.model}), prompt, examples)
     text = "\n".join(prompt.region_text(region.name) for region in prompt.regions)
     if system is not None and prompt.id == start.id:
-        raise UsageError("what was found are weights, not a text; the prompt is as written")
+        raise UsageError("the method found weights, not a text; the prompt is unchanged")
     return [text]
 
 

@@ -37,7 +37,7 @@ def read_seed(folder: Path) -> int:
     """The seed of a run. Raises UsageError for a folder without a run."""
     rows = read_rows(folder / JOURNAL, "SELECT value FROM meta WHERE key = 'header'")
     if not rows:
-        raise UsageError(f"{folder}: there is no run that has begun. Give the folder of a finished run.")
+        raise UsageError(f"{folder} holds no run. Name the folder of a finished run.")
     return int(orjson.loads(rows[0][0])["seed"])
 
 

@@ -123,12 +123,12 @@ async def _grade(
 
 
 _LOCAL = (
-    " No search can learn from chance, and it makes real gains hard to show. Let the reward depend on the row and the answer "
-    "alone: without random numbers, the time, or what it kept from earlier calls."
+    " A search cannot learn from chance, and chance hides real gains. Let the reward depend only on "
+    "the row and the answer, not on random numbers, the time, or data from earlier calls."
 )
 _JUDGED = (
-    " What such a judge prefers is chance to a large part: let it give more samples (`samples: 3`), say in the rubric what earns "
-    "which score, or take a stronger judge."
+    " The preferences of such a judge are largely chance. Let the judge give more samples (`samples: "
+    "3`), define in the rubric what earns which score, or name a stronger judge."
 )
 
 

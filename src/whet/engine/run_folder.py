@@ -173,8 +173,8 @@ def write_derived(path: Path, data: bytes) -> None:
         write_whole(path, data)
     except OSError as error:
         raise StorageError(
-            f"{path}: the file could not be written: {error.strerror}. The journal has everything; free some space or choose "
-            "another disk, and run the same command again: nothing is asked anew."
+            f"{path}: the file could not be written: {error.strerror}. The journal has all data. Free "
+            "some space or choose another disk, and run the same command again; no call is repeated."
         ) from error
 
 
@@ -258,8 +258,8 @@ def check_folder(folder: Path) -> None:
     own = next((name for name in WRITTEN if (folder / name).exists()), None)
     if own is not None and not (folder / "journal.sqlite").exists():
         raise UsageError(
-            f"The run cannot be written to {folder}: {folder / own} lies there, which is of no run that has its journal, and "
-            f"would be overwritten. {choose}"
+            f"The run cannot be written to {folder}: {folder / own} belongs to no run with a journal "
+            f"and would be overwritten. {choose}"
         )
 
 

@@ -50,7 +50,7 @@ async def note_in_index(folder: Path, progress: Progress) -> None:
         await asyncio.to_thread(_note, folder, run_row(folder))
     except StorageError as error:
         progress.say(
-            f"warning: the index of runs was not written ({error}); the same command again writes it"
+            f"warning: the index of runs was not written ({error}); run the same command again to write it"
         )
 
 
@@ -76,8 +76,8 @@ def list_runs() -> list[TeamRunJSON]:
     said where state lies, StorageError where it cannot be read."""
     if not is_shared():
         raise UsageError(
-            f"The index of a team's runs lies where its state lies: set {STATE} to a shared folder, or to "
-            "postgresql://USER:PASSWORD@HOST/DATABASE."
+            f"The index of a team's runs is stored with the state of the team. Set {STATE} to a "
+            "shared folder, or to postgresql://USER:PASSWORD@HOST/DATABASE."
         )
     place = state_place()
     if isinstance(place, StateDatabase):

@@ -89,9 +89,9 @@ def describe_power(promotion: Mapping[str, Any], runs: int = 1) -> str:
     gain, some = promotion.get("gain"), promotion.get("gain_some_worse")
     shows = ""
     if gain is not None and gain <= promotion["scale"]:
-        shows = f": shows a gain of {show_size(gain, 2)} or more in 4 of 5 cases where no row gets worse"
+        shows = f": shows a gain of {show_size(gain, 2)} or more in 4 of 5 cases if no row gets worse"
         if some is not None and some <= promotion["scale"]:
-            shows += f", {show_size(some, 2)} where one in twenty does"
+            shows += f", {show_size(some, 2)} if one row in twenty gets worse"
     return f"{what}, tested at alpha {promotion['alpha']:.2g}{each}{shows}"
 
 
@@ -118,10 +118,14 @@ def _out_of_reach(promotion: Mapping[str, Any]) -> str | None:
         return None
     enough, most = promotion["rows_for_scale"], show_reward(promotion["scale"], 2)
     if enough is None:
-        return f"the reward allows a gain of {most} at most, and `minimum_effect` leaves nothing of it to show. Lower it."
+        return (
+            f"the reward allows a gain of at most {most}, but `minimum_effect` is as large as that "
+            "gain. Lower `minimum_effect`."
+        )
     return (
-        f"no gain that the reward allows ({most} at most) shows in 4 of 5 cases: with `minimum_effect` that takes about "
-        f"{quantity(enough, 'independent test row')}, and there are {promotion['rows']:,}. Give more, or lower it."
+        f"no gain that the reward allows ({most} at most) shows in 4 of 5 cases: with "
+        f"`minimum_effect` that takes about {quantity(enough, 'independent test row')}, and there are "
+        f"{promotion['rows']:,}. Give more rows, or lower `minimum_effect`."
     )
 
 
@@ -134,6 +138,7 @@ def promotion_warning(plan: Mapping[str, Any]) -> str | None:
     here = "" if looks == 1 else f" at opening {looks:,} of them"
     remedy = "" if looks == 1 else "Give fresh rows, which begin at opening 1 again. "
     return (
-        f"Nothing can be promoted: the sealed test has {quantity(rows['rows'], 'independent row')}, and a promotion cannot be "
-        f"had with n < {rows['needed']:,}{here}. {remedy or 'Give more rows, or a larger share for the test (`splits`).'}"
+        f"Nothing can be promoted: the sealed test has {quantity(rows['rows'], 'independent row')}, "
+        f"and a promotion is impossible with n < {rows['needed']:,}{here}. "
+        f"{remedy or 'Give more rows, or a larger share for the test (`splits`).'}"
     ).rstrip()

@@ -198,7 +198,7 @@ def state_place() -> Path | StateDatabase:
         return Path(named)
     if not named.lower().startswith(_SCHEMES):
         raise UsageError(
-            f"{STATE} begins with {named.partition('://')[0][:40]}://, which whet does not know. {_FORM}"
+            f"{STATE} begins with {named.partition('://')[0][:40]}://, an unknown scheme. {_FORM}"
         )
     users, hosts, rest = _parts(named)
     if "@" in hosts + rest:

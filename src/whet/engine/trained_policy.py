@@ -47,12 +47,13 @@ def choose_policy(task: Task, options: Options, method: Method, task_address: st
     if POLICY not in method.entry.needs:
         if options.processes > 1:
             raise UsageError(
-                f"{parameter('processes')} shares the training of a policy, and the method {method.entry.name} trains none."
+                f"{parameter('processes')} shares the training of a policy, but the method "
+                f"{method.entry.name} trains no policy."
             )
         if options.policy is not None:
             raise UsageError(
-                f"{parameter('policy')} names a model to train, and the method {method.entry.name} trains none. "
-                "See `whet methods` for those that do."
+                f"{parameter('policy')} names a model to train, but the method {method.entry.name} "
+                "trains no model. `whet methods` lists methods that do."
             )
         return None
     fallback = task_address if task_address.startswith("hf/") else DEFAULT
@@ -62,8 +63,8 @@ def choose_policy(task: Task, options: Options, method: Method, task_address: st
     if not folder.is_dir():
         if "/" not in address or address.startswith((".", "/", "~")):
             raise UsageError(
-                f'"{address}" is neither the folder of a checkpoint nor an address. '
-                "Give RUN/checkpoint, hf/PATH or embedded/tiny."
+                f'"{address}" is neither the folder of a checkpoint nor the address of a model. Give '
+                "RUN/checkpoint, hf/PATH or embedded/tiny."
             )
         return PolicyChoice(address, "", spec.price_per_hour, options.processes, default=not named)
     weights = folder / WEIGHTS

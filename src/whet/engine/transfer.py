@@ -202,8 +202,9 @@ def check_enough(limits: Budget, need: Budget) -> None:
         if there is not None and needed is not None and there < needed - 1e-12:
             raise BudgetExceeded(
                 name,
-                f"the run left {there:g} of its {name.replace('_', ' ')}, and the trial may take {needed:g}: give a larger "
-                f"{parameter(f'budget.{field}')} and another {parameter('run')}, or {parameter('transfer')} from the beginning",
+                f"the run left {there:g} of its {name.replace('_', ' ')}, but the trial may take "
+                f"{needed:g}: give a larger {parameter(f'budget.{field}')} and another "
+                f"{parameter('run')}, or {parameter('transfer')} from the beginning",
             )
 
 

@@ -75,17 +75,17 @@ def usage_without_control(usage: UsageJSON) -> UsageJSON:
 def describe_estimates(addresses: Mapping[str, str], estimated: Mapping[str, int]) -> list[str]:
     """For each role how many of its calls said nothing of their tokens, and what was counted instead."""
     return [
-        f"{(address := addresses.get(role, role))} reported no usage that can be right for {quantity(calls, 'call')} of the role "
-        f"{role}. {_COUNTED[address.startswith(FUNCTION)]}"
+        f"{(address := addresses.get(role, role))} reported no plausible usage for "
+        f"{quantity(calls, 'call')} of the role {role}. {_COUNTED[address.startswith(FUNCTION)]}"
         for role, calls in estimated.items()
     ]
 
 
 _COUNTED = {
-    False: "One token was counted for each byte there, and an answer that could not be read at its most, so the tokens and "
-    "dollars of this run are estimates, and mostly too high.",
-    True: "A quarter of the characters was counted as tokens there, so the tokens and dollars of this run are estimates. Let the "
-    "function return the usage with the text.",
+    False: "For these calls, each byte counts as one token, and an unreadable answer counts with its "
+    "maximum. The tokens and dollars of this run are therefore estimates, and mostly too high.",
+    True: "For these calls, a quarter of the characters counts as tokens, so the tokens and dollars "
+    "of this run are estimates. Let the function return the usage with the text.",
 }
 
 

@@ -241,15 +241,15 @@ def _requirement(
 ) -> list[Requirement]:
     """The requirement of one entry, or nothing where it says nothing that can be used."""
 
-    def meant(keys: Sequence[str], among: Sequence[Known]) -> Known | None:
+    def find_known(keys: Sequence[str], among: Sequence[Known]) -> Known | None:
         return next((one for key in keys if (one := resolve_id(entry.get(key), among))), None)
 
     texts = (entry[k] for k in _TEXT if isinstance(entry.get(k), str) and entry[k].strip())
     text = clean_instruction(next(texts, ""), longest)
     places = [n - 1 for key in _NUMBERS for n in _numbers(entry.get(key)) if 1 <= n <= count]
-    contrary = meant(_CONTRADICTS, [*known, Known(CONTEXT, CONTEXT)])
+    contrary = find_known(_CONTRADICTS, [*known, Known(CONTEXT, CONTEXT)])
     same = next((k for k in known if text and comparable(k.text) == comparable(text)), None)
-    violated = same or meant(_VIOLATES, known)
+    violated = same or find_known(_VIOLATES, known)
     if same:
         text = ""
     elif violated and text and not _may_reword(violated, text):

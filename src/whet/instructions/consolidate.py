@@ -171,10 +171,10 @@ async def _ask(run: Run, shown: Sequence[Known]) -> Comparison:
     """One call about these texts."""
     listed = "\n".join(f"[{k.id}] {indent(k.text)}" for k in shown)
     question = f"{_TASK}\n\nInstructions:\n{listed}\n\n{_FORM}"
-    return _understood(await ask_model(run, "consolidate", question, SCHEMA), shown)
+    return _read_comparison(await ask_model(run, "consolidate", question, SCHEMA), shown)
 
 
-def _understood(completion: Completion, shown: Sequence[Known]) -> Comparison:
+def _read_comparison(completion: Completion, shown: Sequence[Known]) -> Comparison:
     """What an answer says, wherever it stands in it. A group or a list that swallows more than half of a long list is a slip and
     counts for nothing, unless the answer merges the group in a wording that holds much of each of its members."""
     values = json_values(completion.text, whole=completion.finish != "length")[:1]

@@ -277,7 +277,7 @@ class CandidatePool:
         ]
         return by_label(wrong)
 
-    def lost(self, parent: Candidate) -> set[str]:
+    def find_lost_rows(self, parent: Candidate) -> set[str]:
         """The rows that a candidate has wrong and one of its ancestors had right."""
         older = set(self.archive.lineage(parent.id)) - {parent.id}
         high = self.env.reward.high
@@ -462,7 +462,7 @@ async def rewritten(
     base, focused = parent.prompt.restored(region, pool.start), pool.start.focused(region)
     text, low = text_in(focused, parent.prompt), pool.env.reward.low
     pairs = without_repeats([(row, pool.known[parent.id, row.id]) for row in rows])
-    lost = pool.lost(parent)
+    lost = pool.find_lost_rows(parent)
     shown = [
         show_rollout(row, in_focus(old, focused), low=low) + (f"\n{WAS_RIGHT}" if row.id in lost else "")
         for row, old in pairs

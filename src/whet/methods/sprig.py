@@ -161,11 +161,11 @@ class ComponentPool:
             return order
         tries = max(1, sum(map(len, self.gains.values())))
 
-        def bound(component: str) -> float:
+        def upper_bound(component: str) -> float:
             known = self.gains[component]
             return fmean(known) + math.sqrt(2 * math.log(tries) / len(known)) if known else math.inf
 
-        return sorted(order, key=bound, reverse=True)
+        return sorted(order, key=upper_bound, reverse=True)
 
     async def edits(
         self, run: Run, beam: Sequence[Individual[Components]], number: int

@@ -82,13 +82,13 @@ class CallableModel(AnswersOnly):
                 f"{self.address}: {describe_exception(error)}{_of_row()}", retryable=True
             ) from error
         except Exception as error:
-            raise self._broken(describe_exception(error)) from error
+            raise self._count_failure(describe_exception(error)) from error
         if made is None:
-            raise self._broken(f"it returned {_describe_answer(answer)}. {FORMS}")
+            raise self._count_failure(f"it returned {_describe_answer(answer)}. {FORMS}")
         self._answered += 1
         return made
 
-    def _broken(self, what: str) -> ProviderError:
+    def _count_failure(self, what: str) -> ProviderError:
         self._failed += 1
         never = self._answered == 0 and self._failed >= BROKEN_AFTER
         return ProviderError(f"{self.address}: {what.removesuffix('.')}{_of_row()}.", fatal=never)

@@ -240,7 +240,7 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
     finish = native if finish == "stop" and native in ("length", "content_filter") else finish
     split = split_thought(_text(message.get("content")))
     text = cut_at_stop(split.answer, request.stop)
-    thought = "\n".join(filter(None, (_thought(message), split.thought)))
+    thought = "\n".join(filter(None, (_read_thought(message), split.thought)))
     if split.cut:
         finish = "length"
     elif not text and finish == "stop" and request.schema is not None and _is_object(thought):
@@ -301,7 +301,7 @@ def _instead(message: Mapping[str, object], finish: str) -> str:
         return f"{empty} (token limit reached before any text)"
     if message.get("tool_calls") or message.get("function_call"):
         return f"{empty} (it calls a tool, and none was offered)"
-    if _thought(message):
+    if _read_thought(message):
         return f"{empty} (it holds a thought and no text)"
     if content is None or isinstance(content, str) or content == []:
         return empty
@@ -319,7 +319,7 @@ def _text(content: object) -> str:
     return ""
 
 
-def _thought(message: Mapping[str, object]) -> str:
+def _read_thought(message: Mapping[str, object]) -> str:
     """The thought that a message holds beside its text: in a field of its own, or in parts of its content."""
     content = message.get("content")
     if isinstance(content, str) and message.keys().isdisjoint(_THOUGHTS):

@@ -156,17 +156,17 @@ def _plain(value: object) -> object:
 
 def from_json(value: Mapping[str, object]) -> Event:
     """The event that `to_json` wrote. Raises UsageError for an unknown kind or field, and for a missing one."""
-    values = {key: _frozen(item) for key, item in value.items()}
+    values = {key: _freeze(item) for key, item in value.items()}
     kind = str(values.pop("kind", ""))
     if kind not in EVENTS:
         raise UsageError(f'There is no ledger event "{kind}".{did_you_mean(kind, EVENTS)}')
     try:
         if isinstance(values.get("effect"), Mapping):
-            values["effect"] = Effect(**{key: _frozen(item) for key, item in values["effect"].items()})
+            values["effect"] = Effect(**{key: _freeze(item) for key, item in values["effect"].items()})
         return EVENTS[kind](**values)
     except TypeError as error:
         raise UsageError(f"The event {kind} cannot be read: {error}.") from error
 
 
-def _frozen(value: object) -> Any:
-    return tuple(_frozen(item) for item in value) if isinstance(value, list | tuple) else value
+def _freeze(value: object) -> Any:
+    return tuple(_freeze(item) for item in value) if isinstance(value, list | tuple) else value

@@ -25,11 +25,11 @@ _NOTES = {
     "conflict": "Instructions that contradict each other",
     "copied": "Texts refused because they copy a row",
     "from_zero": "Prompts tried first because the start prompt earned nothing",
-    "given_way": "Text of the start prompt that was no instruction and left it",
-    "ledger": "Changes of the instructions",
+    "given_way": "Text of the start prompt that was not an instruction and was removed",
+    "ledger": "Changes to the instructions",
     "over_budget": "Instructions left out because of their length",
     "regression": "Rounds after which the reward fell",
-    "replies": "Replies of the optimizer model: asked for and usable",
+    "replies": "Replies of the optimizer model: requested and usable",
     "stage": "Calls of the optimizer model, one by one",
     "untested": "Demands that were not tried",
     "warmup": "Supervised steps before the search",
@@ -51,10 +51,15 @@ def candidates(record: Record) -> Section | None:
     known = {c.id: c for c in drawn}
     left = len(order) - len(drawn)
     caption = note(
-        f"{number_format.plural(len(order), 'candidate')}; the best on {record.search_split} first, then by training score. "
-        "Each line shows what the candidate has in place of the baseline's text, or, where that is long, what it has in place of "
-        "words of the best prompt. Open it to read all of it. "
-        + (f"The {len(drawn):,} best are drawn here, {left:,} more are in the journal." if left else "")
+        f"{number_format.plural(len(order), 'candidate')}; the best on {record.search_split} first, "
+        "then by training score. Each line shows the text that replaces the baseline's text or, if "
+        "that text is long, the words that replace words of the best prompt. Open a line to read the "
+        "whole candidate. "
+        + (
+            f"This figure shows the {len(drawn):,} best candidates; {left:,} more are in the journal."
+            if left
+            else ""
+        )
     )
     rows = [_candidate(record, c, known) for c in drawn]
     body = join(_way(record, way, known), caption, el("div", rows, class_="candidates"))
@@ -82,8 +87,8 @@ def _way(record: Record, way: list[ReportedCandidate], known: Mapping[str, Repor
             el("span", _scores(record, c), class_="scores"),
         )
         items.append(el("li", _link(c.id, known), operator, step, scores))
-    caption = note("What each step took out and put in.")
-    return join(el("h3", "The way to the best prompt"), caption, el("ol", items, class_="way"))
+    caption = note("Text that each step removed and added.")
+    return join(el("h3", "Steps to the best prompt"), caption, el("ol", items, class_="way"))
 
 
 def _step(before: ReportedCandidate | None, after: ReportedCandidate) -> Html:
@@ -121,7 +126,7 @@ def _candidate(record: Record, c: ReportedCandidate, known: Mapping[str, Reporte
         el("b", " Id "),
         c.id,
     )
-    seen = f"Seen after {number_format.plural(c.calls, 'model call')}."
+    seen = f"Found after {number_format.plural(c.calls, 'model call')}."
     inner = el(
         "div",
         el("p", *origin),
@@ -171,7 +176,7 @@ def _glimpse(record: Record, c: ReportedCandidate) -> Html:
     own, lost = _beside(c.source, best), _beside(best, c.source)
     if not own:
         return join(el("i", "the best without "), _short(lost))
-    return join(el("i", "instead of words of the best: " if lost else "the best and "), _short(own))
+    return join(el("i", "instead of words of the best prompt: " if lost else "the best and "), _short(own))
 
 
 def _beside(text: str, other: str) -> str:

@@ -113,7 +113,7 @@ def render_comparison(result: ComparisonJSON, methods: Methods, folder: Path) ->
             "footer",
             el(
                 "p",
-                "Written by whet from the runs of the comparison. This page loads nothing and sends nothing.",
+                "whet wrote this page from the runs of the comparison. The page loads and sends nothing.",
             ),
         ),
     )
@@ -261,14 +261,13 @@ def _cost_cell(row: MethodSummaryJSON) -> str:
 
 def _methods_section(result: ComparisonJSON, methods: Methods) -> Section:
     caption = note(
-        "Means over the runs of a method. The interval says what other rows would change, min and max what another seed changes. "
-        "Perplexity says how the found text reads: sentences have a low one, words that a search chose a high one."
+        "Means over the runs of a method. The interval covers the variation between test rows; min "
+        "and max cover the variation between seeds. Perplexity measures how naturally the found text "
+        "reads: it is low for sentences and high for single words that a search chose."
     )
     rows = [method_cells(row) for row in methods]
     reasons = {reason for row in methods for reason in side(row, "readability").get("reasons", ())}
-    why = [
-        note(f"Perplexity is missing where it could not be measured: {reason}") for reason in sorted(reasons)
-    ]
+    why = [note(f"Some perplexities could not be measured: {reason}") for reason in sorted(reasons)]
     return Section(
         "methods",
         "Methods",
@@ -340,8 +339,8 @@ def _curves_section(runs: Sequence[RunJSON], methods: Methods) -> Section | None
     ]
     numbers = details("The numbers of this picture", table("Best so far on validation", head, rows))
     text = note(
-        "Methods may validate on different numbers of rows; the legend says how many. The sealed test above is on the same rows "
-        "for all of them."
+        "Methods may validate on different numbers of rows, which the legend shows. The sealed test "
+        "above uses the same rows for all methods."
     )
     return Section("curves", "Learning curves", join(el("figure", caption, pictures, numbers), text))
 
@@ -393,7 +392,7 @@ def _transfer_section(result: ComparisonJSON, methods: Methods) -> Section | Non
     other = result.get("transfer")
     if other is None:
         return None
-    head = ["Method", "Test mean there", "Gain there", "95% interval", "Calls there"]
+    head = ["Method", "Test mean with this model", "Gain there", "95% interval", "Calls there"]
     rows = []
     for row in methods:
         moved = row["transfer"]
@@ -456,8 +455,8 @@ def _runs_section(runs: Sequence[RunJSON], folder: Path) -> Section:
             ]
         )
     caption = note(
-        "The interval of a gain is that of the run's own verdict: its confidence is 1 minus the alpha that this opening of the "
-        "test rows had left, and its report says which."
+        "The interval of a gain comes from the verdict of the run. Its confidence is 1 minus the "
+        "alpha that this opening of the test rows had left; the report of the run shows this alpha."
     )
     every = table("Every run, in the order in which they took place", head, rows, text=(9,))
     return Section("runs", "Runs", join(every, caption))

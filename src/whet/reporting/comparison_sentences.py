@@ -43,12 +43,12 @@ def _pair_sentences(result: ComparisonJSON) -> list[str]:
     pairs = result.get("pairs") or []
     decided = _beyond_chance(pairs)
     if not pairs:
-        return ["One method only: there is nothing to compare it with but the start prompt."]
+        return ["There is only one method, so the start prompt is the only comparison."]
     if not any(pair["n"] for pair in pairs):
-        return ["No sealed row has an answer of two methods: there is nothing to compare."]
+        return ["No sealed row has answers of two methods, so nothing can be compared."]
     if not decided:
         n = max(pair["n"] for pair in pairs)
-        return [f"No two methods differ by more than what chance explains on these {n:,} rows."]
+        return [f"On these {n:,} rows, no two methods differ by more than chance explains."]
     results = []
     for pair, difference in decided:
         better, worse = (pair["a"], pair["b"]) if difference > 0 else (pair["b"], pair["a"])

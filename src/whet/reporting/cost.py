@@ -42,9 +42,9 @@ def cost_section(record: Record) -> Section:
     ]
     seconds = usage_of_run(usage_in(record.result)).get("seconds", record.seconds)
     caption = note(
-        "Calls are attempts, retries included; the failed and lost ones are among them. A lost call was in "
-        "flight when an earlier session was killed, and is counted at its worst price. "
-        "What an endpoint turned away (429, for example) is no call. Answers from the cache cost nothing. "
+        "Calls are attempts, including retries, failed calls and lost calls. A lost call was in "
+        "flight when an earlier session was killed, and counts with its highest price. Calls that an "
+        "endpoint refused (429, for example) do not count. Answers from the cache cost nothing. "
         f"{_others(record)}The run itself took {number_format.duration(seconds)}."
     )
     roles = table(title, head, rows, foot=_row(total, bool(record.unpriced), bool(record.priceless)))
@@ -128,8 +128,9 @@ def reproduction(record: Record) -> Section:
         *((f"Generation: {key}", _plain(value)) for key, value in side(header, "generation").items()),
     ]
     caption = note(
-        "TASK stands for the task folder. Keys and endpoint URLs are not recorded. The same seed with the "
-        "same models repeats every choice of the search; a remote model may still answer differently."
+        "TASK stands for the task folder. Keys and endpoint URLs are not recorded. With the same "
+        "seed and models, the search repeats every choice; a remote model may still answer "
+        "differently."
     )
     code = region(
         "pre",

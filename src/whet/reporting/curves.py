@@ -37,32 +37,37 @@ NO_TEST = "none"
 FIRST_PANELS = ("reward", "answer", "kl", "entropy", "length", "clip_fraction", "seconds", "memory")
 MOST_ROWS = 200
 FIGURES = {
-    "reward": ("Training reward", "Mean of what the method is trained for, over the prompts or answers of a step. It may have "
-        "another scale than the reward of the task."),
-    "answer": ("Reward of the answers", "Mean reward of the answers of a step, without what the method adds for form."),
-    "format": ("Reward of the form", "Mean share of the texts of a step that have the demanded form."),
-    "best": ("Best so far", "The highest training reward that any prompt had by this step."),
-    "distinct": ("Different prompts", "How many different prompts were sampled in a step. With one the policy has settled."),
-    "entropy": ("Entropy", "How undecided the policy is, in nats: high at first, near 0 where it always writes the same."),
-    "kl": ("KL divergence", "How far the trained policy has moved from the one it began with, in nats a token."),
-    "length": ("Length", "Tokens that the policy wrote in a text of a step, on average."),
+    "reward": ("Training reward", "Mean training reward over the prompts or answers of a step. Its "
+                                  "scale may differ from the reward of the task."),
+    "answer": ("Reward of the answers", ("Mean reward of the answers of a step, without the method's "
+                                        "reward for form.")),
+    "format": ("Reward of the form", "Share of the texts of a step that have the required form."),
+    "best": ("Best so far", "Highest training reward of any prompt up to this step."),
+    "distinct": ("Different prompts", ("Number of different prompts that were sampled in a step. At "
+                                      "1, the policy has settled.")),
+    "entropy": ("Entropy", ("Entropy of the policy, in nats: high at first, near 0 if the policy "
+                           "always writes the same text.")),
+    "kl": ("KL divergence", "Divergence of the trained policy from its start, in nats per token."),
+    "length": ("Length", "Mean number of tokens in the texts of a step."),
     "clip_fraction": ("Clipped", "Share of the tokens whose change was cut by the bound of the update."),
-    "loss": ("Loss", "What the update made smaller in a step."),
+    "loss": ("Loss", "Loss that the update of a step minimizes."),
     "clipped": ("Clipped", "Share of the choices whose change was cut by the bound of the update."),
-    "value_loss": ("Error of the critic", "How far the critic's forecast of the rewards was off, squared."),
-    "critic_loss": ("Error of the critic", "How far the critic's forecast of the rewards was off, squared."),
-    "explained": ("Explained variance", "Share of the differences between rewards that the critic foresaw: 1 is all of it."),
-    "equal_groups": ("Groups without a difference", "Share of the groups in which all rewards were equal, which teach nothing."),
-    "gain": ("Gain", "Mean difference in reward that the texts of a step made."),
+    "value_loss": ("Error of the critic", "Squared error of the critic's forecast of the rewards."),
+    "critic_loss": ("Error of the critic", "Squared error of the critic's forecast of the rewards."),
+    "explained": ("Explained variance", ("Share of the variance of rewards that the critic predicted; "
+                                        "1 means all of it.")),
+    "equal_groups": ("Groups without a difference", ("Share of the groups in which all rewards were equal. Such "
+                                                    "groups teach nothing.")),
+    "gain": ("Gain", "Mean difference in reward that the texts of a step caused."),
     "first": ("Reward of the first try", "Mean reward of the answers before any reflection."),
     "turns": ("Turns", "Mean number of turns of a conversation in a step."),
-    "weight": ("Weight of the divergence", "How strongly the training holds the policy near its beginning."),
-    "programs": ("Programs", "How many programs the population has."),
-    "place": ("Place", "Which word of the prompt was changed in a step, from 0."),
-    "update_seconds": ("Seconds of updates", "Time that all updates took by this step."),
-    "backbone_seconds": ("Seconds of the encoder", "Time that the frozen encoder took by this step."),
+    "weight": ("Weight of the divergence", "Weight of the penalty that keeps the policy near its start."),
+    "programs": ("Programs", "Number of programs in the population."),
+    "place": ("Place", "Position of the word that a step changed, counted from 0."),
+    "update_seconds": ("Seconds of updates", "Total time of the updates up to this step."),
+    "backbone_seconds": ("Seconds of the encoder", "Total time of the frozen encoder up to this step."),
     "seconds": ("Seconds", "Time of an update."),
-    "memory": ("Memory", "The most memory that training took by this step, in GiB."),
+    "memory": ("Memory", "Peak memory of the training up to this step, in GiB."),
 }  # fmt: skip
 """The figures that methods log at their steps: how each is called, and what it is."""
 SO_FAR = frozenset(("best", "update_seconds", "backbone_seconds", "memory"))
@@ -176,8 +181,9 @@ def _measured_again(record: Record, best: float | None) -> Html | None:
     sides = [side(side(record.result, name), "validation") for name in ("baseline", "best")]
     before, after = (number_format.reward(score.get("mean"), record.digits) for score in sides)
     return note(
-        f"While it searched, the method compared prompts on {record.search_split}. After the search, baseline and best "
-        f"were measured on all {number_format.count(sides[1].get('n'))} validation rows: {before} and {after}."
+        f"During the search, the method compared prompts on {record.search_split}. After the search, "
+        f"baseline and best were measured on all {number_format.count(sides[1].get('n'))} validation "
+        f"rows: {before} and {after}."
     )
 
 

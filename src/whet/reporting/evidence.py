@@ -22,9 +22,9 @@ def diff_section(record: Record) -> Section | None:
     before, after = record.baseline_text, record.best_text
     if before is None or after is None:
         return None
-    title = "What changed" if record.finished else "What has changed so far"
+    title = "What changed" if record.finished else "Changes so far"
     if before == after:
-        return Section("change", title, note("Nothing: the best prompt is the baseline."))
+        return Section("change", title, note("There is no change: the best prompt is the baseline."))
     return Section("change", title, diff_of_each(before, after))
 
 
@@ -99,7 +99,9 @@ def cases_section(record: Record) -> Section | None:
         for name, one in cases.items()
     ]
     aim = "the worst case" if record.result.get("aggregate") == "worst" else "the mean over cases"
-    caption = f"On the sealed test; a prompt is worth {aim}. Each interval is that of the case alone."
+    caption = (
+        f"Results on the sealed test. The value of a prompt is {aim}. Each interval covers only its own case."
+    )
     head = ["Case", "Baseline", "Best", "Difference", "Rows", "Verdict"]
     return Section("cases", "Cases", table(caption, head, rows, text=(5,)))
 
@@ -117,7 +119,7 @@ def failures(record: Record) -> Section | None:
         (name, row) for name in ("baseline", "best") for row in sealed_rows(record, name) if row.get("error")
     ]
     if not failed:
-        text = "No rollout of the sealed test failed: every answer arrived, could be read and was graded."
+        text = "No rollout of the sealed test failed: every answer arrived, was readable and was graded."
         return Section("failures", "Failures", note(text))
     rows = [
         [
@@ -130,8 +132,9 @@ def failures(record: Record) -> Section | None:
     ]
     left = len(failed) - len(rows)
     caption = note(
-        f"{number_format.plural(len(failed), 'rollout')} of the sealed test failed and "
-        "got the lowest reward. The word before the colon says where: provider, parse, program or reward."
+        f"{number_format.plural(len(failed), 'rollout')} of the sealed test failed and got the lowest "
+        "reward. The word before the colon names the place of the failure: provider, parse, program "
+        "or reward."
     )
     shown = table("Failed rollouts", ["Example", "Prompt", "Error", "Output"], rows, text=(1, 2, 3))
     rest = left > 0 and note(f"{left:,} more are not shown.")
@@ -157,8 +160,9 @@ def control(record: Record) -> Section | None:
     ]
     head = ["Method", "Best on validation", "Best on the sealed test", "Task calls", "Promoted"]
     caption = note(
-        "The limits hold for both together, and half of each is kept for the control; the table says what each of them took. "
-        "What the method finds beyond its control is what its learning is worth on this task."
+        "The limits hold for both runs together, and half of each limit is reserved for the control. "
+        "The table shows the use of each run. The gain of the method over its control is the value "
+        "of its learning on this task."
     )
     text = prompt_text(str(side(other, "best").get("prompt", "")))
     best = details("The best prompt of the control", el("pre", text, dir="auto"))

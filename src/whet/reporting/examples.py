@@ -99,7 +99,7 @@ def _group(record: Record, title: str, pairs: Sequence[Pair], *, shown: bool) ->
     rest = details(
         f"Show {len(more):,} more",
         el("ol", more, class_="examples"),
-        left > 0 and note(f"{left:,} more are not shown; the journal holds them all."),
+        left > 0 and note(f"{left:,} more are not shown; the journal holds all of them."),
     )
     return el(
         "details",

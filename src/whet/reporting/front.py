@@ -15,7 +15,7 @@ SIZE = (400, 300)
 MOST_PANELS = 4
 _BETTER = {"max": "more is better", "min": "less is better"}
 _GATE = {
-    "baseline": "the prompt of the start",
+    "baseline": "the start prompt",
     "promoted": "promoted: the sealed test shows it",
     "not promoted": "not promoted by the sealed test",
     "not tested": "not tested on the sealed rows",
@@ -35,9 +35,10 @@ def objectives(record: Record) -> Section | None:
         return None
     names = list(side(points[0], "validation"))
     words = note(
-        "On the validation rows: prompts that no other is shown to be better than at no cost. Only the prompt that the "
-        "method returned is tested on the sealed rows. "
-        f"whet show {shlex.quote(record.place)} --choose NAME writes the best in an objective."
+        "Prompts of the front, measured on the validation rows: no other prompt is shown to be "
+        "better in one objective without being worse in another. Only the prompt that the method "
+        f"returned is tested on the sealed rows. whet show {shlex.quote(record.place)} --choose NAME "
+        "writes the best prompt for an objective."
     )
     body = join(
         _verdicts(record),
@@ -110,7 +111,7 @@ def _pictures(record: Record, points: Sequence[Mapping[str, object]], names: Seq
         (marker(shape, 14, 8, class_), text) for (shape, class_), text in _kinds([*points, *others]).items()
     ]
     if any(not one["gate"] for one in others):
-        entries.append((dots([(14, 8)], "dots"), "validated, another one dominates it"))
+        entries.append((dots([(14, 8)], "dots"), "validated, but another prompt dominates it"))
     return join(el("figure", el("figcaption", legend(entries))), el("div", panels, class_="panels"))
 
 

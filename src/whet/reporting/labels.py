@@ -25,8 +25,8 @@ def labels(record: Record) -> Section | None:
     sides = [("Baseline", before)] if same else [("Baseline", before), ("Best", after)]
     matrices = [_matrix(name, figures) for name, figures in sides if figures.get("matrix")]
     caption = note(
-        "Accuracy: the share of the rows of a label that were answered with it. Precision: the share of the answers with a label "
-        "that were right. Rows without an answer are left out."
+        "Accuracy is the share of the rows of a label that got this label as answer. Precision is "
+        "the share of the answers with a label that were right. Rows without an answer are left out."
     )
     body = join(
         _accuracy(before, after),
@@ -64,7 +64,7 @@ def _accuracy(before: Mapping[str, object], after: Mapping[str, object]) -> Html
     means = [*(number_format.reward(value, 3) for value in totals), number_format.difference(gap, 3)]
     head = ["Label", "Rows", "Accuracy, baseline", "Best", "Difference", "Precision, baseline", "Best"]
     foot = ["All", number_format.count(after.get("n")), *means, "", ""]
-    return table("On the sealed test, by the label that was right", head, rows, foot=foot)
+    return table("Results on the sealed test, by the right label", head, rows, foot=foot)
 
 
 def _matrix(name: str, figures: Mapping[str, Any]) -> Html:

@@ -22,7 +22,7 @@ NAME = "matrix"
 KINDS = {
     "models": "Model",
     "origins": "Origin of the prompt",
-    "own": "At home, beyond its row and its column",
+    "own": "At home, beyond the effects of row and column",
 }
 
 
@@ -62,7 +62,7 @@ def render_matrix(result: MatrixJSON) -> str:
         head,
         simulated_banner() if result["simulated"] else None,
         el("main", _verdict(result), [section.html() for section in sections]),
-        el("footer", el("p", "Written by whet. This page loads nothing and sends nothing.")),
+        el("footer", el("p", "whet wrote this page. The page loads and sends nothing.")),
     )
     return document(f"{result['task']}: whet transfer", *body)
 
@@ -116,7 +116,8 @@ def _cells_section(result: MatrixJSON) -> Section:
     gains = [[f"found for {origin}", *(_gain(at[origin, model]) for model in names)] for origin in names]
     head = ["Prompt", *(f"on {name}" for name in names)]
     text = note(
-        "A row holds the prompt that a run found, a column the model that answered. Gains are paired; each has its own interval."
+        "Each row is the prompt that a run found, each column the model that answered. Gains are "
+        "paired, and each gain has its own interval."
     )
     body = join(
         table("Mean rewards", head, means, wide=True),
@@ -145,7 +146,8 @@ def _effects_section(result: MatrixJSON) -> Section:
         for name, effect in effects.items()
     ]
     text = note(
-        "Differences from the mean of all cells. All intervals hold together with 95%; p is adjusted by Holm."
+        "Differences from the mean of all cells. The intervals are simultaneous at 95%; p is "
+        "adjusted by Holm."
     )
     body = join(table("Effects", ["Effect", "Of", "Difference", "p adjusted"], rows, text=(1,)), text)
     return Section("effects", "Model, origin and home", body)
@@ -164,8 +166,8 @@ def _variance_section(result: MatrixJSON) -> Section:
     )
     rows = [[name, f"{value:.3g}", "–" if not whole else f"{value / whole:.0%}"] for name, value in named]
     text = note(
-        f"The 95% interval of what lock-in adds is {parts['home_low']:.3g} to {parts['home_high']:.3g}. What so few rows would "
-        "make of equal cells by chance is subtracted."
+        f"The 95% interval of what lock-in adds is {parts['home_low']:.3g} to {parts['home_high']:.3g}. "
+        "The variation that chance causes between equal cells is subtracted."
     )
     return Section(
         "variance",

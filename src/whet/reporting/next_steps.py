@@ -61,7 +61,8 @@ def _use(record: Record, promoted: bool) -> Html | None:
         "whet prompts promote NAME VERSION --request",
     )
     caption = note(
-        "The prompt without markers. A click marks the whole of it; the commands write it to a file, or into whet's registry."
+        "The prompt without markers. A click selects the whole prompt. The commands write it to a "
+        "file or into whet's registry."
     )
     lines = region(
         "pre", el("code", "\n".join(commands)), label="Commands that use the prompt", class_="command"
@@ -72,18 +73,23 @@ def _use(record: Record, promoted: bool) -> Html | None:
 def _doubts(record: Record) -> Iterator[Child]:
     """What makes the figures say less, whatever the verdict is."""
     if record.simulated:
-        yield "Name a real model (", el("code", "--lm openai/NAME"), "): a scripted one answered here."
+        yield (
+            "Name a real model (",
+            el("code", "--lm openai/NAME"),
+            "), because a scripted model answered here.",
+        )
     if seen := record.rows_seen:
         rest = "this row" if seen == 1 else "these rows"
         yield (
-            f"Look where the start prompt comes from: {number_format.plural(seen, 'test row')} served an earlier run to learn "
-            f"from{_in_run(record)}. If the prompt came out of that run, test it without {rest}."
+            f"Check the origin of the start prompt: an earlier run{_in_run(record)} learned from "
+            f"{number_format.plural(seen, 'test row')}. If the prompt came from that run, test it "
+            f"without {rest}."
         )
     failed = sum(bool(row.get("error")) for name in ("baseline", "best") for row in sealed_rows(record, name))
     rollouts = sum(len(sealed_rows(record, name)) for name in ("baseline", "best"))
     if failed > MANY_FAILED * rollouts:
         yield (
-            f"Mend what failed first: {failed:,} of {rollouts:,} rollouts of the test, ",
+            f"First repair the cause of failures: {failed:,} of {rollouts:,} rollouts of the test failed, ",
             _link("failures"),
             ".",
         )
@@ -93,8 +99,8 @@ def _doubts(record: Record) -> Iterator[Child]:
     low, difference = finite_number(pair.get("low")), finite_number(pair.get("difference"))
     if low is not None and difference is not None and low <= 0:
         yield (
-            f"The control did as well, as far as these rows show ({number_format.difference(difference, record.digits)} for "
-            "this run): what made the prompt better may be the search alone, ",
+            f"The control did as well, as far as these rows show ({number_format.difference(difference, record.digits)} "
+            "for this run). The improvement may come from the search alone, ",
             _link("control"),
             ".",
         )
@@ -116,29 +122,33 @@ def _constant(record: Record) -> Child:
     value = rewards.pop()
     shown = f"Every answer to the test has the reward {number_format.reward(value, record.digits)}. "
     if value == finite_number(record.final.get("high")):
-        return shown, "Nothing is left to gain on these rows: add harder ones."
-    return shown, "If that is not right, ", el("code", "whet doctor TASK"), " tries the reward on three rows."
+        return shown, "These rows leave no room for a gain. Add harder rows."
+    return shown, "If that is wrong, ", el("code", "whet doctor TASK"), " tries the reward on three rows."
 
 
 def _of_promoted(record: Record) -> Iterator[Child]:
     gain = side(record.result, "improvement")
     yield (
-        "Use the prompt below in place of the baseline, unless the start prompt came out of that earlier run."
+        "Use the prompt below instead of the baseline, unless the start prompt came from that earlier run."
         if record.rows_seen
-        else "Use the prompt below in place of the baseline."
+        else "Use the prompt below instead of the baseline."
     )
     if side(record.result, "best").get("system") is not None:
-        yield "Use it with the weights that were trained with it: alone it is another system, which was not tested."
+        yield (
+            "Use the prompt with the weights that were trained with it. Without them it is a "
+            "different system, which was not tested."
+        )
     if losses := gain.get("losses"):
         yield (
-            f"{number_format.plural(losses, 'test row')} got worse. See what they lost before you use the prompt (",
+            f"{number_format.plural(losses, 'test row')} got worse. Look at these rows before you use "
+            "the prompt (",
             _link("examples"),
-            "), but do not edit the prompt because of them: rows that you have read cannot test the next prompt. If you want to "
-            "change it, run again with fresh test rows.",
+            "), but do not edit the prompt because of them: rows that you have read cannot test the "
+            "next prompt. To change the prompt, run again with fresh test rows.",
         )
     if "control" not in record.result and record.header.get("method") != "random_search":
         yield (
-            "To know what the learning is worth beyond trying, add ",
+            "To measure the value of the learning against plain trying, add ",
             el("code", "--control random_search"),
             ".",
         )
@@ -151,16 +161,16 @@ def _of_kept(record: Record) -> Iterator[Child]:
     if opinion and not opinion.get("promoted"):
         judge = opinion.get("judge") or opinion.get("reward")
         yield (
-            f"The second opinion ({judge}) does not see the gain that the reward sees. Read rows that were fixed (",
+            f"The second opinion ({judge}) does not confirm the gain. Read rows that were fixed (",
             _link("examples"),
-            "), and sharpen the rubric of the judge that is wrong.",
+            "), and improve the rubric of the judge that is wrong.",
         )
     yield from _more_rows(record)
     for name, one in side(result, "objectives").items():
         if one.get("verdict") in ("not shown", "worse"):
             shown = "show that it is not" if one["verdict"] == "worse" else "do not show it"
             yield (
-                f"Of {name} it is demanded that its mean is {one.get('bound')}, and the test rows {shown}: ",
+                f"The mean of {name} must be {one.get('bound')}, but the test rows {shown}: ",
                 _link("objectives"),
                 ". More test rows, or a wider margin, decide more.",
             )
@@ -173,17 +183,17 @@ def _of_kept(record: Record) -> Iterator[Child]:
     if gained is not None and gained < 0 and before is not None and after is not None and after > before:
         rows = number_format.count(side(side(result, "best"), "validation").get("n"))
         yield (
-            f"The prompt gained {number_format.difference(after - before, record.digits)} on the {rows} validation rows and lost "
-            f"{number_format.reward(-gained, record.digits)} on the test: the search fitted those rows. Give more of them "
-            "(",
+            f"The prompt gained {number_format.difference(after - before, record.digits)} on the "
+            f"{rows} validation rows and lost {number_format.reward(-gained, record.digits)} on the "
+            "test: the search overfitted those rows. Give more validation rows (",
             el("code", "splits"),
             " in task.yaml).",
         )
     if not any(row.get("critique") for name in ("baseline", "best") for row in sealed_rows(record, name)):
         yield (
-            "The reward gave numbers only. Where it also says what is wrong (",
+            "The reward gave only numbers. If it also explains what is wrong (",
             el("code", 'dict(reward=..., critique="...")'),
-            "), methods that read critiques have something to learn from.",
+            "), methods that read critiques can learn more.",
         )
 
 
@@ -193,20 +203,24 @@ def _more_rows(record: Record) -> Iterator[Child]:
     promotion = side(side(record.result, "plan"), "promotion")
     if promotion.get("possible") is False:
         yield (
-            f"Add rows: the test split has {promotion.get('rows')} independent ones, and nothing can be promoted with fewer "
-            f"than {promotion.get('needed')}. About a third of the rows of a task become test rows."
+            f"Add rows: the test split has {promotion.get('rows')} independent rows, and no prompt "
+            f"can be promoted with fewer than {promotion.get('needed')}. About a third of the rows of "
+            "a task become test rows."
         )
     elif isinstance(more := gain.get("more_examples"), int):
         yield (
             f"Add rows: about {more:,} more test rows would show a gain like this one. Put fresh rows into a file and run the "
             "same command with ",
             el("code", "--more FILE"),
-            ": this tests the same two prompts on them, without a new search. Allow for a few more rows than that, because the "
-            "test then looks twice.",
+            ". This command tests the same two prompts on the new rows, without a new search. Add a "
+            "few more rows than that, because the test then looks twice.",
         )
     openings = record.result.get("test_openings")
     if isinstance(openings, int) and openings > 1:
-        yield f"These test rows were opened {openings:,} times, and each time less is left to decide with: fresh ones start anew."
+        yield (
+            f"These test rows were opened {openings:,} times, and each opening leaves less alpha "
+            "for the next test. Fresh rows begin again with the full alpha."
+        )
 
 
 def is_limited(result: Mapping[str, object]) -> bool:
@@ -220,7 +234,7 @@ def _more_search(record: Record) -> Iterator[Child]:
     if is_limited(record.result):
         limit = str(record.result.get("ended_by", "")).removeprefix("the limit of ")
         yield (
-            "The search found nothing better than the baseline before its limit ended it. Raise ",
+            "The search found no better prompt before its limit ended it. Raise ",
             el("code", _LIMITS.get(limit, "--max-calls")),
             ", or ",
             other,
@@ -232,12 +246,12 @@ def _more_search(record: Record) -> Iterator[Child]:
         if isinstance(most, int) and most > made:
             unspent = f", with {most - made:,} of {most:,} calls unspent"
         yield (
-            f"The search ended by itself{unspent}, and found nothing better than the baseline. A larger limit alone changes "
-            "nothing. ",
+            f"The search ended by itself{unspent}, and found no better prompt than the baseline. A "
+            "larger limit alone does not help. ",
             *_stronger_writer(record),
             " in ",
             el("code", "description"),
-            " what the task is and which answers are right, or ",
+            " the task and which answers are right, or ",
             other,
         )
     counts = [value for value in record.others.get("replies", ()) if isinstance(value, dict)]
@@ -246,7 +260,8 @@ def _more_search(record: Record) -> Iterator[Child]:
     )
     if 2 * kept < requested:
         yield (
-            f"Of {requested:,} texts that the optimizer model wrote {kept:,} could be used: name a stronger one with ",
+            f"Of {requested:,} texts that the optimizer model wrote {kept:,} could be used. Name a "
+            "stronger model with ",
             el("code", "--optimizer-lm"),
             ".",
         )

@@ -49,7 +49,7 @@ def render_report(record: Record) -> str:
     """The page as text."""
     title = f"{record.result.get('task') or record.header.get('task') or record.name}: whet report"
     shown = _sections(record)
-    end = "Written by whet from the journal of the run. This page loads nothing and sends nothing."
+    end = "whet wrote this page from the journal of the run. The page loads and sends nothing."
     return document(
         title,
         el("a", "Skip to the verdict", href="#verdict", class_="skip"),

@@ -53,11 +53,12 @@ def ablation(record: Record) -> Section | None:
     ]
     whole = number_format.reward(finite_number(measured.get("whole")), record.digits)
     caption = note(
-        f"Each changed region alone was put back as it was at the start and the rest kept, on {measured.get('n')} validation "
-        f"rows; with all changes the mean reward is {whole}. The search has seen these rows, so read the gains as hints."
+        "Each changed region was restored to its start text while the others kept their changes, on "
+        f"{measured.get('n')} validation rows. With all changes, the mean reward is {whole}. The "
+        "search has seen these rows, so treat the gains as hints."
     )
-    shown = table("What each region earned", ["Put back", "Mean reward without", "Gain"], rows)
-    return Section("ablation", "Which prompt earned the gain", join(caption, shown))
+    shown = table("Gain of each region", ["Put back", "Mean reward without", "Gain"], rows)
+    return Section("ablation", "Gain of each prompt", join(caption, shown))
 
 
 def trace(row: Mapping[str, Any], when: str) -> Html | None:

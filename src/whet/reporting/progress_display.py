@@ -326,7 +326,7 @@ def _spending(progress: Progress, pace: Speed) -> list[str]:
     made, most = _calls(progress)
     parts = [quantity(made, "call") + (f" of {most:,}" if most else "")]
     if refused := sum(core.budget.spent.refused.values()):
-        parts.append(f"{refused:,} turned away")
+        parts.append(f"{refused:,} refused")
     if rate := pace.calls:
         parts.append(_rate(rate))
     if cost := progress.earlier_cost + core.budget.spent.cost:
@@ -335,7 +335,7 @@ def _spending(progress: Progress, pace: Speed) -> list[str]:
     in_flight = sum(client.limiter.in_flight for client in core.caller.clients.values())
     if resting:
         long = [(address, seconds) for address, seconds in resting if seconds >= 1]
-        parts += [f"{address} asked to wait: {show_duration(seconds)} to go" for address, seconds in long]
+        parts += [f"{address} asked whet to wait: {show_duration(seconds)} left" for address, seconds in long]
     elif (computing := under_way())[1] > COMPUTING:
         parts.append(f"{computing[0]} has been computing for {show_duration(computing[1])}")
     elif in_flight and pace.still > STALLED:

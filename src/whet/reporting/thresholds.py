@@ -45,7 +45,7 @@ def check_score(
     shown = _show_beside(mean, threshold)
     what = f"the lower end of {shown} {ends}" if sure else f"the mean {shown} {ends}"
     within = not sure and not _reaches(low, threshold) and _reaches(high, threshold)
-    doubt = "; other rows might decide otherwise" if within else ""
+    doubt = "; with other rows, the result might differ" if within else ""
     broken = f"; {quantity(failed, 'rollout')} failed, which counts as the lowest reward" if failed else ""
     return ThresholdCheck(
         task, outcome, f"{what} is {_side(outcome)} {show_reward(threshold)}{doubt}{broken}"
@@ -73,7 +73,7 @@ def _check_partly_answered(task: str, score: MeanJSON, threshold: float, sure: b
         return ThresholdCheck(
             task,
             outcome,
-            f"{count}, and the others decide: {what} lies in {ends} around {show_reward(threshold)}",
+            f"{count}; the other rows decide, because {what} lies in {ends} around {show_reward(threshold)}",
         )
     return ThresholdCheck(
         task,

@@ -42,7 +42,10 @@ def simulation_banner(record: Record) -> Html | None:
 
 def simulated_banner() -> Html:
     """That no language model answered."""
-    text = "A scripted model answered in this run. The numbers test the machinery, not a real model."
+    text = (
+        "A scripted model answered in this run. The figures show that whet works, but nothing "
+        "about real models."
+    )
     return el("aside", el("strong", "SIMULATED"), " ", text, class_="banner", role="note")
 
 
@@ -82,13 +85,14 @@ def _sentence(record: Record) -> str:
         _, _, rest = reason.partition("romoted: ")
         return (rest[:1].upper() + rest[1:]) or reason
     if record.result.get("status") == "stopped":
-        return f"{record.result.get('ended_by', '')} Run the same command again to go on.".strip()
+        return f"{record.result.get('ended_by', '')} To continue, run the same command again.".strip()
     if record.result:
         _, _, rest = reason.partition("romoted: ")
         return (rest[:1].upper() + rest[1:]) or reason
     return (
-        "This report was written before the run ended: the search is still going on, or it was interrupted. "
-        "The sealed test has not been made, so nothing is promoted. The same command goes on from here."
+        "This report was written before the run ended. The search is still running or was "
+        "interrupted. The sealed test has not been made, so no prompt is promoted. The same command "
+        "continues from here."
     )
 
 
@@ -190,7 +194,8 @@ def openings(record: Record) -> Html | None:
         return None
     power = _power(side(side(record.result, "plan"), "promotion"))
     return note(
-        f"{'This run was the first opening' if times == 1 else f'This was opening {times:,}'} of these test rows"
-        f"{_control_opening(record, times)}. Every further opening makes a lucky result more likely, and is tested at a smaller "
-        "alpha." + (f" {power[0].upper()}{power[1:]}." if power else "")
+        f"{'This run was the first opening' if times == 1 else f'This was opening {times:,}'} of "
+        f"these test rows{_control_opening(record, times)}. Each further opening makes a lucky result "
+        "more likely, so the test uses a smaller alpha."
+        + (f" {power[0].upper()}{power[1:]}." if power else "")
     )

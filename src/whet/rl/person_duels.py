@@ -53,13 +53,13 @@ def find_chooser(ask: object) -> Chooser:
         return ask_at_terminal
     function = function_of_setting(ask, "ask", ("input", "a", "b"))
 
-    async def chosen(duel: PersonDuel) -> object:
+    async def ask_person(duel: PersonDuel) -> object:
         try:
             return await call_beside(partial(function, duel.input, duel.a, duel.b), None)
         except Exception as error:
             raise UsageError(f"ask() failed: {describe_exception(error)}. Correct it.") from error
 
-    return chosen
+    return ask_person
 
 
 async def choose(run: Run, chooser: Chooser, duel: PersonDuel) -> float:

@@ -216,7 +216,7 @@ class Routed(Environment):
         self, run: Run, prompt: Prompt, examples: Sequence[Example], sample: int = 0
     ) -> list[Rollout]:
         """One rollout for each row, in order; its prompt id is that of the chosen prompt."""
-        chosen = await self._chosen(run, prompt, examples)
+        chosen = await self._choose_prompts(run, prompt, examples)
         if not self.scores:
             return await self._plain.rollouts(run, list(zip(chosen, examples, strict=True)), sample)
         rollouts: dict[str, Rollout] = {}
@@ -237,19 +237,19 @@ class Routed(Environment):
 
     async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
         """Answer one row and grade the answer."""
-        (chosen,) = await self._chosen(run, prompt, [example])
+        (chosen,) = await self._choose_prompts(run, prompt, [example])
         return await self._plain.rollout(run, chosen, example, sample)
 
     async def texts(self, run: Run, prompt: Prompt, examples: Sequence[Example]) -> list[str]:
         """The editable text under which each row is answered, in order."""
-        return [one.region_text() for one in await self._chosen(run, prompt, examples)]
+        return [one.region_text() for one in await self._choose_prompts(run, prompt, examples)]
 
     @property
     def _plain(self) -> Environment:
         """The same task under one prompt."""
         return as_environment_type(self, Environment)
 
-    async def _chosen(self, run: Run, prompt: Prompt, examples: Sequence[Example]) -> list[Prompt]:
+    async def _choose_prompts(self, run: Run, prompt: Prompt, examples: Sequence[Example]) -> list[Prompt]:
         return [prompt] * len(examples) if self.router is None else await self.router.route(run, examples)
 
 

@@ -138,8 +138,10 @@ def _of_worst(
     paired = paired_test(own.candidate - own.baseline, own.clusters, minimum_effect, alpha)
     above = [_p_above(other, own, minimum_effect) for other in others]
     p = max([float(paired.p_value), *above])
-    low = min([paired.low, *(_bound(o.candidate, o, own.baseline, own, alpha)[0] for o in others)])
-    high = max([paired.high, *(_bound(own.candidate, own, o.baseline, o, alpha)[1] for o in others)])
+    low = min([paired.low, *(_bound_difference(o.candidate, o, own.baseline, own, alpha)[0] for o in others)])
+    high = max(
+        [paired.high, *(_bound_difference(own.candidate, own, o.baseline, o, alpha)[1] for o in others)]
+    )
     before, after = (
         min(float(np.mean(getattr(one, side))) for one in rows.values()) for side in ("baseline", "candidate")
     )
@@ -172,7 +174,9 @@ def _p_above(one: _Rows, other: _Rows, minimum_effect: float) -> float:
     return min(1.0, p)
 
 
-def _bound(first: Array, one: _Rows, second: Array, other: _Rows, alpha: float) -> tuple[float, float]:
+def _bound_difference(
+    first: Array, one: _Rows, second: Array, other: _Rows, alpha: float
+) -> tuple[float, float]:
     """The least and the largest difference of the means of two cases, each with an error of at most alpha/2."""
     a, b = (paired_test(v, r.clusters, 0.0, alpha / 2) for v, r in ((first, one), (second, other)))
     return max(0.0, a.low) - min(1.0, b.high), min(1.0, a.high) - max(0.0, b.low)

@@ -71,7 +71,7 @@ def _value_of(node: Node, info: types.Type, what: str) -> object:
         ):
             return None
         case types.UnionType():
-            return _value_of(node, _chosen(node, info), what)
+            return _value_of(node, _choose_member(node, info), what)
         case types.DictType(value_type=inner):
             keys = node.mapping(what)
             return {key: _value_of(item, inner, f"{what}: {key}") for key, item in keys.items()}
@@ -127,7 +127,7 @@ def _number(node: Node, info: types.FloatType, what: str) -> float:
     return value
 
 
-def _chosen(node: Node, union: types.UnionType) -> types.Type:
+def _choose_member(node: Node, union: types.UnionType) -> types.Type:
     """The member of a union that a value of this kind is meant as."""
     members = [member for member in union.types if not isinstance(member, types.NoneType)]
     plain = [_without_metadata(member)[0] for member in members]

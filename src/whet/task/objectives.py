@@ -66,7 +66,7 @@ def _objective(name: str, node: Node, parts: list[RewardFunction], folder: Path)
         keys[wrong].refuse(
             f"{what} has the goal {goal}, and is bounded by {BOUNDS[goal]}. Write {BOUNDS[goal]}."
         )
-    bounds = tuple(_bound(keys[key], what, key, low) for key in BOUNDS.values() if key in keys)
+    bounds = tuple(_read_bound(keys[key], what, key, low) for key in BOUNDS.values() if key in keys)
     margin = entry.get("margin")
     if margin is not None and width is not None and margin >= width:
         keys["margin"].refuse(
@@ -77,7 +77,7 @@ def _objective(name: str, node: Node, parts: list[RewardFunction], folder: Path)
     return Objective(Goal(name, goal == "max", width, margin, bounds, exact), metric, part, low, weight)
 
 
-def _bound(node: Node, what: str, key: str, low: float) -> Bound:
+def _read_bound(node: Node, what: str, key: str, low: float) -> Bound:
     """A number, or a multiple of the baseline's mean such as 1.1x."""
     text = str(node.value).strip()
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)x", text)

@@ -175,7 +175,7 @@ def parse_yaml(
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
-        raise _broken(path, error) from None
+        raise _syntax_error(path, error) from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         raise UsageError(
@@ -188,7 +188,7 @@ def parse_yaml(
     return _Builder(path, most).build(root, None, ())
 
 
-def _broken(path: Path, error: yaml.MarkedYAMLError) -> UsageError:
+def _syntax_error(path: Path, error: yaml.MarkedYAMLError) -> UsageError:
     mark = error.problem_mark or error.context_mark
     at = f"{path}:{mark.line + 1 if mark else 1}"
     column = f" (column {mark.column + 1})" if mark else ""

@@ -82,7 +82,7 @@ def test_a_choice_names_the_other_answer(run: Any, traffic: Traffic) -> None:
         (["add", "i", "--rating", "9"], "from 1 to 5"),
         (["add", "i", "--signal", "copied"], 'Did you mean "copy"'),
         (["add", "i", "--signal", "dwell"], "needs a value"),
-        (["add", "i", "--signal", "copy=much"], "is no number"),
+        (["add", "i", "--signal", "copy=much"], "is not a number"),
         (["add", "i", "--thumb", "up", "--target-kind", "run"], "target_kind"),
         (["list", "--since", "yesterday"], "is no date"),
         (["list", "--after", "x"], "is no cursor"),
@@ -107,7 +107,7 @@ def test_import_reads_stores_and_tells(run: Any, traffic: Traffic, tmp_path: Pat
     path.write_text("\n".join(json.dumps(row) for row in rows))
     assert "Dry run" in run("import", str(path), "--prompt", "other", "--dry-run")
     assert traffic.find().rows == []
-    assert "3 are new, 0 stood" in run("import", str(path), "--prompt", "other", "--version", "3")
+    assert "3 are new, 0 were stored before" in run("import", str(path), "--prompt", "other", "--version", "3")
     told = json.loads(run("import", str(path), "--prompt", "other", "--version", "3", "--json"))
     assert (told["accepted"], told["duplicates"], len(told["skipped"])) == (0, 3, 1)
     assert {(count.prompt, count.version) for count in traffic.counts()} == {("support", 2), ("other", 3)}
@@ -193,7 +193,7 @@ def test_expire_says_what_a_running_experiment_keeps(run: Any, traffic: Traffic)
     traffic.add([Inference("support", 2, time=1_750_000_000_000_000, experiment=key)])
     told = run("expire", "2099-01-01", "--yes")
     assert told == (
-        "Deleted: 1 answer, 0 rows of feedback.\n1 older answer stayed: a running experiment counts on it.\n"
+        "Deleted: 1 answer, 0 rows of feedback.\nNot deleted until a running experiment ends: 1 older answer.\n"
     )
     assert json.loads(run("expire", "2099-01-01", "--yes", "--json"))["spared"] == 1
 
@@ -272,9 +272,9 @@ def test_an_answer_that_was_imported_under_an_earlier_id_is_no_second_answer(
     traffic.add([Inference("support", 2, id=id, inputs={"input": "q"}, output="a")])
     table = tmp_path / "table.csv"
     table.write_text("question,answer,rating\nq,a,5\n", "utf-8")
-    assert "1 are new, 1 stood there already" in run(
+    assert "1 are new, 1 were stored before" in run(
         "import", str(table), "--prompt", "support", "--version", "2"
     )
-    assert "2 are new, 0 stood there already" in run(
+    assert "2 are new, 0 were stored before" in run(
         "import", str(table), "--prompt", "support", "--version", "3"
     )

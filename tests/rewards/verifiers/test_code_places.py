@@ -106,7 +106,7 @@ async def test_answers_without_code_are_warned_of(tmp_path: Path) -> None:
         split="validation",
         run=tmp_path / "run",
     )
-    (text,) = [text for text in result.warnings if "no code that can be read" in text]
+    (text,) = [text for text in result.warnings if "no readable code" in text]
     assert 'such as "I cannot do that."' in text and result.parts["unreadable"] == 1.0
 
 

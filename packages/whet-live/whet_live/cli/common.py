@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 
 DATABASE_HELP = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/NAME."
 
-_AS = click.option("--as", "actor", metavar="NAME", help="Who does it (default: your login name).")
-_REASON = click.option("--reason", default="", metavar="TEXT", help="Why; it is kept with the change.")
+_AS = click.option(
+    "--as", "actor", metavar="NAME", help="Name of the person who does this (default: your login name)."
+)
+_REASON = click.option(
+    "--reason", default="", metavar="TEXT", help="Reason, which is stored with the change."
+)
 by_options = options(_AS, _REASON)
 deletion_options = options(_AS, click.option("--yes", is_flag=True, help="Do not ask."))
 actor_option = _AS
@@ -48,8 +52,8 @@ def _check_text(context: click.Context, parameter: click.Parameter, value: Any) 
     for text in () if parameter.name in _FILES or parameter.metavar in _FILES else _texts_of(value):
         if repair_surrogates(text) != text:
             raise UsageError(
-                f'"{visible(text[:80])}" is no text in the locale of this terminal. Set PYTHONUTF8=1, or a locale with '
-                "UTF-8 such as LC_ALL=C.UTF-8."
+                f'The locale of this terminal cannot decode "{visible(text[:80])}". Set PYTHONUTF8=1, '
+                "or a locale with UTF-8 such as LC_ALL=C.UTF-8."
             )
     return value
 
@@ -91,7 +95,7 @@ def actor_of(name: str | None) -> str:
     """Who acts: the given name, else the login name. Raises UsageError."""
     actor = name or login()
     if actor is None:
-        raise UsageError("Your login name is unknown. Say who does it: --as NAME.")
+        raise UsageError("Your login name is unknown. Name yourself with --as NAME.")
     return actor
 
 

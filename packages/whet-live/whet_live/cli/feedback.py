@@ -42,13 +42,15 @@ READERS_SECONDS = 30.0
     + examples("whet feedback import langfuse.jsonl"),
 )
 def feedback() -> None:
-    """What people and programs said and did about answers."""
+    """Add, import, list and delete feedback about answers."""
 
 
 feedback.add_command(patterns)
-_PROMPT = click.option("--prompt", metavar="NAME", help="Of one prompt.")
-_VERSION = click.option("--version", type=click.IntRange(min=0), metavar="N", help="Of one version.")
-_SINCE = click.option("--since", metavar="DATE", help="From this moment on (ISO 8601; UTC).")
+_PROMPT = click.option("--prompt", metavar="NAME", help="Only feedback about this prompt.")
+_VERSION = click.option(
+    "--version", type=click.IntRange(min=0), metavar="N", help="Only feedback about this version."
+)
+_SINCE = click.option("--since", metavar="DATE", help="Start of the period (ISO 8601; UTC).")
 
 
 def _moment(text: str | None) -> int | None:
@@ -65,11 +67,11 @@ def _signals(texts: tuple[str, ...]) -> dict[str, float]:
     for text in texts:
         kind, _, value = text.partition("=")
         if kind not in IMPLICIT:
-            raise UsageError(f'--signal: "{kind[:40]}" is no signal.{did_you_mean(kind, IMPLICIT)}')
+            raise UsageError(f'--signal: there is no signal "{kind[:40]}".{did_you_mean(kind, IMPLICIT)}')
         try:
             number = float(value) if value else KINDS[kind].default
         except ValueError:
-            raise UsageError(f'--signal: "{value[:40]}" is no number. Write {kind}=1.') from None
+            raise UsageError(f'--signal: "{value[:40]}" is not a number. Write {kind}=1.') from None
         if number is None:
             raise UsageError(f"--signal: {kind} needs a value ({KINDS[kind].meaning}). Write {kind}=...")
         numbers[kind] = number
@@ -88,24 +90,27 @@ def _signals(texts: tuple[str, ...]) -> dict[str, float]:
 @options(
     click.option("--rating", type=float, metavar="1..5", help="Stars."),
     click.option("--thumb", type=click.Choice(["up", "down"])),
-    click.option("--comment", metavar="TEXT", help="Alone, or beside a rating, thumb, score or label."),
-    click.option("--correction", metavar="TEXT", help="The answer as it should have been."),
+    click.option("--comment", metavar="TEXT", help="Comment, alone or together with a rating, thumb, score or "
+                                                   "label."),
+    click.option("--correction", metavar="TEXT", help="Correct answer, as it should have been."),
     click.option("--label", metavar="WORD", help="A category."),
-    click.option("--score", type=float, metavar="X", help="A number under the name of a metric (--metric)."),
+    click.option("--score", type=float, metavar="X", help="Value of the metric that --metric names."),
     click.option("--metric", "name", metavar="NAME", help="Name of the score or label."),
-    click.option("--choice", type=float, metavar="X", help="1: better than --over, 0.5: as good, 0: worse."),
-    click.option("--over", metavar="ID", help="The other inference of a choice."),
+    click.option("--choice", type=float, metavar="X", help="1: TARGET is better than --over. 0.5: as good. 0: worse."),
+    click.option("--over", metavar="ID", help="Id of the other inference of a choice."),
     click.option("--signal", "signals", multiple=True, metavar="KIND=VALUE", help="copy, regenerate, dwell=12, ..."),
     click.option("--target-kind", default="inference", show_default=True, metavar="KIND",
-                 help="What TARGET is: inference, response, episode or session."),
+                 help="Type of TARGET: inference, response, episode or session."),
     click.option("--source", default="annotator", show_default=True, metavar="WHO",
                  help="user, annotator, model or code."),
-    click.option("--as", "user", metavar="NAME", help="Who says it (default: your login name)."),
-    click.option("--id", metavar="ID", help="The same id again changes nothing."),
+    click.option("--as", "user", metavar="NAME", help="Name of the person who gives the feedback (default: your "
+                                                      "login name)."),
+    click.option("--id", metavar="ID", help="Id of the feedback. If the id exists already, nothing "
+                                            "changes."),
     json_option,
 )  # fmt: skip
 def add(target: str, target_kind: str, signals: tuple[str, ...], as_json: bool, **values: Any) -> None:
-    """Say something about TARGET, the id of an inference."""
+    """Add feedback about TARGET, the id of an inference."""
     from whet_client import feedback_of
 
     values = {**values, "user": values["user"] or login(), **_signals(signals)}
@@ -121,7 +126,7 @@ def _show_added(records: Sequence[Feedback], duplicates: int) -> None:
     for record in records:
         click.echo(f"{record.id}  {record.kind} about {record.target_kind} {visible(record.target)}")
     if duplicates:
-        click.echo(f"{duplicates} of them stood there already.", err=True)
+        click.echo(f"{duplicates} of them were stored before.", err=True)
 
 
 def _show_import(summary: Mapping[str, Any]) -> None:
@@ -134,9 +139,9 @@ def _show_import(summary: Mapping[str, Any]) -> None:
     if "accepted" not in summary:
         click.echo("Dry run: nothing is stored.")
         return
-    click.echo(f"{summary['accepted']} are new, {summary['duplicates']} stood there already.")
+    click.echo(f"{summary['accepted']} are new, {summary['duplicates']} were stored before.")
     for one in summary["conflicts"]:
-        click.echo(f"kept as it was: {visible(one['id'])}: {visible(one['stored'])}", err=True)
+        click.echo(f"left unchanged: {visible(one['id'])}: {visible(one['stored'])}", err=True)
 
 
 def _scale(text: str) -> tuple[str, str]:
@@ -154,20 +159,20 @@ def _scale(text: str) -> tuple[str, str]:
         "whet feedback import table.csv --prompt support --version 3 --scale rating=1..10",
         "whet feedback import spans.json annotations.csv --dry-run",
     )
-    + "\n\nFiles of OpenAI Evals, Langfuse, Phoenix, LangSmith and TensorZero, and plain tables, are told apart by "
-    "their columns. The same file again changes nothing.",
+    + "\n\nwhet recognizes files of OpenAI Evals, Langfuse, Phoenix, LangSmith and TensorZero, and "
+    "plain tables, by their columns. Importing a file a second time changes nothing.",
 )
 @click.argument("files", nargs=-1, required=True)
 @options(
-    click.option("--prompt", metavar="NAME", help="For answers whose row names no prompt."),
-    click.option("--version", type=click.IntRange(min=0), default=0, metavar="N", help="The version of that prompt."),
+    click.option("--prompt", metavar="NAME", help="Prompt of the answers whose row names no prompt."),
+    click.option("--version", type=click.IntRange(min=0), default=0, metavar="N", help="Version of that prompt."),
     click.option("--scale", "scales", multiple=True, metavar="NAME=SCALE",
-                 help="What the numbers of a column or metric are: WORST..BEST, thumbs, stars or score (rating=1..10)."),
+                 help="Scale of a column or metric: WORST..BEST, thumbs, stars or score (rating=1..10)."),
     click.option("--good", multiple=True, metavar="VALUE",
-                 help="This word in a rating is good; of two, the other is bad."),
+                 help="Rating value that means good. If there are two values, the other one means bad."),
     click.option("--bad", multiple=True, metavar="VALUE",
-                 help="This word in a rating is bad; of two, the other is good."),
-    click.option("--dry-run", is_flag=True, help="Read and check everything, store nothing."),
+                 help="Rating value that means bad. If there are two values, the other one means good."),
+    click.option("--dry-run", is_flag=True, help="Read and check all rows without storing them."),
     output(_show_import),
 )  # fmt: skip
 def import_(
@@ -217,17 +222,17 @@ def import_(
     click.option("--kind", metavar="KIND", help="rating, thumb, comment, correction, copy, dwell, ..."),
     click.option("--user", metavar="NAME"),
     click.option("--source", metavar="WHO", help="user, annotator, model or code."),
-    click.option("--text", metavar="WORDS", help="All of these words."),
+    click.option("--text", metavar="WORDS", help="Only feedback that contains all of these words."),
     _SINCE,
-    click.option("--until", metavar="DATE", help="Before this moment."),
+    click.option("--until", metavar="DATE", help="End of the period."),
     click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N"),
-    click.option("--after", "cursor", metavar="CURSOR", help="Where the page before ended."),
+    click.option("--after", "cursor", metavar="CURSOR", help="Cursor that the previous page printed."),
     json_option,
 )  # fmt: skip
 def list_(
     since: str | None, until: str | None, limit: int, cursor: str | None, as_json: bool, **wanted: Any
 ) -> None:
-    """Feedback, newest first."""
+    """List feedback, the newest first."""
     from whet_client import KINDS
     from whet_live.traffic import Filter
 
@@ -279,7 +284,7 @@ def _show_weights(model: BehaviourModel) -> None:
         click.echo(f"{one.feature:<22}{one.weight.value:>+8.2f}  {bounds:<18}{one.naive.value:>+20.2f}")
     click.echo(f"\nIntervals: {model.corrected.method}.")
     click.echo(
-        "A weight is the change of the log-odds of a good rating for one standard deviation of the signal."
+        "A weight is the change in the log-odds of a good rating per standard deviation of the signal."
     )
     click.echo(f"Mean rating of those who rated      {_interval(model.naive)}")
     click.echo(f"Estimate for all answers            {_interval(model.corrected)}")
@@ -301,7 +306,7 @@ def _interval(one: Estimate) -> str:
 @options(_VERSION, _SINCE)
 @output(_show_weights)
 def weights(prompt: str, version: int | None, since: str | None) -> BehaviourModel:
-    """What people do as a reward: signals weighted by the ratings of the same answers of PROMPT."""
+    """Estimate the weight of each signal from the ratings of the same answers of PROMPT."""
     from whet_live.traffic import behaviour_of
 
     with open_here() as live:
@@ -320,9 +325,9 @@ def _show_rewards(estimates: VersionRewards) -> None:
         click.echo(f"\nNot calibrated: {estimates.reason}")
     else:
         kinds = ", ".join(f"{one.feature} {one.weight.value:+.2f}" for one in estimates.model.weights)
-        click.echo(f"\nSignals count as the ratings of the same answers teach: {kinds}.")
+        click.echo(f"\nSignals are weighted by the ratings of the same answers: {kinds}.")
         click.echo(
-            "Both figures go from 0 to 1, with 95% intervals that take the answers of one user as one."
+            "Both figures range from 0 to 1. Their 95% intervals treat the answers of a user as one cluster."
         )
     for one in estimates.rewards:
         for note in one.notes:
@@ -339,13 +344,17 @@ def _show_rewards(estimates: VersionRewards) -> None:
 )
 @click.argument("prompt")
 @options(
-    click.option("--by", default="", metavar="KEY", help="Also by the values of metadata.KEY."),
+    click.option(
+        "--by", default="", metavar="KEY", help="Also split the estimates by the values of metadata.KEY."
+    ),
     _SINCE,
 )
 @output(_show_rewards)
 def rewards(prompt: str, by: str, since: str | None) -> VersionRewards:
-    """What the answers of each version of PROMPT are worth: ratings and signals in one estimate, corrected for who rates and for
-    which answers each version was drawn."""
+    """Estimate the value of the answers of each version of PROMPT from ratings and signals.
+
+    The estimate is corrected for who rates and for which answers each version was drawn.
+    """
     from whet_live.experiments import version_rewards_of
 
     with open_here() as live:
@@ -357,30 +366,36 @@ def rewards(prompt: str, by: str, since: str | None) -> VersionRewards:
 @deletion_options
 @json_option
 def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
-    """Delete every answer and all feedback of one user of the apps, for good.
+    """Delete all answers and all feedback of one user of the apps, permanently.
 
-    What the learner quotes of them goes too; the text of versions stays. The audit log says who did it and how much it
-    was, not whose. Backups, exported files, and run folders (runs/learn-*, runs/search-*) are left to you.
+    The learner's quotes of this user are deleted too; the text of versions stays. The audit log records who deleted and how
+    much, but not whose data. Delete copies in backups, exported files and run folders (runs/learn-*, runs/search-*) yourself.
     """
     from whet_live import erased_completely, forget_user
 
     by = actor_of(actor)
-    _confirm(yes, f"Delete everything of {visible(user)}, for good?")
+    _confirm(yes, f"Delete all answers and feedback of {visible(user)} permanently?")
     with open_here() as live:
         gone = forget_user(live.database, user, actor=by)
         complete = erased_completely(live.database, READERS_SECONDS)
 
     def show(counts: Mapping[str, int]) -> None:
         if not (gone.inferences or gone.feedback):
-            click.echo(f'Nothing of "{visible(user)}" is stored. Is the name spelt as the app sends it?')
+            click.echo(
+                f'Nothing of "{visible(user)}" is stored. Check that the name is spelled as the app sends it.'
+            )
             return
         click.echo(_describe_deleted(gone))
         if not complete:
             click.echo(
-                "Another program is reading the database, so the file with the ending -wal still holds deleted words. A running "
-                "server removes them when the reader is done; without one, run this command again then."
+                "Another program is reading the database, so the -wal file still holds deleted text. "
+                "When the reader is done, a running server removes this text. If no server runs, run "
+                "this command again."
             )
-        click.echo("Left to you: backups, exported files, and run folders (runs/learn-*, runs/search-*).")
+        click.echo(
+            "Not deleted: backups, exported files, and run folders (runs/learn-*, "
+            "runs/search-*). Delete these yourself."
+        )
 
     counts = {"inferences": gone.inferences, "feedback": gone.feedback, "complete": complete}
     print_result(counts, as_json, show)
@@ -391,15 +406,16 @@ def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
 @deletion_options
 @json_option
 def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
-    """Delete answers and feedback that arrived before DATE, by this machine's clock, for good.
+    """Delete answers and feedback that arrived before DATE, by this machine's clock, permanently.
 
-    What a running experiment counts stays until it ends. `whet serve --retention-days N` does the same by itself.
+    Answers and feedback that a running experiment uses stay until it ends. `whet serve --retention-days N` deletes old rows
+    regularly.
     """
     from whet_live import expire as delete
     from whet_live.database import microseconds
 
     moment, by = microseconds(before), actor_of(actor)
-    _confirm(yes, f"Delete everything before {visible(before)}, for good?")
+    _confirm(yes, f"Delete all answers and feedback before {visible(before)} permanently?")
     with open_here() as live:
         gone = delete(live.database, moment, actor=by)
 
@@ -407,7 +423,7 @@ def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
         click.echo(_describe_deleted(gone))
         if gone.spared:
             older = count(gone.spared, "older answer")
-            click.echo(f"{older} stayed: a running experiment counts on it.")
+            click.echo(f"Not deleted until a running experiment ends: {older}.")
 
     counts = {"inferences": gone.inferences, "feedback": gone.feedback, "spared": gone.spared}
     print_result(counts, as_json, show)
@@ -421,7 +437,10 @@ def _confirm(yes: bool, question: str) -> None:
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        raise UsageError("Nobody at a terminal confirms this, and nothing was deleted. Add --yes.") from None
+        raise UsageError(
+            "Nothing was deleted, because nobody at a terminal can confirm the "
+            "deletion. To delete without confirmation, add --yes."
+        ) from None
     if not agreed:
         click.echo("Nothing was deleted.", err=True)
         raise click.exceptions.Exit(1)

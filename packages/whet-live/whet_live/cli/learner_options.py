@@ -40,19 +40,17 @@ NAMES = (
 
 def learner_options() -> Callable[[Command], Command]:
     """What the learner works with: gates, evaluators, searches, their models and limits, experiments, and how often it looks."""
-    answers = (
-        "The model that answers as the prompts would: at the gate, and for the answers that a proposal shows."
-    )
-    gate = "The task folder that a prompt ('*': every one) is gated on."
-    judges = "The model that judges at the gate (default: the task's own)."
-    calls = "Limit on model calls of one attempt at the gate."
-    evaluates = "The task folder whose reward grades live answers of a prompt."
-    experiment = "What an experiment with a learned version measures (JSON)."
-    group = "Put likely neighbours together while no model reads them (whet[embedded])."
+    answers = "Model that answers under the prompts: at the gate, and for the answers that a proposal shows."
+    gate = "Task folder on which the gate tests a prompt ('*': every prompt)."
+    judges = "Judge model at the gate (default: the task's own)."
+    calls = "Limit on model calls of one gate test."
+    evaluates = "Task folder whose reward grades live answers of a prompt."
+    experiment = "JSON file with the goal of experiments with learned versions."
+    group = "Group similar comments while no model reads them (whet[embedded])."
     every: dict[str, Any] = {
         "default": 5.0,
         "show_default": True,
-        "help": "Seconds between looks.",
+        "help": "Seconds between two checks for new feedback.",
     }
     return options(
         click.option("--gate", "gates", multiple=True, metavar="NAME=TASK", help=gate),
@@ -64,7 +62,7 @@ def learner_options() -> Callable[[Command], Command]:
             default=100,
             show_default=True,
             metavar="N",
-            help="Answers that an evaluator grades a day.",
+            help="Number of answers that an evaluator grades a day.",
         ),
         click.option(
             "--low-grade",
@@ -72,7 +70,7 @@ def learner_options() -> Callable[[Command], Command]:
             default=0.5,
             show_default=True,
             metavar="X",
-            help="A grade below this share of the range is a critique.",
+            help="A grade below this share of the range counts as a critique.",
         ),
         click.option(
             "--search",
@@ -81,7 +79,9 @@ def learner_options() -> Callable[[Command], Command]:
             metavar="NAME[=TASK]",
             help="Search for a better prompt once a day, on a task folder or on the traffic.",
         ),
-        click.option("--search-method", metavar="METHOD", help="The method (default: what fits the task)."),
+        click.option(
+            "--search-method", metavar="METHOD", help="Search method (default: a method that fits the task)."
+        ),
         click.option(
             "--search-calls-per-day",
             "search_calls",
@@ -134,7 +134,8 @@ def learner_config(chosen: Mapping[str, Any], root: Path = Path("runs")) -> Lear
     optimizer, answerer = chosen["optimizer_lm"], chosen["lm"]
     if isinstance(optimizer, Mapping) and "address" not in optimizer:
         raise UsageError(
-            f"{parameter('optimizer_lm')} names no model, and other options say how it is asked. Add its address."
+            f"Options of the optimizer model are given, but {parameter('optimizer_lm')} names no "
+            "model. Add its address."
         )
     gates = {}
     for gate in chosen["gates"]:
@@ -151,7 +152,9 @@ def learner_config(chosen: Mapping[str, Any], root: Path = Path("runs")) -> Lear
         from whet_live.experiments import read_definition
 
         if not isinstance(chosen["experiment"], Mapping):
-            raise UsageError('The file of --experiment holds an object, such as {"goal": {"name": "thumb"}}.')
+            raise UsageError(
+                'The file of --experiment must hold a JSON object, such as {"goal": {"name": "thumb"}}.'
+            )
         arms = [{"version": 1}, {"version": 2}]
         read_definition({**chosen["experiment"], "prompt": "any", "label": "production", "arms": arms})
     return LearnerConfig(
@@ -208,7 +211,7 @@ def _name_and_task(text: str, option: str) -> tuple[str, Path]:
     name, equals, folder = text.rpartition("=")
     if not equals or not name:
         raise UsageError(
-            f'"{text}" does not say NAME=TASK. Write for example {option} shop/greeting=tasks/greeting.'
+            f'"{text}" is not NAME=TASK. Write for example {option} shop/greeting=tasks/greeting.'
         )
     if not Path(folder).is_dir():
         raise UsageError(f"{folder}: there is no such task folder.")

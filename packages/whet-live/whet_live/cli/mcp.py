@@ -21,7 +21,7 @@ AGENT = "agent"
     default="runs",
     show_default=True,
     metavar="DIR",
-    help="The folder of the runs that agents may read.",
+    help="Folder of the runs that agents may read.",
 )
 @click.option(
     "--as",
@@ -29,12 +29,12 @@ AGENT = "agent"
     default=AGENT,
     show_default=True,
     metavar="NAME",
-    help="The author of the proposals, who cannot approve them.",
+    help="Author of the proposals. The author cannot approve them.",
 )
 def mcp(database: str | None, runs: str, actor: str) -> None:
     """Serve prompts, feedback and runs to an agent by the Model Context Protocol, over stdin and stdout.
 
-    The agent reads and proposes changes; a person decides.
+    The agent reads and proposes changes. A person decides about them.
     """
     from whet_live import mcp_server
 

@@ -58,7 +58,7 @@ MOST_DAYS = 1098
     + examples("whet prompts show shop/greeting"),
 )
 def prompts() -> None:
-    """Prompts in the registry: versions, labels, proposals, audit log."""
+    """Manage prompts in the registry: versions, labels, proposals, audit log."""
 
 
 @prompts.command(
@@ -68,7 +68,7 @@ def prompts() -> None:
 @click.option("--label", metavar="LABEL", help="Only prompts that have this label.")
 @output(show_summaries, "prompts")
 def list_(query: str, label: str | None) -> list[Summary]:
-    """Prompts whose name contains QUERY, with their newest version and their labels."""
+    """List prompts whose name contains QUERY, with their newest version and their labels."""
     with open_here() as live:
         return every_page(lambda after: live.registry.prompts(query, label=label, after=after, limit=500))
 
@@ -79,11 +79,11 @@ def list_(query: str, label: str | None) -> list[Summary]:
     )
 )
 @click.argument("address")
-@click.option("--text", is_flag=True, help="Print the text of the prompt only, as it is.")
+@click.option("--text", is_flag=True, help="Print only the text of the prompt, unchanged.")
 @format_option
 @json_option
 def show(address: str, text: bool, form: str | None, as_json: bool) -> None:
-    """One version: where it comes from, its text, and what each instruction rests on."""
+    """Show one version: its origin, its text, and the evidence of each instruction."""
     check_one_form(text, form, as_json, "--text")
     with open_here() as live:
         version = live.registry.get(address)
@@ -105,17 +105,26 @@ def show(address: str, text: bool, form: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--days", type=click.IntRange(1, MOST_DAYS), default=30, show_default=True, metavar="N")
 @click.option(
-    "--since", metavar="TIME", help="From then on, in place of --days: 2026-01-31 or 2026-01-31T12:00:00Z."
+    "--since",
+    metavar="TIME",
+    help="Start of the period, instead of --days: 2026-01-31 or 2026-01-31T12:00:00Z.",
 )
-@click.option("--until", metavar="TIME", help="Before then (default: now).")
+@click.option("--until", metavar="TIME", help="End of the period (default: now).")
 @click.option("--version", type=click.IntRange(min=0), metavar="N", help="Only answers of this version.")
-@click.option("--label", metavar="LABEL", help="Only answers of the version on which the label stood.")
+@click.option("--label", metavar="LABEL", help="Only answers of the version that had this label.")
 @click.option("--model", metavar="MODEL", help="Only answers of this model.")
-@click.option("--by", default="", metavar="WHAT", help="Split by version, label, model or metadata.KEY.")
-@click.option("--step", default="", metavar="STEP", help="hour, day or week (default: what fits the period).")
+@click.option(
+    "--by", default="", metavar="WHAT", help="Split the figures by version, label, model or metadata.KEY."
+)
+@click.option(
+    "--step",
+    default="",
+    metavar="STEP",
+    help="Length of a step: hour, day or week (default: fits the period).",
+)
 @output(show_quality)
 def quality(name: str, since: str | None, until: str | None, **options: Any) -> QualityReport:
-    """Ratings, thumbs, corrections, refusals, errors, latency, tokens and cost over time, with 95% intervals."""
+    """Show ratings, thumbs, corrections, refusals, errors, latency, tokens and cost over time, with 95% intervals."""
     from whet_live.database import microseconds
 
     begin, end = (None if text is None else microseconds(text) for text in (since, until))
@@ -128,7 +137,7 @@ def quality(name: str, since: str | None, until: str | None, **options: Any) -> 
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, metavar="N")
 @output(show_alerts, "alerts")
 def alerts(name: str | None, limit: int) -> Sequence[QualityAlert]:
-    """What a server noticed in the traffic: quality that drifted, models that changed; the newest first."""
+    """List the alerts of the server about traffic (quality that drifted, models that changed), the newest first."""
     with open_here() as live:
         return live.quality.alerts(name, limit=limit).items
 
@@ -138,7 +147,7 @@ def alerts(name: str | None, limit: int) -> Sequence[QualityAlert]:
 @click.argument("after")
 @output(lambda difference: show_diff(difference.text or "The texts are equal."))
 def diff(before: str, after: str) -> Difference:
-    """What differs between two versions, as text and by instruction."""
+    """Show the differences between two versions, as text and by instruction."""
     with open_here() as live:
         return live.registry.diff(before, after)
 
@@ -148,7 +157,7 @@ def diff(before: str, after: str) -> Difference:
 @click.option("--label", metavar="LABEL", help="Only moves of this label.")
 @output(show_history)
 def history(name: str, label: str | None) -> dict[str, object]:
-    """The versions of a prompt and every move of its labels, the newest first."""
+    """List the versions of a prompt and every move of its labels, the newest first."""
     with open_here() as live:
         registry = live.registry
         made = every_page(lambda after: registry.versions(name, before=int(after) if after else None))
@@ -168,14 +177,14 @@ def history(name: str, label: str | None) -> dict[str, object]:
 @click.argument("version", type=click.IntRange(min=1))
 @click.option("--label", default="production", show_default=True, metavar="LABEL")
 @click.option(
-    "--request", is_flag=True, help="Ask somebody else to approve it: what a protected label needs."
+    "--request", is_flag=True, help="Request approval by another person, which a protected label needs."
 )
 @by_options
 @output(show_change)
 def promote(
     name: str, version: int, label: str, request: bool, actor: str | None, reason: str
 ) -> Move | Proposal:
-    """Put a label on a version."""
+    """Move a label to a version."""
     by = actor_of(actor)
     with open_here() as live:
         change = live.registry.request_move if request else live.registry.move_label
@@ -188,7 +197,7 @@ def promote(
 @by_options
 @output(show_change)
 def rollback(name: str, label: str, actor: str | None, reason: str) -> Move:
-    """Put a label back on the version on which it stood before; again, on the one before that."""
+    """Move a label back to the version that had it before. Each repetition goes one version further back."""
     with open_here() as live:
         return live.registry.rollback(name, label, actor=actor_of(actor), reason=reason)
 
@@ -208,10 +217,10 @@ def rollback(name: str, label: str, actor: str | None, reason: str) -> Move:
     metavar="STATE",
     help="open, approved, rejected, edited, withdrawn or all.",
 )
-@click.option("--id", "key", metavar="ID", help="Show this one in full.")
+@click.option("--id", "key", metavar="ID", help="Show the proposal with this id in full.")
 @json_option
 def proposals(name: str | None, state: str, key: str | None, as_json: bool) -> None:
-    """Changes that wait for somebody, or that somebody decided, the newest first."""
+    """List proposed changes and their decisions, the newest first."""
     with open_here() as live:
         registry = live.registry
         if key is not None:
@@ -241,7 +250,8 @@ def proposals(name: str | None, state: str, key: str | None, as_json: bool) -> N
     "--keep",
     multiple=True,
     metavar="INSTRUCTION",
-    help="Do what the proposal says about this instruction (add, change or remove it) and leave the others as they are.",
+    help="Apply only this instruction of the proposal (repeatable): add, change or remove it, and "
+    "leave the other instructions unchanged.",
 )
 @click.option(
     "--text",
@@ -249,14 +259,14 @@ def proposals(name: str | None, state: str, key: str | None, as_json: bool) -> N
     multiple=True,
     nargs=2,
     metavar="INSTRUCTION TEXT",
-    help="Approve with another text for it.",
+    help="Approve with TEXT as the new text of INSTRUCTION.",
 )
 @by_options
 @output(show_change)
 def approve(
     key: str, keep: Sequence[str], texts: Iterable[tuple[str, str]], actor: str | None, reason: str
 ) -> Proposal:
-    """Approve a proposal, in whole or in part; its author cannot."""
+    """Approve a proposal, in whole or in part. Authors cannot approve their own proposals."""
     from whet_live.registry import Decision
 
     changed = dict(texts)
@@ -282,15 +292,15 @@ def reject(key: str, actor: str | None, reason: str) -> Proposal:
 )
 @click.argument("name")
 @click.argument("label")
-@click.option("--off", is_flag=True, help="Take the protection back.")
+@click.option("--off", is_flag=True, help="Remove the protection.")
 @actor_option
 def protect(name: str, label: str, off: bool, actor: str | None) -> None:
-    """Let a label of NAME (or of every prompt, '*') move only when somebody else approves."""
+    """Protect a label of NAME (or of every prompt, '*'), so that it moves only with the approval of another person."""
     with open_here() as live:
         change = live.registry.unprotect if off else live.registry.protect
         change(name, label, actor=actor_of(actor))
     whose = "every prompt" if name == "*" else name
-    click.echo(f"{label} of {whose} is {'free' if off else 'protected'} now.")
+    click.echo(f"{label} of {whose} is now {'free' if off else 'protected'}.")
 
 
 @prompts.command(
@@ -300,7 +310,7 @@ def protect(name: str, label: str, off: bool, actor: str | None) -> None:
 @click.argument("names", nargs=-1)
 @output(lambda done: show_exported(done))
 def export(folder: Path, names: Sequence[str]) -> dict[str, object]:
-    """Write prompts (default: all) with all versions as files that can be read and compared."""
+    """Write prompts (default: all) with all versions to files that people can read and compare."""
     with open_here() as live:
         return {"folder": str(folder), "prompts": live.registry.export(folder, names)}
 
@@ -314,30 +324,34 @@ def export(folder: Path, names: Sequence[str]) -> dict[str, object]:
     ),
 )
 @click.argument("path", type=click.Path(path_type=Path, exists=True))
-@click.option("--name", metavar="NAME", help="The prompt that a file or a run becomes a version of.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Prompt that gets the file, or the best prompt of the run, as a new version.",
+)
 @click.option(
     "--label",
     metavar="LABEL",
-    help="Put this label on the new version; for a run the gate must have promoted it.",
+    help="Move this label to the new version. The prompt of a run must have passed the gate.",
 )
 @click.option(
     "--labels",
     is_flag=True,
-    help="Of an exported folder: move labels of prompts that are there already, too.",
+    help="With an exported folder: also move labels of prompts that exist already.",
 )
 @by_options
 @output(show_imported)
 def import_(
     path: Path, name: str | None, label: str | None, labels: bool, actor: str | None, reason: str
 ) -> Version | dict[str, object]:
-    """Add a prompt file (with its ledger), the best prompt of a run, or what `export` wrote."""
+    """Import a prompt file (with its ledger), the best prompt of a run, or a folder that `export` wrote."""
     from whet_live.registry import slot_warnings
 
     by = actor_of(actor)
     is_run = (path / "result.json").is_file()
     if path.is_dir() and not is_run:
         if name is not None or label is not None:
-            raise UsageError("An exported folder holds names and labels. Leave --name and --label out.")
+            raise UsageError("An exported folder already holds names and labels. Omit --name and --label.")
         with open_here() as live:
             done = live.registry.import_folder(path, actor=by, labels=labels)
         for one in done:
@@ -345,14 +359,15 @@ def import_(
                 warn(f"{one.name}: {warning}", err=True)
         return {"prompts": [one.as_json() for one in done]}
     if name is None:
-        raise UsageError(f"Say which prompt {path} is a version of: --name NAME.")
+        raise UsageError(f"Name the prompt that gets {path} as a new version: --name NAME.")
     with open_here() as live:
         if label is not None and live.registry.is_protected(name, label):
             moved = "" if label == "production" else f" --label {label}"
             raise UsageError(
-                f'The label "{label}" of {name} is protected: it moves when somebody else approves. Import without it, then '
-                f"request the move:\n  whet prompts import {shlex.quote(str(path))} --name {name}\n"
-                f"  whet prompts promote {name} VERSION{moved} --request"
+                f'The label "{label}" of {name} is protected: it moves only with the approval of '
+                "another person. Import without --label, then request the move:\n  whet prompts "
+                f"import {shlex.quote(str(path))} --name {name}\n  whet prompts promote {name} VERSION{moved} "
+                "--request"
             )
         current = live.registry.current(name)
         create = live.registry.create_from_run if is_run else live.registry.create_from_file
@@ -369,23 +384,26 @@ def import_(
         "whet prompts audit --verify --seal 812:9f…",
     )
 )
-@click.option("--name", metavar="NAME", help="Only what was done to this prompt.")
+@click.option("--name", metavar="NAME", help="Only entries about this prompt.")
 @click.option("--limit", type=click.IntRange(1, 500), default=50, show_default=True, metavar="N")
 @click.option(
     "--verify",
     is_flag=True,
-    help="Check the chain of hashes, and the registry against it; exit code 1 when one was changed.",
+    help="Check the chain of hashes, and compare the registry with the log. The exit code is 1 if "
+    "either was changed.",
 )
 @click.option(
-    "--seal", metavar="SEAL", help="With --verify: the log must still hold what this older seal says."
+    "--seal",
+    metavar="SEAL",
+    help="With --verify: check that the log still contains the entries of this older seal.",
 )
 @json_option
 def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json: bool) -> None:
-    """Who did what, the newest first; and whether the log is whole."""
+    """Show the audit log, the newest entry first, or verify that it is intact."""
     from whet_live.registry import AuditCheckpoint
 
     if seal is not None and not verify:
-        raise UsageError("--seal is compared by --verify. Add it.")
+        raise UsageError("--seal needs --verify. Add --verify.")
     with open_here() as live:
         if not verify:
             entries = live.registry.audit(subject=name, limit=limit).items
@@ -409,9 +427,11 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
 )
 @click.argument("name")
 @click.option(
-    "--mode", metavar="MODE", help="propose (a person decides), auto (gate and stages decide), or off."
+    "--mode",
+    metavar="MODE",
+    help="propose (a person decides), auto (the gate and the rollout stages decide), or off.",
 )
-@click.option("--label", metavar="LABEL", help="The label that stands on the version to teach.")
+@click.option("--label", metavar="LABEL", help="Label of the version that learns.")
 @click.option(
     "--rule",
     "rules",
@@ -421,28 +441,34 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
     help="quorum, share, per_source, ...",
 )
 @click.option(
-    "--accept", multiple=True, metavar="KEY", help="A row in quarantine by its id, or 'requirement KEY'."
+    "--accept",
+    multiple=True,
+    metavar="KEY",
+    help="Accept a row in quarantine (by its id) or a requirement ('requirement KEY').",
 )
-@click.option("--dismiss", multiple=True, metavar="KEY", help="The same, to be left out for good.")
+@click.option("--dismiss", multiple=True, metavar="KEY", help="Reject such a row or requirement permanently.")
 @click.option(
     "--write",
     "texts",
     nargs=2,
     multiple=True,
     metavar="KEY TEXT",
-    help="The instruction for a requirement, by its key; it is thereby accepted.",
+    help="Write the instruction for a row or a requirement, which accepts it.",
 )
 @click.option(
     "--reads",
     metavar="WHAT",
-    help="What the reader sees: comment, answer (with input and answer, masked), or conversation (earlier answers too).",
+    help="Text that the reader model sees: comment, answer (also input and answer, masked), or "
+    "conversation (also earlier answers).",
 )
-@click.option("--read-again", is_flag=True, help="Have the comments read again that could not be read.")
+@click.option(
+    "--read-again", is_flag=True, help="Read the comments again that the reader model failed to read."
+)
 @click.option(
     "--read-vague-again",
     "vague",
     is_flag=True,
-    help="The same, and those that were too vague for the reader.",
+    help="Also read the comments again that were too vague for the reader model.",
 )
 @by_options
 @output(show_learning)
@@ -454,7 +480,7 @@ def learning(
     reads: str | None,
     **options: Any,
 ) -> Mapping[str, object]:
-    """How the prompt NAME ('*': every one) learns from its traffic, and what it waits for."""
+    """Show or set how the prompt NAME ('*': every prompt) learns from its traffic."""
     decided = [(key, True) for key in options["accept"]] + [(key, False) for key in options["dismiss"]]
     again = options["read_again"] or options["vague"]
     if name == "*" and (decided or options["texts"] or again):
@@ -492,19 +518,37 @@ def learning(
     )
 )
 @click.argument("name")
-@click.option("--lock", "locked", multiple=True, metavar="ID", help="No model changes it from now on.")
-@click.option("--unlock", "unlocked", multiple=True, metavar="ID", help="Models may change it again.")
+@click.option(
+    "--lock",
+    "locked",
+    multiple=True,
+    metavar="ID",
+    help="Lock this instruction, so that no model changes it.",
+)
+@click.option(
+    "--unlock",
+    "unlocked",
+    multiple=True,
+    metavar="ID",
+    help="Unlock this instruction, so that models may change it again.",
+)
 @click.option(
     "--dates",
     nargs=2,
     multiple=True,
     metavar="ID FIRST..LAST",
-    help="It stands from 2026-12-01..2027-01-06, each year 12-01..01-06, until ..2026-12-31; .. for always.",
+    help="Days on which the instruction is active: 2026-12-01..2027-01-06; 12-01..01-06 (each year); "
+    "..2026-12-31 (until then); .. (always).",
 )
 @click.option(
-    "--review", "reviews", nargs=2, multiple=True, metavar="ID DAY", help="Say so on this day; '' for no day."
+    "--review",
+    "reviews",
+    nargs=2,
+    multiple=True,
+    metavar="ID DAY",
+    help="Day on which whet reminds of a review of the instruction ('': none).",
 )
-@click.option("--restore", "key", metavar="ID", help="An instruction that left stands again.")
+@click.option("--restore", "key", metavar="ID", help="Restore an instruction that was removed.")
 @by_options
 @json_option
 def instructions(
@@ -518,7 +562,7 @@ def instructions(
     reason: str,
     as_json: bool,
 ) -> None:
-    """The instructions of NAME with their locks and dates: list them, or set these."""
+    """List the instructions of NAME with their locks and dates, or set locks and dates."""
     changes: dict[str, dict[str, Any]] = {}
     for one in locked:
         changes.setdefault(one, {})["locked"] = True
@@ -529,10 +573,13 @@ def instructions(
     for one, day in reviews:
         changes.setdefault(one, {})["review"] = day
     if twice := sorted(set(locked) & set(unlocked)):
-        raise UsageError(f"{twice[0]} cannot be locked and unlocked at once. Say one of the two.")
+        raise UsageError(
+            f"{twice[0]} cannot be locked and unlocked in one command. Give only one of the two options."
+        )
     if key is not None and changes:
         raise UsageError(
-            "--restore stands alone: it makes another version. Set terms in a command of their own."
+            "--restore makes a new version and cannot be combined with other options. Set locks and "
+            "dates in a separate command."
         )
     with open_here() as live:
         by = actor_of(actor)

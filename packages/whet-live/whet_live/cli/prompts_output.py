@@ -23,11 +23,13 @@ def show_summaries(summaries: Sequence[Summary]) -> None:
     for one in summaries:
         row(one.name, one.newest, *(f"{name}={version}" for name, version in one.labels.items()))
     if not summaries:
-        click.echo("There are no prompts. Add one: whet prompts import prompt.md --name NAME", err=True)
+        click.echo(
+            "There are no prompts. Add a prompt with: whet prompts import prompt.md --name NAME", err=True
+        )
 
 
 def show_version(version: Version) -> None:
-    """One version: where it comes from, its text, and what each instruction rests on."""
+    """Show one version: its origin, its text, and the evidence of each instruction."""
     from whet_live.database import iso
 
     row(version.address, *(f"@{label}" for label in version.labels))
@@ -53,7 +55,7 @@ def show_quality(report: QualityReport) -> None:
         count(report.answers, "answer"),
     )
     if report.every > 1:
-        click.echo(f"A sample: one answer of {report.every} was read.")
+        click.echo(f"These figures come from a sample: one in {report.every} answers.")
     for group in report.groups:
         if group.name:
             row(group.name, count(sum(n for _, n in group.answers), "answer"))
@@ -93,7 +95,7 @@ def show_alerts(alerts: Sequence[QualityAlert]) -> None:
         sent = " ".join(f"{channel}={state}" for channel, state in one.deliveries.items())
         row(f"{iso(one.began)[:16]}Z", one.kind, "" if one.worse else "better", one.text, sent)
     if not alerts:
-        click.echo("Nothing was noticed. A server watches while it runs: whet serve", err=True)
+        click.echo("There are no alerts. A server watches the traffic while it runs: whet serve", err=True)
 
 
 def show_history(history: Mapping[str, Any]) -> None:
@@ -113,10 +115,10 @@ def show_change(change: Move | Proposal) -> None:
     if isinstance(change, Proposal):
         show_proposal(change)
     elif change.number == 0:
-        click.echo(f"{change.label} of {change.name} stands on version {change.new} already.")
+        click.echo(f"{change.label} of {change.name} is already on version {change.new}.")
     else:
-        before = f"before on {change.old}" if change.old else "the first time"
-        click.echo(f"{change.label} of {change.name} stands on version {change.new} now, {before}.")
+        before = f"before on version {change.old}" if change.old else "the first time"
+        click.echo(f"{change.label} of {change.name} is now on version {change.new}, {before}.")
 
 
 def show_proposal_line(proposal: Proposal) -> None:
@@ -143,7 +145,7 @@ def show_proposal(proposal: Proposal) -> None:
         sign = "+" if before is None else "-" if after is None else "~"
         click.echo(f"  {sign} {unit.id}  {line(after or before)}")
         for other in unit.also:
-            click.echo(f"      with it goes {other.id}  {line(other.before)}")
+            click.echo(f"      also removed: {other.id}  {line(other.before)}")
         for critique in unit.instruction.critiques:
             click.echo(f'      because of: "{line(critique)}"')
         if unit.instruction.sources:
@@ -151,9 +153,9 @@ def show_proposal(proposal: Proposal) -> None:
     if proposal.gate is not None:
         click.echo(f"  {line(proposal.gate.get('reason', ''))}")
     if proposal.version is not None:
-        click.echo(f"  It is version {proposal.version} now.")
+        click.echo(f"  This proposal became version {proposal.version}.")
     if proposal.successor is not None:
-        click.echo(f"  It waits for somebody else as {proposal.successor}.")
+        click.echo(f"  The edited proposal {proposal.successor} waits for approval by another person.")
 
 
 def show_exported(done: Mapping[str, Any]) -> None:
@@ -168,7 +170,7 @@ def show_imported(done: Version | Mapping[str, Any]) -> None:
         click.echo(f"{done.address} {' '.join(f'@{one}' for one in done.labels)}")
         return
     for one in done["prompts"]:
-        there = f"{one['known']} {'was' if one['known'] == 1 else 'were'} there"
+        there = f"{one['known']} {'was' if one['known'] == 1 else 'were'} there before"
         click.echo(f"{one['name']}: {count(one['added'], 'version')} added, {there}")
 
 
@@ -182,9 +184,9 @@ def show_entries(entries: Sequence[AuditEntry]) -> None:
 def show_verdict(verdict: AuditVerdict) -> None:
     """Whether the audit log is whole."""
     if verdict.whole:
-        click.echo(f"The log is whole: {count(verdict.rows, 'row')}. Seal: {verdict.seal}")
+        click.echo(f"The log is intact: {count(verdict.rows, 'row')}. Seal: {verdict.seal}")
     else:
-        click.echo(f"Log or registry were changed: row {verdict.broken}: {verdict.reason}.", err=True)
+        click.echo(f"The log or the registry was changed. Row {verdict.broken}: {verdict.reason}.", err=True)
 
 
 def show_learning(status: Mapping[str, Any]) -> None:
@@ -198,10 +200,13 @@ def show_learning(status: Mapping[str, Any]) -> None:
     for fault in status.get("faults", ()):
         click.echo(f"      nothing can be learned now ({fault['at'][:16]}): {line(fault['message'])}")
     if lost := status.get("verdicts", {}).get("unreadable"):
-        click.echo(f"      {count(lost, 'comment')} could not be read; have them read again: --read-again")
+        click.echo(
+            f"      the model failed to read {count(lost, 'comment')}; to read them again: --read-again"
+        )
     if status.get("to_read") and not status.get("reader"):
         click.echo(
-            f"      {count(status['to_read'], 'comment')} not read yet; name a model to whoever learns: {READERS}"
+            f"      {count(status['to_read'], 'comment')} not read yet; to read them, start the "
+            f"learner with a model: {READERS}"
         )
     for one in status.get("evaluators", ()):
         failed = f", {one['failed']} could not be graded" if one["failed"] else ""
@@ -254,6 +259,8 @@ def show_instructions(rows: Sequence[Mapping[str, Any]]) -> None:
 def show_carried(done: Any) -> None:
     """What became of a change that a person ordered."""
     if done.version is not None:
-        click.echo(f"It stands again, in version {done.version}.")
+        click.echo(f"The instruction is restored, in version {done.version}.")
     else:
-        click.echo(f"It waits for somebody else as {done.proposal}: the label is protected.")
+        click.echo(
+            f"The label is protected, so the proposal {done.proposal} waits for approval by another person."
+        )

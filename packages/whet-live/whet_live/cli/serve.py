@@ -40,26 +40,30 @@ _BY = "command line"
 
 @click.group(
     invoke_without_command=True,
-    epilog="\b\nExamples:\n  whet serve\n  whet serve --port 9000 --database postgresql://whet@localhost/whet\n"
-    "  whet serve --host 0.0.0.0 --url https://whet.example.org\n"
-    "  whet serve --alerts alerts.json\n"
-    "  whet serve --gate shop/greeting=tasks/greeting --lm openai/gpt-4o-mini --experiment goal.json\n\n"
-    "The first start prints a link with the token of the user admin, once, on stdout; all else goes to stderr. There is "
-    "no way to serve without tokens; "
-    "a public address needs somebody with a token: whet access add.",
+    epilog="\b\nExamples:\n  whet serve\n  whet serve --port 9000 --database "
+    "postgresql://whet@localhost/whet\n  whet serve --host 0.0.0.0 --url "
+    "https://whet.example.org\n  whet serve --alerts alerts.json\n  whet serve --gate "
+    "shop/greeting=tasks/greeting --lm openai/gpt-4o-mini --experiment goal.json\n\nThe first "
+    "start prints a link with the token of the user admin on stdout, only once. All other "
+    "output goes to stderr. The server always requires tokens. Before it listens at a public "
+    "address, somebody must have a token: whet access add.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDR", help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8321, show_default=True)
+@click.option("--url", default="", metavar="URL", help="Public address, if it differs (a proxy, a name).")
 @click.option(
-    "--url", default="", metavar="URL", help="The public address, where it is another one (a proxy, a name)."
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Additional host name that the server accepts.",
 )
-@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Another name to answer to.")
 @click.option(
     "--proxy",
     "proxies",
     multiple=True,
     metavar="ADDR",
-    help="Address of a proxy in front, whose X-Forwarded-For is believed.",
+    help="Address of a proxy whose X-Forwarded-For header the server trusts.",
 )
 @click.option(
     "--max-connections",
@@ -68,20 +72,26 @@ _BY = "command line"
     default=64,
     show_default=True,
     metavar="N",
-    help="Connections of one address at once; behind --proxy, requests.",
+    help="Largest number of simultaneous connections of one address (behind --proxy: requests).",
 )
+@click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of the runs to show.")
 @click.option(
-    "--runs", default="runs", show_default=True, metavar="DIR", help="Root of the run folders to show."
+    "--tls-cert",
+    "certificate",
+    metavar="FILE",
+    help="Certificate chain in PEM format, for TLS without a proxy.",
 )
+@click.option("--tls-key", "key", metavar="FILE", help="Private key of the certificate.")
 @click.option(
-    "--tls-cert", "certificate", metavar="FILE", help="Certificate chain in PEM form, to speak TLS itself."
+    "--learn/--no-learn",
+    default=True,
+    show_default=True,
+    help="Learn from the feedback in the server process.",
 )
-@click.option("--tls-key", "key", metavar="FILE", help="Its private key.")
-@click.option(
-    "--learn/--no-learn", default=True, show_default=True, help="Learn from the feedback in this server."
+@optimizer_options(
+    "Model that reads feedback and writes instructions (default: none; people write the instructions)."
 )
-@optimizer_options("Model that reads feedback and writes instructions (default: none; people write them).")
-@click.option("--base-url", metavar="URL", help="OpenAI-compatible endpoint of the models.")
+@click.option("--base-url", metavar="URL", help="URL of the OpenAI-compatible endpoint of the models.")
 @trust_option
 @click.option(
     "--max-optimizer-calls",
@@ -90,7 +100,7 @@ _BY = "command line"
     default=20,
     show_default=True,
     metavar="N",
-    help="Limit on calls of the optimizer model for one step of reading and for one update.",
+    help="Limit on optimizer model calls, for each reading step and for each update.",
 )
 @click.option(
     "--retention-days",
@@ -99,13 +109,14 @@ _BY = "command line"
     envvar="WHET_RETENTION_DAYS",
     show_envvar=True,
     metavar="N",
-    help="Delete answers and feedback that arrived more than N days ago, once an hour (default: keep them).",
+    help="Delete answers and feedback N days after their arrival (default: never). The server checks "
+    "once an hour.",
 )
 @click.option(
     "--alerts",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="JSON file with the webhooks, Slack addresses and mail addresses that alerts about quality go to.",
+    help="JSON file with the webhooks, Slack addresses and mail addresses that receive quality alerts.",
 )
 @click.option(
     "--playground",
@@ -118,28 +129,28 @@ _BY = "command line"
     "snippet_origins",
     multiple=True,
     metavar="ORIGIN",
-    help="Origin whose pages may send feedback with a public key, like https://shop.example; several are allowed.",
+    help="Origin whose pages may send feedback with a public key, such as https://shop.example (repeatable).",
 )
 @click.option(
     "--rows-per-second",
     "rows",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Rows that one token's user may send a second, over longer times (default 10,000).",
+    help="Rows a second that the user of a token may send, on average (default 10,000).",
 )
 @click.option(
     "--bytes-per-second",
     "sent_bytes",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Bytes that one token's user may send a second, over longer times (default 4 MiB).",
+    help="Bytes a second that the user of a token may send, on average (default 4 MiB).",
 )
 @click.option(
     "--disk-per-app",
     "kept_bytes",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Bytes of rows of one token's user that are stored at a time (default 10 GiB).",
+    help="Bytes of stored rows that the user of a token may have (default 10 GiB).",
 )
 @learner_options()
 @_DATABASE
@@ -152,7 +163,7 @@ def serve(
     kept_bytes: int | None,
     **values: Any,
 ) -> None:
-    """Serve the page and the HTTP interface around live prompts until Ctrl-C."""
+    """Serve the pages and the HTTP interface of live prompts until Ctrl-C."""
     context = click.get_current_context()
     if context.invoked_subcommand is not None:
         context.obj = values["database"]
@@ -171,10 +182,10 @@ def serve(
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @_DATABASE
 def backup(file: Path, database: str | None) -> None:
-    """Copy the SQLite database to FILE, also while servers use it.
+    """Copy the SQLite database to FILE, even while servers use it.
 
-    The copy holds every row that was acknowledged before. Copying whet.db with other tools misses what is still in its log.
-    PostgreSQL has pg_dump.
+    The copy holds every row that was acknowledged before. A copy of whet.db by other tools lacks rows that are still in its log.
+    For PostgreSQL, use pg_dump.
     """
     with open_at(database or click.get_current_context().obj) as live:
         live.database.back_up(file)
@@ -187,7 +198,7 @@ def backup(file: Path, database: str | None) -> None:
     "  whet access list\n  whet access revoke TOKEN_ID",
 )
 def access() -> None:
-    """Who may use the server: users, roles, tokens."""
+    """Manage access to the server: users, roles, tokens."""
 
 
 _EXAMPLES = {
@@ -222,7 +233,7 @@ _ROLE = click.option(
     "--role",
     type=click.Choice(_ROLES),
     required=True,
-    help="What they may do; app is for programs, page for public keys.",
+    help="Rights of the user. app is for programs, page for public keys.",
 )
 
 
@@ -231,16 +242,18 @@ _PROMPTS = click.option(
     "prompts",
     multiple=True,
     metavar="PROMPT",
-    help="A prompt that a program's token is for; several are allowed.",
+    help="Prompt that the token of a program may use (repeatable).",
 )
-_ALL_PROMPTS = click.option("--all-prompts", is_flag=True, help="A program's token is for every prompt.")
+_ALL_PROMPTS = click.option(
+    "--all-prompts", is_flag=True, help="Let the token of a program use every prompt."
+)
 
 
 _DAYS = click.option(
     "--days",
     type=click.IntRange(1, 36_500),
     metavar="N",
-    help="The token works for N days (default: until it is revoked).",
+    help="Let the token expire after N days (default: valid until it is revoked).",
 )
 
 
@@ -253,7 +266,13 @@ def _show_link(users: Access, person: bool, secret: str) -> None:
 
 
 @_user_command(
-    "add", "Add a person or a program and print a token, once.", _NAME, _ROLE, _PROMPTS, _ALL_PROMPTS, _DAYS
+    "add",
+    "Add a person or a program, and print a token. The token is not shown again.",
+    _NAME,
+    _ROLE,
+    _PROMPTS,
+    _ALL_PROMPTS,
+    _DAYS,
 )
 def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool, days: int | None) -> None:
     """Print the token on stdout."""
@@ -263,7 +282,8 @@ def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool, days:
         kind = Role.of(role) or Role.VIEWER
         if unscoped := role == "app" and not prompts and not all_prompts:
             click.echo(
-                "Warning: this token is for every prompt. `--prompt NAME` limits it; `--all-prompts` says that it is meant.",
+                "Warning: this token may use every prompt. Limit the token with `--prompt NAME`, or "
+                "confirm its scope with `--all-prompts`.",
                 err=True,
             )
         all_prompts = all_prompts or unscoped
@@ -281,7 +301,14 @@ def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool, days:
         _show_link(users, role not in ("app", "page"), secret)
 
 
-@_user_command("token", "Print another token for a user, once.", _NAME, _PROMPTS, _ALL_PROMPTS, _DAYS)
+@_user_command(
+    "token",
+    "Print another token for a user. The token is not shown again.",
+    _NAME,
+    _PROMPTS,
+    _ALL_PROMPTS,
+    _DAYS,
+)
 def token(name: str, prompts: tuple[str, ...], all_prompts: bool, days: int | None) -> None:
     """Print the token on stdout."""
     with _users() as users:
@@ -292,29 +319,29 @@ def token(name: str, prompts: tuple[str, ...], all_prompts: bool, days: int | No
         _show_link(users, not any(one.app for one in users.users() if one.name == name), secret)
 
 
-@_user_command("role", "Give a user another role.", _NAME, _ROLE)
+@_user_command("role", "Change the role of a user.", _NAME, _ROLE)
 def role(name: str, role: str) -> None:
-    """A program stays a program, a person a person."""
+    """The role of a program cannot become a person's role, or the reverse."""
     from whet.errors import UsageError
     from whet_live.server import Role
 
     new_role = Role.of(role)
     if new_role is None:
-        raise UsageError("A person does not become a program. Add the program under a name of its own.")
+        raise UsageError("A person cannot become a program. Add the program under another name.")
     with _users() as users:
         users.set_role(name, new_role, by=_BY)
 
 
-@_user_command("disable", "Take every access from a user.", _NAME)
+@_user_command("disable", "Remove all access of a user.", _NAME)
 def disable(name: str) -> None:
-    """What the user did stays in the audit log."""
+    """The actions of the user stay in the audit log."""
     with _users() as users:
         users.disable(name, by=_BY)
 
 
-@_user_command("revoke", "End the token with that id (see `whet access list`).", click.argument("token"))
+@_user_command("revoke", "Revoke the token with this id (see `whet access list`).", click.argument("token"))
 def revoke(token: str) -> None:
-    """Sessions that were opened with it end as well."""
+    """Sessions that were opened with the token end as well."""
     with _users() as users:
         users.revoke(token, by=_BY)
 
@@ -343,7 +370,7 @@ def _show_users(users: Sequence[User]) -> None:
 
 @_user_command("list", "List users with their tokens.", json_option)
 def list_users(as_json: bool) -> None:
-    """Tokens are shown by id and first characters only."""
+    """Only the id and the first characters of a token are shown."""
     with _users() as users:
         listed = users.users()
     if as_json:

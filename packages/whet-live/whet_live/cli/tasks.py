@@ -17,7 +17,7 @@ from whet_live.cli.common import DatabaseGroup, open_here
     + examples("whet tasks from-traffic shop/greeting --out greeting"),
 )
 def tasks() -> None:
-    """Task folders out of live traffic."""
+    """Make task folders from live traffic."""
 
 
 @tasks.command(
@@ -28,8 +28,8 @@ def tasks() -> None:
     ),
 )
 @click.argument("prompt")
-@click.option("--out", "folder", required=True, metavar="DIR", help="The task folder, new or empty.")
-@click.option("--since", metavar="DATE", help="From this moment on (ISO 8601; UTC).")
+@click.option("--out", "folder", required=True, metavar="DIR", help="Task folder to write (new or empty).")
+@click.option("--since", metavar="DATE", help="Start of the period (ISO 8601; UTC).")
 @click.option(
     "--limit",
     "most",
@@ -42,7 +42,8 @@ def tasks() -> None:
 @click.option(
     "--reward",
     metavar="NAME",
-    help="A reward, or a Python file (default: fits the targets). With one, answers without a target are rows too.",
+    help="Reward name or Python file (default: fits the targets). With this option, answers without "
+    "a target become rows too.",
 )
 @click.option(
     "--from",
@@ -50,16 +51,16 @@ def tasks() -> None:
     metavar="LIST",
     default="corrections,ratings,signals",
     show_default=True,
-    help="Where targets come from.",
+    help="Source of the targets.",
 )
 @click.option(
     "--split",
     type=click.Choice(["time", "users"]),
     default="time",
     show_default=True,
-    help="By time: the sealed test is the newest part. By users: all rows of a user stay together.",
+    help="time: the newest rows form the sealed test. users: all rows of a user stay in one split.",
 )
-@click.option("--unmasked", is_flag=True, help="Keep what looks like personal data.")
+@click.option("--unmasked", is_flag=True, help="Keep text that looks like personal data.")
 @click.option("--lm", metavar="ADDR", help="Task model, written into task.yaml.")
 @output(lambda values: _show(values))
 def from_traffic(
@@ -72,12 +73,12 @@ def from_traffic(
     unmasked: bool,
     **options: Any,
 ) -> dict[str, Any]:
-    """A task folder of the answers of PROMPT that people corrected, rated well, or used as pleased people do.
+    """Make a task folder from the answers of PROMPT that people corrected, rated well, or used as satisfied people do.
 
-    Rows hold the inputs, the correction or else the answer as target, and comments as critiques; an input stands in one row.
+    Each row holds an input, its target (the correction, or else the answer) and comments as critiques. No input is in two rows.
 
-    PROMPT is a name or an address of the registry (default label: production). Of users who were erased there is nothing in
-    it; what is written is a copy, which a later erasure does not reach.
+    PROMPT is a name or an address of the registry (default label: production). The folder holds nothing of erased users. It is a
+    copy, so a later erasure does not change it.
     """
     from whet_live import RowChoices, task_from_traffic
     from whet_live.database import microseconds

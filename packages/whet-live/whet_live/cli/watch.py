@@ -37,17 +37,17 @@ _SHOWN = 300
         "whet learn --watch --gate shop/greeting=tasks/greeting --lm openai/gpt-4o-mini",
     ),
 )
-@click.option("--once", is_flag=True, help="Look once, then end.")
+@click.option("--once", is_flag=True, help="Check once for new feedback, then end.")
 @click.option("--database", metavar="URL", help="Default WHET_DATABASE_URL, else sqlite:///whet.db.")
 @learning_model_options
 @learning_limit_option
 @json_option
 @learner_options()
 def learn(once: bool, as_json: bool, **options: object) -> None:
-    """Learn from the feedback about live prompts until stopped: what it demands becomes proposals in the registry."""
+    """Learn from the feedback about live prompts until stopped, and write proposals to the registry."""
     if click.get_current_context().args:
         raise UsageError(
-            "--watch learns from the traffic of a database. Leave PROMPT and the options of files out."
+            "--watch learns from the traffic of a database. Omit PROMPT and the options about files."
         )
     _watch(role_choices(options), once=once, as_json=as_json)
 
@@ -73,7 +73,7 @@ def _watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
         )
         failed: Mapping[str, WhetError] = {}
         if not learner.context.config.reader:
-            click.echo(f"Comments wait for a person. {NAME_A_MODEL}", err=True)
+            click.echo(f"No model is named, so comments wait for a person. {NAME_A_MODEL}", err=True)
         elif not once and (fault := learner.check_reader()):
             warn(f"the reader does not answer: {fault}", err=True)
         config = learner.context.config

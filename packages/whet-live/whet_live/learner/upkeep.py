@@ -48,12 +48,12 @@ class UpkeepView:
             return None
         marks = {key: f"{key} {one.created}" for key, one in own.items()}
         for step in (MERGE, COMPACT) if gated else (MERGE,):
-            seen = self._seen(step)
+            seen = self._find_seen(step)
             if len(own) > 1 and len(set(marks.values()) - seen) >= upkeep:
                 return {"step": step, "seen": sorted(marks.values())}
         if not gated:
             return None
-        tried = self._seen(WITHOUT)
+        tried = self._find_seen(WITHOUT)
         fresh = [key for key in own if marks[key] not in tried or key in due]
         if len(fresh) < upkeep and not (
             due or tried
@@ -62,7 +62,7 @@ class UpkeepView:
         weakest = _weakest(self.ledger, self.effects, [key for key in due if key in fresh] or fresh)
         return None if weakest is None else {"step": WITHOUT, "seen": [marks[weakest]], "ids": [weakest]}
 
-    def _seen(self, step: str) -> set[str]:
+    def _find_seen(self, step: str) -> set[str]:
         """The instructions that a step has seen: its last one, or all trials since the last time that texts were shortened."""
         plans = [one.plan for one in self.updates if one.plan and one.outcome != STALE]
         if step == WITHOUT:

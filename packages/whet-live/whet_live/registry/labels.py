@@ -174,7 +174,7 @@ class LabelledPrompts(VersionStore):
             return put_label(connection, REMOVE, where, None, ChangeActor(actor, reason))
 
     def rollback(self, name: str, label: str, *, actor: str, reason: str = "") -> Move:
-        """Put a label back on the version on which it stood before; again, on the one before that.
+        """Move a label back to the version that had it before. Each repetition goes one version further back.
 
         A protected label needs no approval for this, but nobody puts it back on what they shaped and nobody else approved
         since. Raises UsageError for that, and when there is no such version.

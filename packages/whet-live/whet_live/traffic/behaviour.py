@@ -175,7 +175,7 @@ def fit_behaviour(
         sources=len(set(mine.tolist())),
         naive=_mean(y, mine),
         corrected=_doubly_robust(y, rated, propensity, likely, sources, shrunk),
-        hidden=_hidden(y, rated, likely),
+        hidden=_sensitivity_ends(y, rated, likely),
         explained=explained,
         effective=effective,
         warnings=(
@@ -332,7 +332,7 @@ def _doubly_robust(
     return Estimate(value, low, high)
 
 
-def _hidden(y: Array, rated: NDArray[np.bool_], likely: Array) -> tuple[float, float]:
+def _sensitivity_ends(y: Array, rated: NDArray[np.bool_], likely: Array) -> tuple[float, float]:
     """The mean if the odds of a good rating were ODDS times lower or higher among the unrated than their signals say."""
     ends = []
     for factor in (1 / ODDS, ODDS):

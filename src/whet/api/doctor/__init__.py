@@ -95,7 +95,8 @@ def endpoints_of(
             specs.setdefault(model_key(one, role), (role, one))
     if base_url is not None and not specs:
         raise UsageError(
-            f"{parameter('base_url')} {base_url} belongs to a model, and none is named. Add --lm openai/NAME."
+            f"{parameter('base_url')} {base_url} belongs to a model, but no model is named. Add --lm "
+            "openai/NAME."
         )
     return list(specs.values())
 
@@ -125,7 +126,9 @@ async def examine(
     for role, spec in endpoints:
         await _model(checkup, role, spec, calls, seconds)
     if not endpoints:
-        checkup.ok("model", "none is named: --lm openai/NAME examines one, and so does `models:` in a task")
+        checkup.ok(
+            "model", ("no model is named; to check a model, add --lm openai/NAME or `models:` in a task")
+        )
     checkup.begin("looking for model servers on this machine")
     await examine_ports(checkup, ports)
     if task is not None:
@@ -153,8 +156,10 @@ def _packages(checkup: DoctorReport) -> None:
         install = f"pip install 'whet[{extra}]'"
         if broken:
             where = ", ".join(f"{name} in {_place(name)}" for name in broken)
-            remedy = f"rename that folder or file if it is yours, else {install} --force-reinstall"
-            checkup.fail(f"extra {extra}", f"found, but it is not an installed package: {where}", remedy)
+            remedy = f"if that folder or file is yours, rename it; otherwise {install} --force-reinstall"
+            checkup.fail(
+                f"extra {extra}", f"this name leads to {where}, which is not an installed package", remedy
+            )
         elif missing:
             checkup.absent(f"extra {extra}", NOT_INSTALLED, f"{', '.join(missing)}; optional", install)
         else:
@@ -195,7 +200,8 @@ def _keys(checkup: DoctorReport) -> None:
     for name, provider in PROVIDERS.items():
         if (place := provider.find_base_url()[0]) != "":
             checkup.ok(
-                "base URL", f"{place} is set: {name}/... goes there where --base-url does not say otherwise"
+                "base URL",
+                f"{place} is set: models at {name}/... use this address, unless --base-url names another",
             )
 
 
@@ -212,7 +218,7 @@ async def _model(checkup: DoctorReport, role: str, spec: ModelSpec, calls: bool,
         return
     try:
         if not isinstance(model, OpenAIModel):
-            what = "simulated: it says nothing about real models" if model.simulated else "ready"
+            what = "simulated: its figures do not apply to real models" if model.simulated else "ready"
             checkup.ok(address, what + (", runs in this process" if model.local else ""))
             return
         if calls:
@@ -221,10 +227,15 @@ async def _model(checkup: DoctorReport, role: str, spec: ModelSpec, calls: bool,
             )
             await examine_endpoint(checkup, model, seconds)
         else:
-            checkup.ok(address, f"not called (--no-calls); it would be reached at {model.base_url}")
+            checkup.ok(address, f"not called (--no-calls); its address is {model.base_url}")
         if price is None:
-            remedy = f"state it in task.yaml: models: {{{role}: {{price: {{input: USD, output: USD}}}}}} per million tokens"
-            checkup.warn(address, "price unknown: costs are not counted, --max-cost-usd cannot hold", remedy)
+            remedy = (
+                f"set the price in task.yaml: models: {{{role}: {{price: {{input: USD, output: "
+                "USD}}} per million tokens"
+            )
+            checkup.warn(
+                address, ("price unknown, so costs are not counted and --max-cost-usd cannot hold"), remedy
+            )
         else:
             checkup.ok(
                 address, f"price: ${price.input:g} and ${price.output:g} per million tokens in and out"

@@ -101,8 +101,11 @@ async def examine_endpoint(checkup: DoctorReport, model: OpenAIModel, seconds: f
     except Busy as error:
         checkup.warn(
             model.address,
-            f"busy: {error}; the rest of its features was not examined",
-            "nothing: a run waits and tries again; name the rate with requests_per_minute, and ask again later",
+            f"busy: {error}; its other features were not checked",
+            (
+                "no action needed: a run waits and tries again. Set the rate with requests_per_minute, "
+                "and run doctor again later"
+            ),
         )
 
 
@@ -120,7 +123,7 @@ async def _examine(checkup: DoctorReport, model: PatientModel) -> None:
         return
     checkup.ok(model.address, f"answers at {model.base_url} in {seconds:.1f} s")
     if model.streams:
-        checkup.ok(model.address, "answers in streams; whet asks for them and reads them")
+        checkup.ok(model.address, "answers only in streams; whet requests and reads streams")
     if seconds > SLOW:
         checkup.warn(
             model.address, f"slow: {seconds:.0f} s a call", "models: {task: {timeout: 600}} in task.yaml"
@@ -132,12 +135,12 @@ async def _examine(checkup: DoctorReport, model: PatientModel) -> None:
     if "seed" in body:
         again, error, _ = await model.probe(body)
         if error is None and _text(again) == text:
-            checkup.ok(model.address, "seed: two calls with one seed gave one answer")
+            checkup.ok(model.address, "seed: two calls with the same seed gave the same answer")
         else:
             checkup.warn(
                 model.address,
-                "seed: two calls with one seed differ",
-                "nothing: whet records every answer it paid",
+                "seed: two calls with the same seed gave different answers",
+                "no action needed: whet records every paid answer",
             )
     await _greedy(checkup, model, body)
     await _roles(checkup, model, body)
@@ -146,7 +149,7 @@ async def _examine(checkup: DoctorReport, model: PatientModel) -> None:
     await _check_structured_output(checkup, model, body)
 
 
-_AGAIN = "`whet doctor` says when it answers"
+_AGAIN = "`whet doctor` shows when the model answers"
 _OTHER_MODEL = "name another model with --lm (--optimizer-lm, --judge-lm)"
 _OTHER_PLACE = (
     "name the address of the API with --base-url (`base_url` in task.yaml), which usually ends in /v1"
@@ -162,12 +165,12 @@ _REMEDIES = {
 }
 """What to do about a refusal by its HTTP status."""
 _NO_TEXT = (
-    f"send it a question by hand; if it thinks without end or filters every answer, {_OTHER_MODEL}; on a server of your own, "
-    "check its chat template"
+    "send the model a question by hand. If it thinks without end or filters every answer, "
+    f"{_OTHER_MODEL}. On your own server, check the chat template"
 )
 _REFUSED = (
-    "take out what it complains about: --lm-option KEY=VALUE and `models:` in task.yaml set what is sent (temperature, "
-    "extra_body)"
+    "remove the options that the server refuses: --lm-option KEY=VALUE and `models:` in task.yaml "
+    "set options of requests (temperature, extra_body)"
 )
 
 
@@ -180,7 +183,8 @@ def _remedy(model: PatientModel, error: ProviderError | None) -> str:
         return f"start the server; {_AGAIN}"
     if "no answer within" in words:
         return (
-            f"see whether the server works; if it is only slow, --timeout {4 * model.seconds:g} waits longer"
+            "check that the server works; if it is only slow, wait longer with --timeout "
+            f"{4 * model.seconds:g}"
         )
     if WEB_PAGE in words or (error.status is not None and error.status < 400 and error.fatal):
         return _OTHER_PLACE
@@ -188,8 +192,8 @@ def _remedy(model: PatientModel, error: ProviderError | None) -> str:
         return f"wait until it is ready; {_AGAIN}"
     if error.status is None:
         return (
-            f"see whether {model.base_url} is right (--base-url) and can be reached from here, through a proxy if there is one; "
-            f"{_AGAIN}"
+            f"check that {model.base_url} (--base-url) is correct and can be reached from this "
+            f"machine, also through its proxy; {_AGAIN}"
         )
     return _REMEDIES.get(error.status, _REFUSED)
 
@@ -202,7 +206,9 @@ async def _first_answer(
     started = time.monotonic()
     answer, error, refused = await model.probe(body)
     if error is not None and refused:
-        checkup.warn(model.address, f"refuses {', '.join(sorted(refused))}", "nothing: whet leaves that out")
+        checkup.warn(
+            model.address, f"refuses {', '.join(sorted(refused))}", "no action needed: whet omits it"
+        )
         if "max_tokens" in refused:
             body["max_completion_tokens"] = body["max_tokens"]
         body = {key: value for key, value in body.items() if key not in refused}
@@ -217,7 +223,10 @@ async def _first_answer(
         if error is not None or _text(second) is not None:
             answer, body = second, body | more
         if error is None and _text(second) is not None:
-            remedy = "leave room for the thought: models: {task: {max_tokens: ...}} in task.yaml, and a price that counts it"
+            remedy = (
+                "allow more tokens for the reasoning: models: {task: {max_tokens: ...}} in "
+                "task.yaml, and a price that counts it"
+            )
             words = f"thinks before it answers: {MOST_TOKENS} tokens held no text, {THINKING_TOKENS} did"
             checkup.warn(model.address, words, remedy)
     return answer, error, seconds, body
@@ -234,7 +243,7 @@ def _problem(model: PatientModel, error: ProviderError | None, answer: dict[str,
     if error is None:
         made = _first_completion(answer)
         saw = "" if made is None or made.error is None else f": {made.error.partition(': ')[2]}"
-        return f"at {model.base_url}: the answer holds no text{saw}"
+        return f"at {model.base_url}: the answer contains no text{saw}"
     return str(error) if model.address in str(error) else f"{model.base_url}: {error}"
 
 
@@ -273,7 +282,7 @@ def _limit(
     if (written is not None and written > limit + 1) or len(text.split()) > 2 * limit:
         checkup.warn(
             model.address,
-            f"max_tokens: {limit} were allowed and {written or len(text.split())} came",
+            f"max_tokens: the limit was {limit}, and the answer had {written or len(text.split())}",
             "set the limit at the server; a run may cost more than its plan says",
         )
     else:
@@ -286,12 +295,13 @@ async def _greedy(checkup: DoctorReport, model: PatientModel, body: dict[str, An
         return
     _, error, refused = await model.probe({**body, "temperature": 0.0})
     if "temperature" in refused:
-        checkup.warn(model.address, "refuses temperature 0", "nothing: whet leaves that out")
+        checkup.warn(model.address, "refuses temperature 0", "no action needed: whet omits it")
     elif error is not None and error.status in (400, 422):
         remedy = (
-            "name another in task.yaml: models: {task: {temperature: 0.01}}, and so for optimizer and judge"
+            "set another temperature in task.yaml: models: {task: {temperature: 0.01}}, and likewise "
+            "for optimizer and judge"
         )
-        words = f"temperature 0, which a run sends where the task names none: {error}"
+        words = f"temperature 0, which a run sends unless the task sets a temperature: {error}"
         checkup.warn(model.address, words, remedy)
 
 
@@ -300,13 +310,16 @@ async def _roles(checkup: DoctorReport, model: PatientModel, body: dict[str, obj
     messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _COLOURS}]
     _, error, refused = await model.probe({**body, "messages": messages})
     if SYSTEM in refused:
-        remedy = "nothing: whet writes its text at the head of the first user message"
+        remedy = (
+            "no action needed: whet puts the text of the system message at the beginning of the "
+            "first user message"
+        )
         checkup.warn(model.address, "refuses the role system", remedy)
     elif error is not None:
-        remedy = "write the instruction as a message of the user, or with {{input}} in it"
-        checkup.warn(model.address, f"a message of the system: {error}", remedy)
+        remedy = "write the instruction as a user message, or with {{input}} in it"
+        checkup.warn(model.address, f"a system message: {error}", remedy)
     else:
-        checkup.ok(model.address, "role system: taken")
+        checkup.ok(model.address, "role system: accepted")
 
 
 async def _several(checkup: DoctorReport, model: PatientModel, body: dict[str, object]) -> None:
@@ -319,13 +332,15 @@ async def _several(checkup: DoctorReport, model: PatientModel, body: dict[str, o
             if refused
             else f"n and stop together: {error or 'no text'}"
         )
-        checkup.warn(model.address, what, "nothing: whet leaves that out")
+        checkup.warn(model.address, what, "no action needed: whet omits it")
         return
     shown = find_neglected_options(both, answer, reported_usage(answer))
     for feature in ("n", "stop"):
         if feature in shown:
             checkup.warn(
-                model.address, f"{feature}: {NEGLECTS[feature].partition(';')[0]}", "nothing: whet copes"
+                model.address,
+                f"{feature}: {NEGLECTS[feature].partition(';')[0]}",
+                "no action needed: whet handles this",
             )
         else:
             checkup.ok(model.address, f"{feature}: kept")
@@ -340,7 +355,7 @@ async def _logprobs(checkup: DoctorReport, model: PatientModel, body: dict[str, 
     else:
         why = f" ({error})" if error is not None else ""
         checkup.warn(
-            model.address, f"logprobs: not given{why}", "nothing, unless a judge is to read them (yes_no)"
+            model.address, f"logprobs: not given{why}", "no action needed, unless a judge uses them (yes_no)"
         )
 
 
@@ -359,14 +374,16 @@ async def _check_structured_output(checkup: DoctorReport, model: PatientModel, b
     answer, error, _ = await model.probe({**structured, "response_format": {"type": "json_object"}})
     if error is None and _keeps_schema(_text(answer)):
         checkup.warn(
-            model.address, f"json_schema: {first}", "nothing: json_object works, whet falls back to it"
+            model.address,
+            f"json_schema: {first}",
+            "no action needed: whet uses json_object instead, which works",
         )
         return
     second = f"answers with {_excerpt(answer)}" if error is None else str(error)
     checkup.warn(
         model.address,
         f"json_schema: {first}; json_object: {second}",
-        "whet reads JSON out of plain text; name a stronger --optimizer-lm if many replies come to nothing",
+        "whet reads JSON from plain text; if many replies are unusable, name a stronger --optimizer-lm",
     )
 
 

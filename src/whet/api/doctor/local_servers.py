@@ -22,7 +22,7 @@ async def examine_ports(checkup: DoctorReport, ports: Mapping[str, int]) -> None
     for (server, port), models in zip(ports.items(), names, strict=True):
         for model in models[:MOST_NAMES]:
             use = f"--lm openai/{model} --base-url http://127.0.0.1:{port}/v1"
-            checkup.ok(f"port {port}", f"a server as {server} answers: {use}")
+            checkup.ok(f"port {port}", f"a server like {server} answers; use it with: {use}")
         if len(models) > MOST_NAMES:
             checkup.ok(f"port {port}", f"and {len(models) - MOST_NAMES} more models")
     if not any(names):

@@ -22,7 +22,7 @@ def examine_ray(checkup: DoctorReport) -> None:
     except UsageError as error:
         checkup.warn(CHECK, str(error), "only --engine ray needs it")
         return
-    guard = "all on loopback" if cluster.on_loopback else "it demands a token"
+    guard = "all on loopback" if cluster.on_loopback else "requires a token"
     cluster.close()
     size = f"{quantity(len(cluster.nodes), 'node')}, {quantity(cluster.processors, 'processor')}"
     checkup.ok(CHECK, f"--engine ray uses the cluster at {cluster.address}: {size}, {guard}")

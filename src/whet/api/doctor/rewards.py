@@ -30,7 +30,10 @@ SLOW, PATIENCE = 1.0, 10.0
 NONSENSE = "zxqj 7000003"
 _ORDER = "write `def reward(example, output)`: first the row (a dict), then the answer (a text)"
 _AGAIN = "`whet doctor TASK --no-calls` tries it again"
-_TELL_APART = f"give a right answer more than a wrong one: a search has nothing to climb. Print both inside reward(); {_AGAIN}"
+_TELL_APART = (
+    "give a right answer a higher reward than a wrong one; otherwise a search has no "
+    f"direction. Print both answers inside reward(); {_AGAIN}"
+)
 _OTHER_REWARD = (
     "name a reward that reads these targets (`reward:` in task.yaml; `whet init` proposes one), or correct the targets; "
     f"{_AGAIN}"
@@ -48,7 +51,7 @@ async def examine_reward(checkup: DoctorReport, task: Task) -> None:
         checkup.ok(name, "measures what calls take; no answer is graded")
         return
     if task.world is not None or task.reward.needs & {JUDGE, TARGET_SCORE}:
-        checkup.ok(name, "not tried: it needs a model or an episode")
+        checkup.ok(name, "not tried, because this reward needs a model or an episode")
         return
     rows = task.train[:ROWS]
     try:
@@ -68,11 +71,15 @@ async def examine_reward(checkup: DoctorReport, task: Task) -> None:
         checkup.fail(
             name,
             f"no answer within {PATIENCE:g} s",
-            f"look for a loop without end, or a call that waits; {_AGAIN}",
+            f"look for an endless loop or a call that waits; {_AGAIN}",
         )
         return
     if seconds > SLOW:
-        checkup.warn(name, f"slow: {seconds:.1f} s an answer", "a run grades every answer; make it faster")
+        checkup.warn(
+            name,
+            f"slow: {seconds:.1f} s an answer",
+            "make the reward faster, because a run grades every answer",
+        )
     _constant(checkup, task, name, right, wrong)
 
 
@@ -94,21 +101,21 @@ def _constant(
 ) -> None:
     shown = ", ".join(f"{a:g}/{b:g}" for a, b in zip(right, wrong, strict=True))
     if not any(example.target is not None for example in task.train[:ROWS]):
-        checkup.ok(name, f"works on {quantity(len(wrong), 'row')}; without targets nothing more can be seen")
+        checkup.ok(name, (f"works on {quantity(len(wrong), 'row')}; without targets, whet cannot check more"))
     elif all(a == b for a, b in zip(right, wrong, strict=True)):
         swapped = _swap_arguments(task.reward)
         if swapped is not None and _works(swapped, task.train[:ROWS], tells_apart=True):
             checkup.fail(
-                name, "its arguments look swapped: the other way round it tells answers apart", _ORDER
+                name, "its arguments look swapped: with exchanged arguments it distinguishes answers", _ORDER
             )
         else:
             remedy = _TELL_APART if _is_of_user(task.reward) else _OTHER_REWARD
-            checkup.fail(name, f"constant: target and nonsense are worth the same ({shown})", remedy)
+            checkup.fail(name, f"constant: target and nonsense earn the same reward ({shown})", remedy)
     elif sum(a > b for a, b in zip(right, wrong, strict=True)) == 0:
         checkup.warn(
             name,
-            f"nonsense is worth more than the target ({shown})",
-            "if lower is meant to be better, reverse the sign: a run makes the reward as large as it can",
+            f"nonsense earns more than the target ({shown})",
+            "a run maximizes the reward; if a lower reward is better, reverse its sign",
         )
     else:
         targets, nonsense = (", ".join(f"{value:g}" for value in values) for values in (right, wrong))

@@ -27,10 +27,10 @@ async def examine_state(checkup: DoctorReport) -> None:
         checkup.fail(
             CHECK,
             str(error),
-            f"correct {STATE}, or restore the connection: without the ledger there is no verdict",
+            f"correct {STATE}, or restore the connection; without the ledger there is no verdict",
         )
     except RuntimeError as error:  # the user has no home
-        checkup.fail(CHECK, f"there is no place for it ({error})", f"set {STATE} to a folder")
+        checkup.fail(CHECK, f"there is no place for the ledger ({error})", f"set {STATE} to a folder")
 
 
 def _database(checkup: DoctorReport, place: StateDatabase) -> None:
@@ -48,7 +48,7 @@ def _folder(checkup: DoctorReport, folder: Path) -> None:
         checkup.fail(
             CHECK,
             f"{folder} cannot be written: {reason}",
-            f"set {STATE} to a folder that can be: without the ledger there is no verdict",
+            f"set {STATE} to a writable folder; without the ledger there is no verdict",
         )
         return
     with reading_ledger() as db:

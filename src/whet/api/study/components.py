@@ -140,8 +140,8 @@ def read_components(source: str | Path | Sequence[Part | Mapping[str, Any]]) -> 
     elif isinstance(source, str | Path):
         if isinstance(source, str) and not Path(source).exists():
             raise UsageError(
-                f"{parameter('components', source)}: there is no such file, and the component files of whet are "
-                f"{' and '.join(READY)}.{did_you_mean(source, READY)}"
+                f"{parameter('components', source)}: there is no such file. The component files of "
+                f"whet are {' and '.join(READY)}.{did_you_mean(source, READY)}"
             )
         root = parse_yaml(Path(source))
     else:
@@ -165,7 +165,7 @@ def read_components(source: str | Path | Sequence[Part | Mapping[str, Any]]) -> 
         made.append(_part(entry, node, {LAYOUT, *(part.name for part in made)}))
     components = Components(tuple(made), layouts)
     if not 1 <= len(components.factors) <= MOST_FACTORS or not made:
-        root.refuse(f"A study takes 1 to {MOST_FACTORS} parts; these are {len(components.factors)}.")
+        root.refuse(f"A study takes 1 to {MOST_FACTORS} parts, but {len(components.factors)} are given.")
     return components
 
 
@@ -188,7 +188,7 @@ def _part(entry: PartEntry, node: Node, taken: set[str]) -> Part:
             f'The part "{name}" needs either `text` or `examples`, a number of training rows to show.'
         )
     if text.strip() == instead.strip() and text.strip():
-        node.refuse(f'The part "{name}" says the same with and without: `text` and `instead` are equal.')
+        node.refuse(f'The part "{name}" has no effect, because `text` and `instead` are equal.')
     return Part(name, text, kind, instead, entry.examples or 0)
 
 
@@ -208,8 +208,9 @@ def fill_examples(
             continue
         if len(pool) < part.examples:
             raise UsageError(
-                f'The part "{part.name}" shows {part.examples} training rows, and {len(pool)} may be shown: those with a text as '
-                "their target that gives nothing away of a validation row. Ask for fewer, or write the examples as `text`."
+                f'The part "{part.name}" shows {part.examples} training rows, but only {len(pool)} '
+                "may be shown. These rows have a text as target and reveal nothing about a "
+                "validation row. Set a smaller number, or write the examples as `text`."
             )
         chosen, pool = pool[: part.examples], pool[part.examples :]
         shown |= {one.row for one in chosen}

@@ -158,8 +158,8 @@ def study_rows(task: Task, options: StudyOptions) -> list[Example]:
     split, number = options.split, options.rows
     if split == "test":
         raise UsageError(
-            f"{parameter('split', 'test')}: a study tries many prompts, and the sealed test rows are for the last one only. Take "
-            "validation or train."
+            f"{parameter('split', 'test')}: a study tries many prompts, but the sealed test rows are "
+            "only for a final prompt. Choose validation or train."
         )
     if split not in SPLITS:
         raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
@@ -169,7 +169,7 @@ def study_rows(task: Task, options: StudyOptions) -> list[Example]:
     if number is None or number >= len(rows):
         return rows
     if number < 2:
-        raise UsageError(f"{parameter('rows', number)}: a study compares prompts on 2 rows or more.")
+        raise UsageError(f"{parameter('rows', number)}: a study needs 2 rows or more.")
     return minibatch(random.Random(options.seed), rows, number, balanced=True)
 
 
@@ -266,7 +266,7 @@ async def _measure(
     folder = _folder(plan)
     check_folder(folder)
     if (done := _read_finished(folder, plan)) is not None:
-        progress.say(f"{folder}: finished before; recorded result, nothing was asked")
+        progress.say(f"{folder}: already finished; this is the recorded result, and no model was called")
         return {**done, "run": str(folder), "recorded": True}
     place = folder.absolute()
     opened = open_run(place, plan, assembly.clients, assembly.cache(place, options), lambda name, value: None)
@@ -284,8 +284,8 @@ async def _measure(
             field = "cost_usd" if error.limit == "cost" else error.limit
             limit = parameter(f"budget.{field}", getattr(plan.limits, field))
             raise UsageError(
-                f"{limit} ended before all prompts had answered. What was answered is kept: the same command with a larger limit "
-                "goes on."
+                f"{limit} ended before all prompts had answers. The answers are kept, and the same "
+                "command with a larger limit continues."
             ) from error
         finally:
             core.journal.append([elapsed_row(core)])
@@ -316,8 +316,8 @@ def _warnings(missing: int, failed: int, total: int) -> list[str]:
     lines = []
     if missing:
         lines.append(
-            f"{missing} of {total} rollouts have no answer: they count in no mean, and in intervals at their worst and at their "
-            "best."
+            f"{missing} of {total} rollouts have no answer. Means leave them out; intervals include "
+            "their worst and best possible values."
         )
     if failed > missing:
         lines.append(f"{failed - missing} of {total} rollouts failed and count as the lowest reward.")

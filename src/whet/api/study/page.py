@@ -60,7 +60,7 @@ def render_study(result: Mapping[str, Any]) -> str:
         el("h1", clip(str(result["task"]), 160)),
         el("p", f"{title}, on {rows}", class_="run-line"),
     )
-    end = "Written by whet from the journal of the study. This page loads nothing and sends nothing."
+    end = "whet wrote this page from the journal of the study. The page loads and sends nothing."
     body = el("main", front, el("nav", el("ul", links), aria_label="Contents"), [s.html() for s in sections])
     skip = el("a", "Skip to the result", href="#verdict", class_="skip")
     return document(f"{result['task']}: whet study", skip, head, simulated, body, el("footer", el("p", end)))
@@ -73,7 +73,7 @@ def _components(result: Mapping[str, Any]) -> tuple[str, Html, list[Section]]:
         plots.append(
             effects_plot("Interactions of two parts, the largest", pairs[:PAIRS_PLOTTED], "interval-pairs")
         )
-    front = front_section("Which parts count", components_sentences(result), plots, result)
+    front = front_section("Parts that matter", components_sentences(result), plots, result)
     sections = [
         _effects_section(result),
         _parts_section(result),
@@ -90,7 +90,7 @@ def _components(result: Mapping[str, Any]) -> tuple[str, Html, list[Section]]:
 def _sensitivity(result: Mapping[str, Any]) -> tuple[str, Html, list[Section]]:
     kind, rows = result["unit"], unit_rows(result)
     front = front_section(
-        f"Which {kind} carries how much", sensitivity_sentences(result), [_heat(result)], result
+        f"Contribution of each {kind}", sensitivity_sentences(result), [_heat(result)], result
     )
     sections = [_units_section(result, rows), _forms_section(result), reproduction(result)]
     return (
@@ -137,14 +137,14 @@ def _heat(result: Mapping[str, Any]) -> Html:
         dir="auto",
         tabindex=0,
         role="region",
-        aria_label="The prompt with its carriers",
+        aria_label="The prompt with contributions marked",
     )
-    return el("figure", el("figcaption", "What each piece carries"), text, legend, class_="wide")
+    return el("figure", el("figcaption", "Contribution of each piece"), text, legend, class_="wide")
 
 
 def _units_section(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> Section:
     shares = any("shapley" in row for row in rows)
-    head = [result["unit"].capitalize(), "Carries", "Interval, all together", "p, corrected"]
+    head = [result["unit"].capitalize(), "Carries", "Simultaneous interval", "p, corrected"]
     head += ["Shapley value", "Standard error of orders"] if shares else []
     body: list[list[Child]] = []
     for row in rows:
@@ -157,17 +157,20 @@ def _units_section(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]])
             ]
         body.append(own)
     words = (
-        f"What a {result['unit']} carries is the mean reward of the whole prompt minus that of the prompt without it, on the "
-        "same rows. Two that say the same carry nothing by that measure."
+        f"The contribution of a {result['unit']} is the mean reward of the whole prompt minus the "
+        "mean reward without it, on the same rows. If two pieces say the same, neither contributes "
+        "by this measure."
     )
     if shares:
         words += (
-            f" The Shapley value is what a {result['unit']} adds on average when they come one by one in "
-            f"{number_format.plural(result['shapley'], 'random order')}; its standard error is that of drawing "
-            "orders, not of rows."
+            f" The Shapley value is the average gain from adding a {result['unit']} when all are "
+            f"added one by one, in {number_format.plural(result['shapley'], 'random order')}; its "
+            "standard error covers the random orders, not the rows."
         )
     return Section(
-        "units", f"Each {result['unit']}", join(table("What carries most first", head, body), note(words))
+        "units",
+        f"Each {result['unit']}",
+        join(table("Pieces by contribution, the largest first", head, body), note(words)),
     )
 
 
@@ -177,7 +180,10 @@ def _forms_section(result: Mapping[str, Any]) -> Section | None:
     plot = effects_plot(
         "The same text in other forms, against the prompt as it is", result["forms"], "interval-forms"
     )
-    words = "Separators, letters of headings and the order of instructions change nothing of what the prompt asks for."
+    words = (
+        "Separators, letter case of headings and the order of instructions do not change what "
+        "the prompt asks for."
+    )
     return Section(
         "forms",
         "Other forms",
@@ -233,7 +239,7 @@ def effects_plot(caption: str, effects: Sequence[Mapping[str, Any]], name: str) 
 def effects_table(caption: str, first: str, effects: Sequence[Mapping[str, Any]]) -> Html:
     """All effects of a family with interval, p-value and rows; and where they have some, their aliases."""
     last = "Estimated together with" if any(effect.get("aliases") for effect in effects) else ""
-    head = [first, "Difference", "Interval, all together", "p, corrected", "Rows", *([last] if last else [])]
+    head = [first, "Difference", "Simultaneous interval", "p, corrected", "Rows", *([last] if last else [])]
     rows: list[list[Child]] = [
         [
             effect["name"],
@@ -253,7 +259,7 @@ def _effects_section(result: Mapping[str, Any]) -> Section:
         parts.append(effects_table("Interactions of two parts", "Parts", pairs))
     design = result["design"]
     how = "A main effect is the mean reward of the prompts with a part minus that of the prompts without it, on the same rows. "
-    how += "An interaction is half of what the effect of one part changes by the other. "
+    how += "An interaction is half of the change in the effect of one part that the other part causes. "
     if design["generators"]:
         how += f"The design is a fraction with the generators {', '.join(design['generators'])}. "
     return Section("effects", "Effects", join(parts, note(how + FAMILIES)))
@@ -269,7 +275,7 @@ def _parts_section(result: Mapping[str, Any]) -> Section:
         ]
         for part in result["parts"]
     ]
-    body = table("What each part says", ["Part", "Kind", "With", "Without"], rows, text=(1, 2, 3))
+    body = table("Text of each part", ["Part", "Kind", "With", "Without"], rows, text=(1, 2, 3))
     layouts = result["layouts"]
     laid = (
         f"Layout: {layouts[0]}."
@@ -295,7 +301,10 @@ def _prompts_section(result: Mapping[str, Any]) -> Section:
     ]
     caption = "Every prompt that was tried, the best mean first"
     body = table(caption, ["Rank", *factors, "Mean reward", "95% interval"], rows, wide=True)
-    warning = "The first of many looks better than it is: its mean was chosen on these rows. The effects above use all prompts."
+    warning = (
+        "The best of many prompts looks better than it is, because it was chosen on these "
+        "rows. The effects above use all prompts."
+    )
     return Section("prompts", "Prompts", join(body, note(f"{ON} with the part, {OFF} without. {warning}")))
 
 

@@ -89,7 +89,7 @@ def _subject(prompt: Any, task: Any, options: StudyOptions) -> tuple[Task, Study
     if not is_run:
         if task is None:
             raise UsageError(
-                f"A prompt is studied on the rows of a task. Name it with {parameter('task', 'FOLDER')}."
+                f"A study needs the rows of a task. Name the task with {parameter('task', 'FOLDER')}."
             )
         loaded = task_of(task, TaskKeywords(), needs=("train", options.split))
         named = Path(prompt) if isinstance(prompt, str) and Path(prompt).is_file() else prompt
@@ -239,8 +239,8 @@ def make_variants(
             made = keep(frozenset(free[i] for i in coalition) | always)
             if made is None:
                 raise UsageError(
-                    f"Shapley values need the prompt without any {kind}, and nothing would be left of a message. Leave "
-                    f"{parameter('shapley')} out."
+                    f"Shapley values need the prompt without any {kind}, but a message would then be "
+                    f"empty. Omit {parameter('shapley')} out."
                 )
             coalitions[coalition] = place(made)
     others = {}

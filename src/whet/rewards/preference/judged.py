@@ -156,7 +156,9 @@ def fit_judgements(
     ]
     held_out = _measure(judged, table, fits, parts)
     held, kept = np.flatnonzero(parts < HELD), range(HELD, PARTS)
-    differences, outcomes = _seen(table, [fits[p] for p in kept], [np.flatnonzero(parts == p) for p in kept])
+    differences, outcomes = _unseen_outcomes(
+        table, [fits[p] for p in kept], [np.flatnonzero(parts == p) for p in kept]
+    )
     final = table.fit(np.flatnonzero(parts >= HELD), members=members, ridge=ridge, seed=seed)
     model = final.model(table, features, max(1.0, temperature(differences, outcomes)))
     items = table.items_of(held)
@@ -320,7 +322,7 @@ def _unseen(table: _Table, fit: _Fit, inputs: Places) -> _Unseen:
     return _Unseen(pairs, labels, strengths[:, table.better[pairs]] - strengths[:, table.worse[pairs]], odds)
 
 
-def _seen(table: _Table, fits: Sequence[_Fit], inputs: Sequence[Places]) -> tuple[Array, Array]:
+def _unseen_outcomes(table: _Table, fits: Sequence[_Fit], inputs: Sequence[Places]) -> tuple[Array, Array]:
     """Mean log-odds and outcomes of what each fit has not seen; pairs count in both orders."""
     odds, outcomes = [], []
     for fit, own in zip(fits, inputs, strict=True):
@@ -340,7 +342,9 @@ def _measure(judged: JudgedAnswers, table: _Table, fits: Sequence[_Fit], parts: 
     likely = np.zeros(len(judged.pairs))
     for part, fit in enumerate(fits):
         others = [p for p in range(PARTS) if p != part]
-        heat = max(1.0, temperature(*_seen(table, [fits[p] for p in others], [own[p] for p in others])))
+        heat = max(
+            1.0, temperature(*_unseen_outcomes(table, [fits[p] for p in others], [own[p] for p in others]))
+        )
         unseen = _unseen(table, fit, own[part])
         mean = unseen.differences.mean(axis=0)
         right[unseen.pairs] = np.where(mean == 0, 0.5, mean > 0)

@@ -290,10 +290,10 @@ def build_preference(options: RewardOptions) -> Preference:
     ):
         options.refuse(f"the option spread must be a number above 0; this is {spread!r}.")
     nats = None if spread is None else float(spread)
-    return Preference(model, float(brake), (path,), seen=_seen(options), spread=nats)
+    return Preference(model, float(brake), (path,), seen=_read_alarm(options), spread=nats)
 
 
-def _seen(options: RewardOptions) -> Seen | None:
+def _read_alarm(options: RewardOptions) -> Seen | None:
     """The bounds of the alarm; None where it is not wanted."""
     bounds = options.values.get("alarm")
     if bounds is None:

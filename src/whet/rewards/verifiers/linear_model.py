@@ -196,7 +196,7 @@ class _LpReader:
             self.take()
         self._skip_name()
         model = LinearModel(goal, *self._sum())
-        read = {"rows": self._row, "bounds": self._bound, "whole": self._whole, "binary": self._binary}
+        read = {"rows": self._row, "bounds": self._read_bound, "whole": self._whole, "binary": self._binary}
         while self.next:
             section = self.section
             if not section:
@@ -293,7 +293,7 @@ class _LpReader:
         terms, low, high = self._ends()
         model.rows.append((terms, -math.inf if low is None else low, math.inf if high is None else high))
 
-    def _bound(self, model: LinearModel) -> None:
+    def _read_bound(self, model: LinearModel) -> None:
         if self.after.lower() == "free":
             model.bounds[self.take()] = (-math.inf, math.inf)
             self.take()

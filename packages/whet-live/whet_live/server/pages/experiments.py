@@ -227,13 +227,15 @@ def _reward(experiment: Experiment) -> Html | None:
     ]
     low, high = model.hidden
     text = (
-        f"Fitted to {model.rated:,} ratings by {model.sources:,} people among {model.answers:,} answers when the "
-        "experiment began, and not changed since. A weight is the change of the log-odds of a good rating for one "
-        f"standard deviation of the signal. The signals explain {show_share(max(model.explained, 0.0))} of the ratings' "
-        f"variance. The mean over all answers is {show_reward(model.corrected.value, 2)} "
-        f"({show_reward(model.corrected.low, 2)} to {show_reward(model.corrected.high, 2)}, {model.corrected.method}), corrected "
-        f"for who rates; it lies between {show_reward(low, 2)} and {show_reward(high, 2)} if the odds of a "
-        "good rating among those who do not rate are up to twice as high, or half as high, as their signals say."
+        f"Fitted to {model.rated:,} ratings by {model.sources:,} people among {model.answers:,} "
+        "answers when the experiment began, and not changed since. A weight is the change in the "
+        "log-odds of a good rating per standard deviation of the signal. The signals explain "
+        f"{show_share(max(model.explained, 0.0))} of the ratings' variance. The mean over all answers "
+        f"is {show_reward(model.corrected.value, 2)} ({show_reward(model.corrected.low, 2)} to "
+        f"{show_reward(model.corrected.high, 2)}, {model.corrected.method}), corrected for who rates; "
+        f"it lies between {show_reward(low, 2)} and {show_reward(high, 2)} if the odds of a good "
+        "rating among those who do not rate are up to twice as high, or half as high, as their "
+        "signals say."
     )
     weights = table(
         "Weights of the signals", ["Signal", "Weight", f"95% interval ({model.corrected.method})"], rows

@@ -315,7 +315,7 @@ def write(call: RequestContext) -> Response:
 
 @router("POST", "/learning-again/{name:path}", Role.APPROVER, form=show)
 def read_again(call: RequestContext) -> Response:
-    """Have the comments read again that could not be read."""
+    """Read the comments again that the reader model failed to read."""
     name = call.path("name")
     call.state.live.learner.read_again(name, actor=call.name)
     return see_other(ui.path_to("learning", name))
