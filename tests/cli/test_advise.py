@@ -237,7 +237,10 @@ def test_a_reward_that_fails_or_says_nothing_comes_first() -> None:
     def constant(example: dict[str, Any], output: str) -> float:
         return 0.5
 
-    for reward, said in ((breaks, "the reward fails"), (constant, "the same for the target and for nonsense")):
+    for reward, said in (
+        (breaks, "the reward fails"),
+        (constant, "the same for the target and for nonsense"),
+    ):
         found = whet.advise(task_of(reward))
         assert found.pays is False and said in found.verdict and "whet doctor" in found.first[0]
 

@@ -269,7 +269,9 @@ LOOKS: Mapping[str, Case] = {
     ),
     "doctor nowhere": Case(("taks", 'Did you mean "task"'), "doctor taks"),
     "doctor of no model": Case(("not the address",), "doctor --lm gpt"),
-    "doctor of a URL alone": Case(("--base-url", "no model is named", "--lm"), "doctor --base-url http://x/v1"),
+    "doctor of a URL alone": Case(
+        ("--base-url", "no model is named", "--lm"), "doctor --base-url http://x/v1"
+    ),
     "doctor of a broken task": Case(
         ("task.yaml:4", 'Did you mean "exact_match"'),
         "doctor task",

@@ -107,7 +107,9 @@ def test_import_reads_stores_and_tells(run: Any, traffic: Traffic, tmp_path: Pat
     path.write_text("\n".join(json.dumps(row) for row in rows))
     assert "Dry run" in run("import", str(path), "--prompt", "other", "--dry-run")
     assert traffic.find().rows == []
-    assert "3 are new, 0 were stored before" in run("import", str(path), "--prompt", "other", "--version", "3")
+    assert "3 are new, 0 were stored before" in run(
+        "import", str(path), "--prompt", "other", "--version", "3"
+    )
     told = json.loads(run("import", str(path), "--prompt", "other", "--version", "3", "--json"))
     assert (told["accepted"], told["duplicates"], len(told["skipped"])) == (0, 3, 1)
     assert {(count.prompt, count.version) for count in traffic.counts()} == {("support", 2), ("other", 3)}
