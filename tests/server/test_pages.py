@@ -491,7 +491,9 @@ def test_an_experiment_shows_posteriors_differences_and_guard_rails(
     early = said(viewer.page(f"/experiments/{world.experiment}"))
     assert "nothing is known of any version" in early
     created = experiments.get(world.experiment).created
-    monkeypatch.setattr("whet_live.experiments.manager._settle_time", lambda now: created + 3_600_000_000)
+    monkeypatch.setattr(
+        "whet_live.experiments.Experiments._settle_time", lambda self, now: created + 3_600_000_000
+    )
     page = viewer.page(f"/experiments/{world.experiment}")
     text = said(page)
     for part in (
