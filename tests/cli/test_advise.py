@@ -40,7 +40,8 @@ def test_a_task_folder_is_judged_without_a_call_and_without_a_file(
     done = CliRunner().invoke(cli, ["advise", str(tmp_path / "task"), "--json"])
     found = json.loads(done.stdout)
     assert (
-        found["pays"] is False and "with 2 independent test rows nothing can be promoted" in found["verdict"]
+        found["pays"] is False
+        and "with 2 independent test rows no prompt can be promoted" in found["verdict"]
     )
     assert found["rows"] == {"train": 3, "validation": 2, "test": 2}
     assert "Add at least 4 independent test rows" in found["first"][0]
