@@ -285,12 +285,11 @@ class Soak:
         self.complained.clear()
         while time.monotonic() < end:
             time.sleep(0.3)
+            if self._approve():  # the next one about a prompt is proposed only then
+                waiting = changed
             waiting = [one for one in waiting if not self._caught_up(one)]
-            if waiting:
-                continue
-            if not self._approve():
+            if not waiting and not self._approve():
                 break
-            waiting = changed
         self.result.late_hours += bool(waiting)
         for app in self.apps:  # the next hour begins with what stands now
             for one in self.rules:
