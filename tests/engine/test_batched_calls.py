@@ -162,7 +162,7 @@ async def test_a_run_that_ends_while_it_waits_finds_its_batch_again(
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
-            assert capsys.readouterr().err.count("goes on at openai/m") == 1
+            assert capsys.readouterr().err.count("continues at openai/m") == 1
             # without batch=True: a batch that is under way is taken all the same
             result = await whet.aevaluate(folder, lm=lm_of(server), run=str(tmp_path / "a"))
             assert result.score.n == 16
