@@ -109,6 +109,30 @@ async def test_demonstrations_are_answers_at_the_full_reward_and_no_more_than_k(
     assert all([answer] == rows[question] for s in sets for question, answer in s)
 
 
+async def test_no_prompt_answers_a_row_that_it_shows() -> None:
+    """Its answer would be a copy, and its score too high."""
+    env = codes_world(0, False).env
+    assert isinstance(env.model, Answers)
+    model = Answers(env.model.answer)
+    _, run = await search(replace(env, model=model, train=env.train[:16]), steps=6)
+    shown = [
+        (shown_rows(prompt), text)
+        for prompt, _, text in (q.rpartition("Question: ") for q in model.questions)
+    ]
+    assert sum(bool(rows) for rows, _ in shown) > 50
+    assert not [text for rows, text in shown if text in dict(rows)]
+    scores = {(c["train_n"], len(shown_rows(c["messages"][0][1]))) for c in logged(run, "candidate")}
+    assert (15, 1) in scores and all(n == 16 - shows for n, shows in scores)
+
+
+async def test_a_prompt_that_shows_all_rows_of_its_step_has_no_score() -> None:
+    best, run = await search(steps=6, minibatch=1, k=1)
+    assert {
+        (c["train"], c["train_n"]) for c in logged(run, "candidate") if shown_rows(c["messages"][0][1])
+    } == {(None, None)}
+    assert best.id in {START.id, *(c["id"] for c in logged(run, "validated"))}
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0])
 async def test_where_all_answers_are_alike_no_rule_is_written(value: float) -> None:
     model = Answers(lambda q, s: "<RULE>Take care.</RULE>")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -99,13 +100,8 @@ def end_of_method(
         )
     elif requested and not kept:
         why = f"the optimizer model wrote nothing usable ({quantity(requested, 'text')} asked for)"
-    elif needed and _asked_nothing(core):
-        limits = _paying_limit(core) if fell_short else ""
-        why = (
-            f"no call of the optimizer model is among what {limits}"
-            if limits
-            else "no rollout fell short of the full reward, and there was nothing to learn from"
-        )
+    elif needed and _asked_nothing(core) and (reason := _why_asked_nothing(core, fell_short)):
+        why = reason
     elif tried:
         rounds, wanted = core.rounds
         paid = _paying_limit(core) if rounds < wanted else ""
@@ -137,12 +133,55 @@ def _asked_nothing(core: RunState) -> bool:
     return client is not None and not client.model.local and not core.budget.spent.calls["optimizer"]
 
 
+def _why_asked_nothing(core: RunState, fell_short: bool) -> str:
+    """Why a search that no limit ended asked its optimizer model nothing, as far as the journal tells; empty where it does not."""
+    paid, wanted = core.rounds
+    if wanted and not paid and (limits := _paying_limit(core)):
+        return f"no call of the optimizer model is among what {limits}"
+    if withheld := _withheld(core):
+        return withheld
+    contrasts = [event.value for event in read_events(core.journal.path, ["contrasts"])]
+    rows = sum(int(value["rows"]) for value in contrasts)
+    if rows and not any(value["differing"] for value in contrasts):
+        return (
+            "the several answers to a training row never had different rewards "
+            f"({quantity(rows, 'draw')} of a row), and the method learns only from such rows"
+        )
+    return "" if fell_short else "no answer to a validation row fell short of the full reward"
+
+
+def _withheld(core: RunState) -> str:
+    """How many critiques the optimizer model was not shown, and why; empty where it was shown all."""
+    reasons = Counter[str]()
+    events = [event.value for event in read_events(core.journal.path, ["withheld"])]
+    for value in events:
+        reasons.update({str(why): int(times) for why, times in value.get("reasons", {}).items()})
+    if not events:
+        return ""
+    number = sum(int(value["critiques"]) for value in events)
+    named = ", ".join(f"{why} ({times:,})" for why, times in reasons.most_common(_NAMED))
+    was = "was" if number == 1 else "were"
+    return f"{quantity(number, 'critique')} {was} withheld from the optimizer model{f': {named}' if named else ''}"
+
+
 def optimizer_warnings(
     core: RunState, best: Prompt, ended: str = "", needed: bool = True, fell_short: bool = False
 ) -> list[str]:
     """What the optimizer model's replies were worth, and what prompt learning leaves to a person. `ended`: the limit that ended
     the search; `needed` and `fell_short` as for `end_of_method`."""
-    return [*_reply_warnings(core, ended, needed, fell_short), *_instruction_warnings(core, best.source)]
+    withheld = _withheld(core)
+    return [
+        *_reply_warnings(core, ended, needed, fell_short),
+        *(
+            [
+                f"{withheld}. A critique that looks like an attack is not shown. A text that several answers "
+                "of a round got counts once. If your reward writes these critiques, let it write them in other words."
+            ]
+            if withheld
+            else []
+        ),
+        *_instruction_warnings(core, best.source),
+    ]
 
 
 def zero_warnings(core: RunState) -> list[str]:
@@ -173,17 +212,8 @@ def _reply_warnings(core: RunState, ended: str, needed: bool, fell_short: bool) 
                 "possible reply beside the sealed test. Raise the limit, or shorten the replies "
                 "(`max_tokens` of models.optimizer in task.yaml)."
             ]
-        if fell_short and (limits := _paying_limit(core)):
-            return [
-                (
-                    f"The optimizer model was never called, because its calls are not among what {limits}. "
-                    "No prompt was tried."
-                )
-            ]
-        return [
-            "The optimizer model was never called, because the method ended before it needed a call. "
-            "This happens if no rollout fell short of the full reward."
-        ]
+        why = _why_asked_nothing(core, fell_short) or "the method ended before it needed a call"
+        return [f"The optimizer model was never called: {why}."]
     counts = [e.value for e in read_events(core.journal.path, ["replies"])]
     requested, kept = (sum(int(c[name]) for c in counts) for name in ("asked", "kept"))
     reasons = _reasons(counts)

@@ -21,6 +21,7 @@ from whet_client.prompt.slots import SLOT
 LONGEST = 4000
 _LONG_CODE = 160
 _SEVERAL = 3
+_HOLDS_SLOT = "it holds a slot in double braces"
 _HARMLESS = frozenset("\u00ad\u200c\u200d\u200e\u200f\ufeff")
 
 _TAGS = "system|assistant|user|developer|tool|instructions?|prompt|context|feedback|critiques?|requirements?"
@@ -59,7 +60,7 @@ def suspicions(text: str) -> list[str]:
     signs = {
         f"it holds invisible characters ({named})": hidden,
         "it holds a fence marker": LOOKS_LIKE_MARKER.search(plain) or _OWN_MARKER.search(plain),
-        "it holds a slot in double braces": SLOT.search(plain),
+        _HOLDS_SLOT: SLOT.search(plain),
         f"it is longer than {LONGEST} characters": len(text) > LONGEST,
         "it imitates the form of a conversation": _CONVERSATION.search(plain),
         "it imitates an answer of the optimizer": _KEYS.search(plain),
@@ -69,6 +70,15 @@ def suspicions(text: str) -> list[str]:
     folded = comparable(plain)
     reasons += [reason for reason, phrase in attack_strings() if phrase in folded]
     return list(dict.fromkeys(reasons))
+
+
+def find_reasons_to_withhold(critique: str) -> list[str]:
+    """Why a critique is not shown to the model that reads critiques; empty when no check objects.
+
+    A slot is no reason: the model is shown critiques as data, no slot of them is filled, and an instruction that holds one is
+    refused.
+    """
+    return [reason for reason in suspicions(critique) if reason != _HOLDS_SLOT]
 
 
 @cache

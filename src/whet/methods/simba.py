@@ -8,7 +8,7 @@ Stochastic Introspective Mini-Batch Ascent, of DSPy (2025; no paper).
         order the examples by the gap between best and worst reward, then by the best, then by best minus mean
         for the first few: draw a prompt; by a coin, add the best rollout as a demonstration,
             or a rule that a model writes from the best and the worst rollout
-        score the new prompts on the minibatch; they join the pool; the best is the winner of the step
+        score the new prompts on the rows of the minibatch that they do not show; they join the pool; the best is the winner of the step
     return the best of evenly spaced winners
 
 Differences from DSPy:
@@ -21,6 +21,8 @@ Differences from DSPy:
 6. Where the start earns nothing, prompts that earn something without the optimizer join the pool first
    (`whet.search.from_zero`).
 7. Within a limit on calls, minibatches, then steps, samples and new prompts are cut to what the limit pays (`whet.search.plan`).
+8. No prompt answers a training row that it shows as a demonstration, neither as a sample nor for its score: the answer would be
+   a copy. DSPy scores prompts on such rows too.
 
 Run it:  whet optimize TASK --method simba --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -30,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from statistics import fmean, quantiles
 
 from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -42,7 +45,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, in_tags, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import copied_input
+from whet.search.copies import comparable, copied_input
 from whet.search.demonstrations import (
     Demonstration,
     demonstrations,
@@ -65,7 +68,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "simba",
     "SIMBA: demonstrations and rules where answers differ most",
-    version=4,
+    version=5,
     rank=90,
     when="the model answers the same input correctly only some of the time",
     paper="DSPy, 2025",
@@ -105,6 +108,14 @@ class DemonstratedPrompt:
     instruction: Prompt
     demos: tuple[Demonstration, ...] = ()
     rewards: list[float] = field(default_factory=list)
+
+    @cached_property
+    def _shown(self) -> frozenset[str]:
+        return frozenset(comparable(demo.question) for demo in self.demos)
+
+    def shows(self, row: Example) -> bool:
+        """Whether one of the demonstrations is this row, or another one with the same input."""
+        return bool(self._shown) and comparable(row.user_text) in self._shown
 
     @classmethod
     def of(cls, start: Prompt, first: FirstPrompt) -> DemonstratedPrompt:
@@ -151,6 +162,8 @@ async def simba(
     for step in range(plan.rounds):
         batch = [next(rows) for _ in range(plan.examples)]
         contrasts = await sample_contrasts(run, env, pool, start, batch, step, config)
+        differing = sum(c.best.reward > c.worst.reward for c in contrasts)
+        run.log("contrasts", {"at": f"step {step + 1}", "rows": len(contrasts), "differing": differing})
         changes = Changes(env, policy.adapt(), start, config, contrasts, batch)
         jobs = [(choose(run, env, pool, start, config.draw), c) for c in contrasts[: config.candidates]]
         made = await run.map(changes.change, jobs)
@@ -160,7 +173,8 @@ async def simba(
         for (program, parent), rollouts in zip(fresh, scored, strict=True):
             program.rewards += [r.reward for r in rollouts]
             pool[program.prompt.id] = program
-            archive.add(run, Candidate(program.prompt, (parent,), f"step {step + 1}", mean_score(rollouts)))
+            score = mean_score(rollouts) if rollouts else None
+            archive.add(run, Candidate(program.prompt, (parent,), f"step {step + 1}", score))
         leaders = sorted((archive.members[p.prompt.id] for p, _ in fresh), key=lambda c: -c.mean)
         if leaders:
             winners.append(await validate_leader(run, plan, archive, leaders[0]))
@@ -207,13 +221,14 @@ async def sample_contrasts(
     step: int,
     config: Config,
 ) -> list[Contrast]:
-    """Rollouts of the minibatch by prompts of the pool, by example, the largest spread first."""
+    """Rollouts of the minibatch by prompts of the pool that do not show the row, by example, the largest spread first."""
     warm = replace(env, generation=replace(env.generation, temperature=config.temperature))
     jobs: list[tuple[DemonstratedPrompt, list[int], int]] = []
     for sample in range(config.samples):
         drawn: dict[str, list[int]] = {}
-        for place in range(len(batch)):
-            drawn.setdefault(choose(run, env, pool, start, config.draw).prompt.id, []).append(place)
+        for place, row in enumerate(batch):
+            fair = {name: program for name, program in pool.items() if not program.shows(row)}
+            drawn.setdefault(choose(run, env, fair, start, config.draw).prompt.id, []).append(place)
         jobs += [(pool[name], places, step * config.samples + sample) for name, places in drawn.items()]
 
     async def answer(branch: Run, job: tuple[DemonstratedPrompt, list[int], int]) -> list[Rollout]:
@@ -240,8 +255,9 @@ class Changes:
     batch: Sequence[Example]
 
     async def score(self, run: Run, change: tuple[DemonstratedPrompt, str]) -> list[Rollout]:
-        """The rollouts of a new prompt on the minibatch."""
-        return await self.env.evaluate(run, change[0].prompt, self.batch)
+        """The rollouts of a new prompt on the rows of the minibatch that it does not show; none where it shows them all."""
+        rows = [row for row in self.batch if not change[0].shows(row)]
+        return await self.env.evaluate(run, change[0].prompt, rows) if rows else []
 
     async def change(self, run: Run, job: tuple[DemonstratedPrompt, Contrast]) -> DemonstratedPrompt | None:
         """The prompt with a demonstration or a rule more, by a coin, and some demonstrations fewer; None where neither fits."""

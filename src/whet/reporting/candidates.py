@@ -23,6 +23,7 @@ _NOTES = {
     "assigned": "Critiques by the region that they were assigned to",
     "best_so_far": "Best prompt so far, by training rows",
     "conflict": "Instructions that contradict each other",
+    "contrasts": "Rows answered several times, and those whose answers earned different rewards",
     "copied": "Texts refused because they copy a row",
     "from_zero": "Prompts tried first because the start prompt earned nothing",
     "given_way": "Text of the start prompt that was not an instruction and was removed",
@@ -33,7 +34,7 @@ _NOTES = {
     "stage": "Calls of the optimizer model, one by one",
     "untested": "Demands that were not tried",
     "warmup": "Supervised steps before the search",
-    "withheld": "Critiques withheld because they look like an attack",
+    "withheld": "Critiques that the optimizer model was not shown, and why",
 }
 """What the notes of methods are about, by the name of the event."""
 
