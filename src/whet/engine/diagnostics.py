@@ -134,7 +134,7 @@ def _asked_nothing(core: RunState) -> bool:
 
 
 def _why_asked_nothing(core: RunState, fell_short: bool) -> str:
-    """Why a search that no limit ended asked its optimizer model nothing, as far as the journal tells; empty where it does not."""
+    """Why a search that no limit ended asked its optimizer model nothing, as far as that is known; empty where it is not."""
     paid, wanted = core.rounds
     if wanted and not paid and (limits := _paying_limit(core)):
         return f"no call of the optimizer model is among what {limits}"

@@ -8,7 +8,7 @@ Stochastic Introspective Mini-Batch Ascent, of DSPy (2025; no paper).
         order the examples by the gap between best and worst reward, then by the best, then by best minus mean
         for the first few: draw a prompt; by a coin, add the best rollout as a demonstration,
             or a rule that a model writes from the best and the worst rollout
-        score the new prompts on the rows of the minibatch that they do not show; they join the pool; the best is the winner of the step
+        score the new prompts on the rows of the minibatch that they do not show; they join the pool; the best wins the step
     return the best of evenly spaced winners
 
 Differences from DSPy:
