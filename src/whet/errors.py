@@ -6,7 +6,7 @@ WhetError
 │   ├── RunLocked         this or another process is working on the same run
 │   └── ReplayDiverged    the journal belongs to other code, another config or another task
 ├── ProviderError         a model endpoint failed (exit code 3 once it is final)
-├── BudgetExceeded        a limit of the run is reached; the run turns it into "best so far"
+├── BudgetExceeded        a limit of the run is reached; a search turns it into "best so far" (exit code 3)
 └── StorageError          the disk refused a write; everything acknowledged before is safe (exit code 4)
 """
 
@@ -70,7 +70,10 @@ class ProviderError(WhetError):
 
 
 class BudgetExceeded(WhetError):
-    """A limit of the run is reached. Methods never catch it: the engine ends the search with the best so far."""
+    """A limit of the run is reached. Methods never catch it: the engine ends the search with the best so far; an evaluation ends
+    without a result."""
+
+    exit_code = 3
 
     def __init__(self, limit: str, message: str) -> None:
         super().__init__(message)

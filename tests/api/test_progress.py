@@ -260,6 +260,17 @@ def test_a_pace_that_changes_gives_no_time_left() -> None:
     assert "left" not in shown_of(core, speed)
 
 
+def test_calls_that_are_turned_away_give_no_pace_below_nothing() -> None:
+    core, clock = Account(), Clock()
+    speed: Any = Speed(clock)
+    core.spent.calls["task"] = 12
+    spend(core, speed, clock, 2, 0)
+    core.spent.calls["task"] = 0
+    spend(core, speed, clock, 2, 0)
+    shown = shown_of(core, speed)
+    assert "calls/s" not in shown and "a call every" not in shown and "left" not in shown
+
+
 def test_answers_from_a_cache_are_no_pace() -> None:
     core, clock = Account(), Clock()
     speed: Any = Speed(clock)

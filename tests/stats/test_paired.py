@@ -127,6 +127,7 @@ def test_ties_alone_exclude_large_differences_only() -> None:
     """As Clopper and Pearson: no difference in 20 rows excludes what happens in more than 16.8% of them."""
     test = paired_test([0.0] * 20)
     assert (test.low, test.high) == pytest.approx((-0.16843, 0.16843), abs=1e-4)
+    assert test.p_value == 1.0
 
 
 def test_what_is_tested_how() -> None:

@@ -314,7 +314,7 @@ async def _measure_start(
         models.append(await _model(task, "judge", options))
     if any(one is None or not (one.local or one.simulated) for one in models):
         return None
-    few = dataclasses.replace(task, validation=task.validation[:MEASURED])
+    few = dataclasses.replace(task, validation=task.validation[:MEASURED], budget=Budget())
     with tempfile.TemporaryDirectory() as folder:
         own = dataclasses.replace(options, root=folder)
         evaluation = await evaluate_task(

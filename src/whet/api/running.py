@@ -27,9 +27,10 @@ from whet.api.control import (
 from whet.engine.assemble import Assembly, Models, assemble
 from whet.engine.batched_calls import allow_batches
 from whet.engine.budget import control_share, plan_budget, with_default_limit
+from whet.engine.evaluation_limits import evaluate_within_limits, refuse_small_limits
 from whet.engine.execute import execute
 from whet.engine.files_beside import changed_since, note_files
-from whet.engine.final_evaluation import execute_evaluation, result_of_stopped_run, result_of_untested_run
+from whet.engine.final_evaluation import result_of_stopped_run, result_of_untested_run
 from whet.engine.first_round import least_calls
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
 from whet.engine.journal import Journal, read_rows
@@ -491,7 +492,8 @@ async def evaluate_task(
     """
     task = with_gate(task, opts.alpha, opts.minimum_effect, opts.alpha_policy)
     splits = {"train": task.train, "validation": task.validation, "test": task.test}
-    assembly = _assemble_models(task, dataclasses.replace(opts, method="random_search"), opts.limits(task))
+    limits = opts.limits(task)
+    assembly = _assemble_models(task, dataclasses.replace(opts, method="random_search"), limits)
     method = get_method("random_search")
     plan = RunPlan(
         task,
@@ -514,6 +516,7 @@ async def evaluate_task(
     progress.planned(foreseen)
     if opts.dry_run:
         await assembly.close()
+        refuse_small_limits(task, limits, foreseen, len(splits[split]))
         planned = _result_of_dry_run(plan, foreseen, progress)
         return {
             "task": planned["task"],
@@ -542,6 +545,7 @@ async def evaluate_task(
             progress.say(
                 f"{run}: {quantity(missing, 'row')} had no answer; the models are called again for these rows"
             )
+        refuse_small_limits(task, limits, foreseen, len(splits[split]))
         await assembly.executor.prepare(partial(works_to_load, task))
         place = run.absolute()
         kept = finished is not None and not goes_on and evaluated_split(read_header(place) or {}) is not None
@@ -555,14 +559,8 @@ async def evaluate_task(
         opened.core.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ASKED, question))])
         note_files(opened.core.journal, task.folder, progress)
         with opened.closing():
-            result = await execute_evaluation(
-                plan,
-                assembly.env,
-                opened,
-                splits[split],
-                split,
-                SealedTestLedger(policy=task.alpha_policy, follows=True),
-                progress,
+            result = await evaluate_within_limits(
+                plan, limits, assembly.env, opened, splits[split], split, progress
             )
             note_in(opened.core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))
         result["plan"] = foreseen

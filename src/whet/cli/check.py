@@ -76,7 +76,7 @@ def check(
     """Fail if the mean reward of a prompt on a split is below a threshold.
 
     Exit code 0: every task passed. 1: a task is below the threshold. 3: no task is below, but a task is undecided, because a
-    provider did not answer rows that decide.
+    provider did not answer rows that decide, or a limit of its budget is reached.
     """
     from whet import api
 

@@ -39,6 +39,7 @@ from whet.models.batch_jobs import offers_batches
 from whet.models.callable import FUNCTION
 from whet.models.prices import Price
 from whet.models.scripted import readable_address
+from whet.rewards.asking import ASKED_TWICE
 from whet.rewards.choose import why_no_labels
 from whet.rewards.text import targets_of
 from whet.rl.language import LanguagePolicy
@@ -182,11 +183,14 @@ def forecast_evaluation(
     measured: Mapping[str, Usage] = MappingProxyType({}),
     batches: bool = False,
 ) -> PlanJSON:
-    """The plan of an evaluation on some rows: as many calls as they take. `measured` is that of `forecast`; `batches`: the calls
-    are made in batches."""
+    """The plan of an evaluation on some rows: as many calls as they take, and at most one more for each reply of a judge, which
+    is asked again where that cannot be read. `measured` is that of `forecast`; `batches`: the calls are made in batches."""
     each = row_calls(env, answer_calls(env, config))
     numbers = {"task": len(rows) * each["task_calls"], "judge": len(rows) * each["judge_calls"]}
-    calls: dict[str, CountRangeJSON] = {r: {"expected": n, "most": n} for r, n in numbers.items() if n}
+    most = {"judge": ASKED_TWICE}
+    calls: dict[str, CountRangeJSON] = {
+        role: {"expected": n, "most": most.get(role, 1) * n} for role, n in numbers.items() if n
+    }
     each_usage = _usage_each(task, env, clients, measured)
     batched = {role: n for role, n in numbers.items() if n} if batches else {}
     plan = _plan(task, env, clients, Budget(), calls, each_usage, False, batched)

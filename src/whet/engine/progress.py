@@ -284,7 +284,7 @@ class Speed:
     def calls(self) -> float | None:
         """Calls a second over the last seconds, answers from the cache apart; None before there are any."""
         rate = self._rate(self._samples[0] if self._samples else None, "paid")
-        return rate or None
+        return rate if rate is not None and rate > 0 else None  # refused calls are given back
 
     @property
     def still(self) -> float:
@@ -307,7 +307,7 @@ class Speed:
             if (limit := getattr(limits, name)) is None:
                 continue
             recent, all_along = self._rate(self._samples[0], name), self._rate(self._first, name)
-            if not recent or not all_along:
+            if recent is None or all_along is None or recent <= 0 or all_along <= 0:
                 continue
             if not 1 / AGREEMENT <= recent / all_along <= AGREEMENT:
                 return None

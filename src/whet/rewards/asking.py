@@ -24,6 +24,8 @@ from whet.types import JSON, Message, Request
 T = TypeVar("T")
 
 MAX_TOKENS = 1024
+ASKED_TWICE = 2
+"""How often a judge is asked one question at most."""
 SAMPLING = 1.0
 _FILES = (".md", ".txt")
 _SHOWN = 120

@@ -338,7 +338,9 @@ def gaffke(values: Array, worst: float, least: float = 0.0) -> float:
     """
     kinds, counts = np.unique(np.append(values, worst), return_counts=True)
     scale = math.sqrt(float(counts @ kinds**2))
-    if scale == 0.0:
+    if (
+        kinds[-1] <= 0.0
+    ):  # no sum is above 0, and the inversion converges slowly where only one value is not 0
         return 1.0
     kinds = kinds / scale
     total = float(counts @ kinds)
