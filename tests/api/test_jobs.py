@@ -63,7 +63,7 @@ def test_jobs_make_the_comparison_of_one_process(
     said = capsys.readouterr().err
     assert said.count("4 runs together") == 1 and "recorded result" not in said
     again = compare(tmp_path, jobs=3)
-    assert figures(again) == figures(whole) and "4 of 4 runs were finished" in capsys.readouterr().err
+    assert figures(again) == figures(whole) and "4 of 4 runs were already finished" in capsys.readouterr().err
 
 
 def test_a_run_whose_process_is_killed_goes_on_in_another(

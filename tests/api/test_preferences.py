@@ -141,7 +141,7 @@ def test_a_model_that_cannot_be_told_from_chance_stops_before_anything_is_paid(p
     assert not (place / "runs").exists()
     done = learn(place, "prompt.md", "--from", "coin.jsonl", "--lm", "scripted/echo", "--json")
     assert (done.returncode, json.loads(done.stdout)["status"]) == (2, "refused")
-    assert "Nothing was paid" in done.stderr and "go on with --anyway." in done.stderr
+    assert "Nothing was paid" in done.stderr and "continue with --anyway." in done.stderr
     assert not (place / "runs").exists()
 
 
@@ -171,7 +171,7 @@ def test_the_command_says_what_the_reward_model_is_worth(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["status"] == "planned" and said["beats_chance"] and said["accuracy"]["low"] > 0.5
-    assert "orders" in done.stderr and "Brier" in done.stderr and "chance: 50%" in done.stderr
+    assert "agrees with" in done.stderr and "Brier" in done.stderr and "chance: 50%" in done.stderr
     assert not (place / "runs").exists()
 
 

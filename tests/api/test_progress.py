@@ -228,7 +228,7 @@ def test_time_left_is_said_once_the_pace_is_steady_and_not_while_a_server_rests(
     )
     core.client.rests = 42.0
     rests = shown_of(core, speed)
-    assert "openai/x asked to wait: 42 s to go" in rests and "left" not in rests
+    assert "openai/x asked whet to wait 42 s more" in rests and "left" not in rests
     core.client.rests, core.client.in_flight = 0.0, 3
     spend(core, speed, clock, 14, 0)
     silent = shown_of(core, speed)

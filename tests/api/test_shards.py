@@ -71,7 +71,7 @@ def test_a_shard_that_goes_on_counts_the_runs_that_are_finished(
         tmp_path, run=folder, shard="1/2", on_run=lambda name, seed, progress: titles.append(progress.title)
     )
     assert titles == ["run 2 of 2: opro, seed 0", "reading a finished run: opro, seed 1"]
-    assert "1 of 2 runs were finished before; 1 to go" in capsys.readouterr().err
+    assert "1 of 2 runs were already finished; 1 to go" in capsys.readouterr().err
 
 
 def test_a_missing_shard_is_said(made: tuple[Any, Path], tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_more_shards_than_runs_are_refused(tmp_path: Path) -> None:
 
 def test_a_shard_without_its_runs_says_what_to_copy(made: tuple[Any, Path], tmp_path: Path) -> None:
     shutil.copy(made[1] / "comparison-1-of-2.json", tmp_path)
-    with pytest.raises(UsageError, match="needs the run opro-0 beside it"):
+    with pytest.raises(UsageError, match="needs the run opro-0 in the same folder"):
         whet.merge([tmp_path])
 
 
@@ -134,7 +134,7 @@ def test_two_runs_of_the_same_seed_are_refused(made: tuple[Any, Path], tmp_path:
     shard = json.loads(file.read_text("utf-8"))
     shard["runs"][0]["usage"]["calls"]["task"] += 1
     file.write_text(json.dumps(shard), "utf-8")
-    with pytest.raises(UsageError, match="both hold opro with seed 0"):
+    with pytest.raises(UsageError, match="hold two different runs of opro with seed 0"):
         whet.merge([made[1], tmp_path / "again"])
 
 

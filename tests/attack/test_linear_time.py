@@ -437,7 +437,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
             checks.Check("max_words", 2).fault(t),
         ],
         "rewards.f1": lambda t: text.f1_score(t, "a b"),
-        "rewards.contains": lambda t: text.Contains()._holds(t, "12"),
+        "rewards.contains": lambda t: text.Contains()._find(t, "12"),
         "rewards.numbers": lambda t: list(numbers_in(t)),
         "rewards.math_equal": lambda t: read_answer(t, "cm"),
         "rewards.tool_calls": calls_in,

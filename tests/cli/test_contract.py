@@ -231,7 +231,7 @@ def test_a_dead_endpoint_is_exit_code_3_and_resumable(task: Path, server: str) -
     command = ("optimize", "task", *METHOD, "--json")
     done = whet(task, *command, "--base-url", "http://127.0.0.1:9/v1")
     assert done.returncode == 3
-    assert "run the same command again" in done.stderr and "Traceback" not in done.stderr
+    assert "Run the same command again" in done.stderr and "Traceback" not in done.stderr
     stored = json.loads((task / "runs" / "crash-opro-0" / "result.json").read_text())
     assert stored["status"] == "stopped" and json.loads(done.stdout) == stored
     assert whet(task, *command, "--base-url", url(server, "revived")).returncode == 0

@@ -230,8 +230,8 @@ def errs_inside(body: dict[str, Any], answer: dict[str, Any]) -> Any:
 @pytest.mark.parametrize(
     ("habit", "words"),
     [
-        (filtered, "the answer holds no text: refused (stopped by a content filter)"),
-        (silent, "the answer holds no text: empty answer (token limit reached before any text)"),
+        (filtered, "the answer contains no text: refused (stopped by a content filter)"),
+        (silent, "the answer contains no text: empty answer (token limit reached before any text)"),
         (errs_inside, "HTTP 200 with an error in it: no worker is free"),
     ],
 )
@@ -299,7 +299,7 @@ async def test_an_endpoint_that_hangs_is_waited_for_aloud_and_not_for_long(
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         checkup = await examined(url, seconds=0.2, checkup=DoctorReport(begin=lines.append))
     (failure,) = seen_in(checkup, "broken")
-    assert "no answer within 0.2 s" in failure and "--timeout 0.8 waits longer" in failure
+    assert "no answer within 0.2 s" in failure and "wait longer with --timeout 0.8" in failure
     assert any("of at most 0.2 s a call" in line for line in lines)
 
 
@@ -469,7 +469,7 @@ def test_calls_are_announced_before_they_are_paid() -> None:
     arguments = ["doctor", "--lm", "openai/x", "--base-url", "http://127.0.0.1:9/v1"]
     done = CliRunner().invoke(cli, arguments)
     assert done.exit_code == 2 and done.stderr.startswith(
-        f"at most {MOST_CALLS} short calls to each of: openai/x"
+        f"whet doctor makes at most {MOST_CALLS} short calls to each of: openai/x"
     )
 
 

@@ -193,4 +193,4 @@ def test_an_answer_of_a_machine_whose_clock_is_ahead_has_no_negative_age(
     }
     values: Any = {"task": "t", "split": "test", "score": score, "parts": {}, "usage": usage, "warnings": []}
     show.show_evaluation({**values, "status": "completed", "simulated": False})
-    assert "the oldest 0 min old" in capsys.readouterr().out
+    assert "the oldest is 0 min old" in capsys.readouterr().out

@@ -135,7 +135,7 @@ def test_diff_and_history(url: str) -> None:
 
 
 def test_promote_and_rollback_are_one_command_each(url: str) -> None:
-    assert "on version 2 now, before on 1" in said("promote", "shop/greeting", "2", "--as", "ann")
+    assert "is now on version 2, before on version 1" in said("promote", "shop/greeting", "2", "--as", "ann")
     assert "already" in said("promote", "shop/greeting", "2", "--as", "ann")
     assert answered("rollback", "shop/greeting", "--as", "ann", "--reason", "oops")["new"] == 1
     assert "no other one before" in refused("rollback", "shop/greeting", "--as", "ann")
@@ -155,12 +155,12 @@ def test_who_acts_is_the_login_name_unless_said(url: str, monkeypatch: pytest.Mo
 
 
 def test_a_protected_label_is_moved_on_request(url: str) -> None:
-    assert "protected now" in said("protect", "*", "production", "--as", "root")
+    assert "is now protected" in said("protect", "*", "production", "--as", "root")
     assert "--request" in refused("promote", "shop/greeting", "2", "--as", "cem")
     asked = answered("promote", "shop/greeting", "2", "--as", "cem", "--request")
     assert asked["target"] == 2
     assert "somebody else approves" in refused("approve", asked["id"], "--as", "cem")
-    assert "It is version 2 now." in said("approve", asked["id"], "--as", "dora")
+    assert "The label is now on version 2." in said("approve", asked["id"], "--as", "dora")
     assert "free now" in said("protect", "*", "production", "--off", "--as", "root")
 
 

@@ -74,7 +74,7 @@ def test_rows_that_change_sides_are_counted(tmp_path: Path) -> None:
     (one,) = ledger.find_moved_rows("second", rows(range(9, 12)), rows(range(50, 52)))[-1:]
     assert one.startswith("2 of 3")
     (one,) = ledger.find_moved_rows("second", [*rows(range(10, 11)), *rows(range(60, 62))], [])
-    assert "1 of 3 sealed test rows was learned from" in one and "leave that row out" in one
+    assert "1 of 3 sealed test rows was learned from" in one and "remove that row" in one
     second = SealedComparison("second", tmp_path, rows(range(7, 12)), rows(range(7)))
     assert ledger.settle(second, 0.05).seen == 2
     assert ledger.settle(second, 0.05).seen == 2, "also when it goes on"

@@ -21,7 +21,7 @@ def folder(tmp_path: Path, environment: dict[str, Any], reward: Any = "contains"
     rows = [
         {"input": f"Hello, this is number {k}.", "persona": "Ann", "goal": f"ticket {k}", "target": f"ticket {k}",
          "replies": [f"I want ticket {k}.", "Thanks."]}
-        for k in range(n)
+        for k in range(100, 100 + n)
     ]  # fmt: skip
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "reward.py").write_text(

@@ -53,7 +53,7 @@ def test_yes_writes_shows_and_can_be_undone(folder: Path) -> None:
     done = run(folder, "p.md", "f.jsonl", "--yes")
     assert done.returncode == 0 and not done.stderr, done.stderr
     assert "+ i2  Never use exclamation marks." in done.stdout
-    assert 'because of: "So loud!"' in done.stdout and "rests on feedback f1" in done.stdout
+    assert 'because of: "So loud!"' in done.stdout and "based on feedback f1" in done.stdout
     assert "+- Never use exclamation marks." in done.stdout and "--undo" in done.stdout
     assert (folder / "p.md").read_text() == PROMPT.replace(
         "polite.", "polite.\n- Never use exclamation marks."

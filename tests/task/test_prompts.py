@@ -80,7 +80,7 @@ def test_block_text_with_slots_and_a_fence(tmp_path: Path) -> None:
         ("- {role: user, content: ~}", r":1: `content` must be text; this is nothing"),
         (
             "- {role: user, content: [{type: image_url}]}",
-            r":1: this message has a part of the type 'image_url'",
+            r":1: this message has a part: an image needs its address",
         ),
         (
             "- {role: user, contents: a}",

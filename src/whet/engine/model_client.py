@@ -329,14 +329,14 @@ class ModelClient:
 
     def _give_up(self, error: ProviderError, why: str) -> NoReturn:
         """Stop the run, which can go on later. Raises ProviderError."""
-        asks = (
-            f"asks to wait {error.retry_after:g} s before the next call"
+        asks, later = (
+            (f"asks to wait {error.retry_after:g} s before the next call", "after that wait")
             if error.retry_after
-            else "refuses calls"
+            else ("refuses calls", "when it accepts calls again")
         )
         self.failed = ProviderError(
             f"{self.model.address} {asks}, {why}; its words: {str(error).rstrip('.')}. Everything "
-            "learned so far is kept. Run the same command again then.",
+            f"learned so far is kept. Run the same command again {later}.",
             fatal=True,
             status=error.status,
         )

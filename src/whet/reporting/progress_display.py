@@ -335,7 +335,7 @@ def _spending(progress: Progress, pace: Speed) -> list[str]:
     in_flight = sum(client.limiter.in_flight for client in core.caller.clients.values())
     if resting:
         long = [(address, seconds) for address, seconds in resting if seconds >= 1]
-        parts += [f"{address} asked whet to wait: {show_duration(seconds)} left" for address, seconds in long]
+        parts += [f"{address} asked whet to wait {show_duration(seconds)} more" for address, seconds in long]
     elif (computing := under_way())[1] > COMPUTING:
         parts.append(f"{computing[0]} has been computing for {show_duration(computing[1])}")
     elif in_flight and pace.still > STALLED:

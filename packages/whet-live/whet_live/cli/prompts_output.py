@@ -153,7 +153,8 @@ def show_proposal(proposal: Proposal) -> None:
     if proposal.gate is not None:
         click.echo(f"  {line(proposal.gate.get('reason', ''))}")
     if proposal.version is not None:
-        click.echo(f"  This proposal became version {proposal.version}.")
+        became = "The label is now on" if proposal.target is not None else "This proposal became"
+        click.echo(f"  {became} version {proposal.version}.")
     if proposal.successor is not None:
         click.echo(f"  The edited proposal {proposal.successor} waits for approval by another person.")
 
