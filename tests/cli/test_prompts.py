@@ -161,7 +161,7 @@ def test_a_protected_label_is_moved_on_request(url: str) -> None:
     assert asked["target"] == 2
     assert "somebody else approves" in refused("approve", asked["id"], "--as", "cem")
     assert "The label is now on version 2." in said("approve", asked["id"], "--as", "dora")
-    assert "free now" in said("protect", "*", "production", "--off", "--as", "root")
+    assert "is now free" in said("protect", "*", "production", "--off", "--as", "root")
 
 
 def test_proposals_are_listed_shown_and_approved_in_part(url: str) -> None:
