@@ -282,7 +282,7 @@ async def test_samples_are_seeded_and_independent_of_the_batch(saved: Saved) -> 
 async def test_sampling_follows_the_softmax(saved: Saved) -> None:
     folder = saved(llama, "causal")
     model = load(str(folder), device="cpu", batch_size=64)
-    asked = request("the film was", temperature=2.0, max_tokens=1, n=2000, seed=1)
+    asked = request("the film was", temperature=2.0, max_tokens=1, n=2000)
     made = await model.generate(asked)
     direct = transformers.AutoModelForCausalLM.from_pretrained(folder)
     probs = (
