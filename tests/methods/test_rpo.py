@@ -92,7 +92,10 @@ async def test_a_rewrite_that_earns_less_is_not_taken() -> None:
 
 def test_through_the_public_face(tmp_path: Path) -> None:
     """A conversation of a task folder with a scripted user."""
-    rows = [{"input": f"Hello {n}.", "replies": [f"Number {n}."], "target": f"Number {n}"} for n in range(100, 160)]
+    rows = [
+        {"input": f"Hello {n}.", "replies": [f"Number {n}."], "target": f"Number {n}"}
+        for n in range(100, 160)
+    ]
     task = whet.Task.of(
         "Help.", data=rows, reward="contains", environment={"script": "replies", "turns": 2, "answer": "last"}
     )
