@@ -245,13 +245,13 @@ async def test_control_c_in_a_running_loop_stops_and_the_same_call_goes_on(folde
 
 def test_what_a_handler_of_a_signal_raises_stops_the_work_before_the_process_ends(folder: Path) -> None:
     """As in the learner of a server: SIGTERM is SystemExit there, and no thread may go on while the interpreter ends."""
-    model, main = Counted(), threading.get_ident()
+    model, main, once = Counted(), threading.get_ident(), threading.Lock()
 
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
     def slow(messages: list[whet.Message]) -> str:
-        if model.calls == 30:
+        if model.calls >= 30 and once.acquire(blocking=False):
             signal.pthread_kill(main, signal.SIGTERM)
         time.sleep(0.002)
         return model(messages)
