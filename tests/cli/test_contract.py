@@ -173,7 +173,8 @@ def test_kill_then_the_same_command_continues(task: Path, server: str, ledger: P
     assert before <= paid <= said <= paid + 3, "an intent that was written ahead counts, sent or not"
 
 
-def test_interrupt_is_clean_and_resumable(task: Path, server: str, ledger: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_interrupt_is_clean_and_resumable(task: Path, server: str, ledger: Path, how: signal.Signals) -> None:
     """The first process works against a slow endpoint, so that the signal meets it at work."""
     slow_ledger = task / "slow.jsonl"
     slow = ("--function", "tests.crash.answers:answer", "--ledger", str(slow_ledger), "--latency", "0.4")
@@ -187,14 +188,14 @@ def test_interrupt_is_clean_and_resumable(task: Path, server: str, ledger: Path)
         )  # fmt: skip
         while slow_ledger.read_text().count("\n") < 2 and process.poll() is None:
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(how)
         _, said = process.communicate(timeout=PATIENCE)
         paid = slow_ledger.read_text().count("\n")
-    assert process.returncode == 130
+    assert process.returncode == 128 + how
     assert "resumes" in said and "Traceback" not in said
-    result = json.loads(whet(task, *command, "--base-url", url(server, "interrupted")).stdout)
+    result = json.loads(whet(task, *command, "--base-url", url(server, how.name)).stdout)
     assert not [w for w in result["warnings"] if "in flight" in w]
-    assert requests(ledger, "interrupted") + paid == counted(result)
+    assert requests(ledger, how.name) + paid == counted(result)
 
 
 @pytest.mark.parametrize("limit", [40, 30])

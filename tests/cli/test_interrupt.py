@@ -1,4 +1,4 @@
-"""Ctrl-C in the middle of reward code, of a slow endpoint and of code that holds the process; a reward that hangs."""
+"""Ctrl-C and SIGTERM in the middle of reward code, of a slow endpoint and of code that holds the process; a reward that hangs."""
 
 from __future__ import annotations
 
@@ -44,19 +44,20 @@ def task(folder: Path, reward: str, more: str = "") -> None:
 
 
 def interrupt(
-    folder: Path, url: str, ready: Callable[[], bool], times: int = 1, command: str = ""
-) -> tuple[int, str, float]:
+    folder: Path, url: str, ready: Callable[[], bool], times: int = 1, command: str = "",
+    how: signal.Signals = signal.SIGINT, hearing: Callable[[], None] = hear_interrupts,
+) -> tuple[int, str, float]:  # fmt: skip
     """Exit code, what was said, and the seconds that it took to stop."""
     words = (command or f"optimize task --method grips --base-url {url} --out run").split()
     process = subprocess.Popen(
         [sys.executable, "-m", "whet", *words], cwd=folder, env={**os.environ, "OPENAI_API_KEY": "sk-test"}, text=True,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=hear_interrupts,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=hearing,
     )  # fmt: skip
     while not ready() and process.poll() is None:
         time.sleep(0.01)
     began = time.monotonic()
     for _ in range(times):
-        process.send_signal(signal.SIGINT)
+        process.send_signal(how)
     _, said = process.communicate(timeout=60)
     return process.returncode, said, time.monotonic() - began
 
@@ -68,6 +69,38 @@ def test_an_interrupt_ends_a_run_in_the_middle_of_reward_code(tmp_path: Path, re
         code, said, seconds = interrupt(tmp_path, url, (tmp_path / "there").exists)
         assert code == 130 and "resumes" in said and "Traceback" not in said
         assert seconds < QUICK
+
+
+def ignore_interrupts() -> None:
+    """What a shell does to a command that it starts in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@pytest.mark.parametrize(
+    ("reward", "times", "hearing"), [(HANG, 2, ignore_interrupts), (LOADING, 1, hear_interrupts)]
+)
+def test_sigterm_ends_a_run_as_an_interrupt_does_and_a_second_one_changes_nothing(
+    tmp_path: Path, reward: str, times: int, hearing: Callable[[], None]
+) -> None:
+    """`timeout` sends the signal to a process and then to the group that it is in."""
+    task(tmp_path, reward)
+    there = (tmp_path / "there").exists
+    with server_process("--function", "tests.crash.answers:answer") as url:
+        code, said, seconds = interrupt(tmp_path, url, there, times, how=signal.SIGTERM, hearing=hearing)
+    assert code == 143 and said.count("resumes") == 1 and "Traceback" not in said, said
+    assert seconds < QUICK
+
+
+def test_sigterm_ends_a_command_that_waits_for_its_model_without_a_run(tmp_path: Path) -> None:
+    (tmp_path / "prompt.md").write_text("Answer.\n")
+    (tmp_path / "feedback.csv").write_text("comment\nAnswer in one sentence.\n")
+    ledger = tmp_path / "ledger.jsonl"
+    with server_process("--text", "x", "--ledger", str(ledger), "--latency", "300") as url:
+        words = f"learn prompt.md feedback.csv --optimizer-lm openai/gpt-x --base-url {url} --yes"
+        ready = lambda: ledger.exists() and ledger.read_text() != ""  # noqa: E731
+        code, said, seconds = interrupt(tmp_path, url, ready, command=words, how=signal.SIGTERM)
+    assert code == 143 and "Interrupted" in said and "Traceback" not in said, said
+    assert seconds < QUICK and (tmp_path / "prompt.md").read_text() == "Answer.\n"
 
 
 def test_an_interrupt_does_not_wait_for_a_slow_endpoint_and_counts_what_it_gave_up(tmp_path: Path) -> None:
@@ -86,11 +119,13 @@ def test_an_interrupt_does_not_wait_for_a_slow_endpoint_and_counts_what_it_gave_
     assert any("in flight" in warning for warning in json.loads(done.stdout)["warnings"])
 
 
-@pytest.mark.parametrize("times", [1, 2])
-def test_an_interrupt_ends_a_run_whose_reward_holds_the_interpreter(tmp_path: Path, times: int) -> None:
+@pytest.mark.parametrize(("times", "how"), [(1, signal.SIGINT), (2, signal.SIGINT), (1, signal.SIGTERM)])
+def test_an_interrupt_ends_a_run_whose_reward_holds_the_interpreter(
+    tmp_path: Path, times: int, how: signal.Signals
+) -> None:
     task(tmp_path, HOLDS)
     with server_process("--function", "tests.crash.answers:answer") as url:
-        code, said, seconds = interrupt(tmp_path, url, (tmp_path / "there").exists, times)
+        code, said, seconds = interrupt(tmp_path, url, (tmp_path / "there").exists, times, how=how)
     assert (code, "resumes" in said) == (-signal.SIGKILL, True) and seconds < QUICK
 
 

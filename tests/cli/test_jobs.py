@@ -41,7 +41,7 @@ def begin(folder: Path, url: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-m", "whet", *WORDS, "--base-url", url], cwd=folder, text=True,
         env={**os.environ, "OPENAI_API_KEY": "sk-test"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        preexec_fn=hear_interrupts,
+        preexec_fn=hear_interrupts, start_new_session=True,
     )  # fmt: skip
     _wait(lambda: len(list(folder.glob("pid-*"))) == 2 or process.poll() is not None)
     return process
@@ -64,7 +64,9 @@ def _is_alive(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked up in /proc")
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "how", [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.long)]
+)
 def test_the_end_of_the_command_ends_its_jobs_and_the_same_command_goes_on(
     tmp_path: Path, how: signal.Signals
 ) -> None:
@@ -72,10 +74,13 @@ def test_the_end_of_the_command_ends_its_jobs_and_the_same_command_goes_on(
         process = begin(tmp_path, url)
         jobs = [int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")]
         assert len(jobs) == 2 and process.pid not in jobs, process.communicate()[1]
-        process.send_signal(how)
+        if how == signal.SIGTERM:  # as process managers send it
+            os.killpg(process.pid, how)
+        else:
+            process.send_signal(how)
         _, said = process.communicate(timeout=PATIENCE)
-        if how == signal.SIGINT:
-            assert process.returncode == 130 and "resumes" in said and "Traceback" not in said
+        if how != signal.SIGKILL:
+            assert process.returncode == 128 + how and "resumes" in said and "Traceback" not in said
         _wait(lambda: not any(map(_is_alive, jobs)))
         assert not any(map(_is_alive, jobs))
         (tmp_path / "wait").unlink()

@@ -1,4 +1,4 @@
-"""A run in a process of its own: Ctrl-C stops it, the first one cleanly and in time, the second one at once."""
+"""A run in a process of its own: Ctrl-C or SIGTERM stops it cleanly and in time, a second Ctrl-C at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -17,10 +17,38 @@ from whet._util.watchdog import watching
 
 T = TypeVar("T")
 
-EXIT_INTERRUPTED = 130
 INTERRUPTED = "Interrupted. Everything recorded is kept, and the same command resumes the run."
 LAST_SECONDS = 1.8
 """A run that has not stopped by then, because code of somebody holds it, ends as by a kill, which journals survive."""
+_TERMINATED = threading.Event()
+"""SIGTERM has come since the command began."""
+
+
+def exit_code() -> int:
+    """The exit code of a command that a signal has stopped, as shells have it: 143 after SIGTERM, else 130."""
+    return 128 + (signal.SIGTERM if _TERMINATED.is_set() else signal.SIGINT)
+
+
+@contextlib.contextmanager
+def heed_termination() -> Iterator[None]:
+    """Meanwhile SIGTERM does what Ctrl-C does at that moment. A second SIGTERM changes nothing: `timeout` sends it to a process
+    and again to its group."""
+    _TERMINATED.clear()
+    if not _is_main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if not _TERMINATED.is_set():
+            _TERMINATED.set()
+            interrupt = signal.getsignal(signal.SIGINT)
+            (interrupt if callable(interrupt) else signal.default_int_handler)(number, frame)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
@@ -34,6 +62,10 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
     out, err = sys.stdout, sys.stderr
     try:
         return asyncio.run(main())
+    except asyncio.CancelledError:
+        if _TERMINATED.is_set():
+            raise KeyboardInterrupt from None
+        raise
     finally:  # code of a task folder may have put others in their place
         sys.stdout, sys.stderr = out, err
 
@@ -52,31 +84,54 @@ def tune() -> None:
 
 @contextlib.contextmanager
 def _stopping() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
+    """Meanwhile Ctrl-C, and SIGTERM, which does the same, end the process where the run does not stop in time."""
+    if not _is_main_thread():
         yield
         return
-    cancel = before
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    heeded = {number: handler for number, handler in handlers.items() if callable(handler)}
+    cancel = heeded.get(signal.SIGINT, _cancel_this())
     interrupted = False
 
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal interrupted
         if interrupted:
-            _end()
+            if number == signal.SIGINT:
+                _end()
+            return
         interrupted = True
+        if number == signal.SIGTERM:
+            _TERMINATED.set()
         last = threading.Timer(LAST_SECONDS, _end)
         last.daemon = True
         last.start()
         cancel(number, frame)
 
-    signal.signal(signal.SIGINT, stop)
+    for number in heeded:
+        signal.signal(number, stop)
     try:
         yield
     finally:
         if not interrupted:
-            signal.signal(signal.SIGINT, before)
+            for number, handler in heeded.items():
+                signal.signal(number, handler)
+
+
+def _cancel_this() -> Callable[[int, FrameType | None], None]:
+    """A handler that cancels this task, for a command that does not hear Ctrl-C, as shells start those in the background."""
+    task, loop = asyncio.current_task(), asyncio.get_running_loop()
+
+    def cancel(number: int, frame: FrameType | None) -> None:
+        if task is not None:
+            loop.call_soon_threadsafe(task.cancel)
+
+    return cancel
 
 
 def _end() -> None:
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"{INTERRUPTED}\n".encode())
-    os._exit(EXIT_INTERRUPTED)
+    os._exit(exit_code())
+
+
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

@@ -41,7 +41,7 @@ from whet.cli.common import (
     wants_color,
     with_budget,
 )
-from whet.cli.interrupt import EXIT_INTERRUPTED, INTERRUPTED
+from whet.cli.interrupt import INTERRUPTED, exit_code, heed_termination
 from whet.cli.interrupt import run as run_stoppable
 from whet.errors import ProviderError, StorageError, UsageError, WhetError
 
@@ -388,12 +388,13 @@ def main() -> None:
         )  # as stderr: a letter that it has not ends no command
     try:
         try:
-            code = cli.main(standalone_mode=False, color=wants_color())
+            with heed_termination():
+                code = cli.main(standalone_mode=False, color=wants_color())
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
-        code = _say(INTERRUPTED, EXIT_INTERRUPTED)
+        code = _say(INTERRUPTED, exit_code())
     except click.exceptions.ClickException as error:
         error.show()
         code = 2

@@ -2,8 +2,8 @@
 
 A match of `re` that backtracks keeps the interpreter's lock until it is through, in whatever thread it runs. Only another process
 can end it. `process.py` is that process: it starts with the first code of a user that has a time limit, hears through a pipe what
-is under way, that Python runs here, and Ctrl-C, and kills this process where Python does not run and code is late. Where this
-process ends under code of a user (`os._exit`, a crash in C), it says so.
+is under way, that Python runs here, Ctrl-C and SIGTERM, and kills this process where Python does not run and code is late. Where
+this process ends under code of a user (`os._exit`, a crash in C), it says so.
 
 That is for commands (`watching`). A program of somebody, a notebook, and every process on Windows is never killed: there the
 other process says what holds the interpreter, since nothing in this one can.
@@ -39,8 +39,8 @@ HOLDS = "and holds Python's interpreter, as a match of `re` that backtracks does
 
 
 class Watchdog:
-    """The pipe to the process that watches this one. `interrupted`: what that says where it ends this process after Ctrl-C; where
-    it is empty, it ends nothing."""
+    """The pipe to the process that watches this one. `interrupted`: what that says where it ends this process after Ctrl-C or
+    SIGTERM; where it is empty, it ends nothing."""
 
     def __init__(self, interrupted: str = "") -> None:
         self.ends = bool(interrupted)
@@ -116,8 +116,8 @@ _NUMBERS = itertools.count()
 
 @contextlib.contextmanager
 def watching(interrupted: str) -> Iterator[None]:
-    """Meanwhile code that is under way longer than it may, or than two seconds after Ctrl-C, ends the process where nothing else
-    can. Nothing where there are no POSIX signals."""
+    """Meanwhile code that is under way longer than it may, or than two seconds after Ctrl-C or SIGTERM, ends the process
+    where nothing else can. Nothing where there are no POSIX signals."""
     if os.name != "posix" or _ACTIVE:
         yield
         return

@@ -4,7 +4,8 @@ Lines come on its standard input: `.` while Python code runs there, `N SECONDS T
 `N` where it has ended. The text is what to say where it is late, and behind a separator what to say where the other process ends
 while it is under way. The number of each signal comes as one byte. The end of the input ends this process.
 
-With a TEXT, the words after Ctrl-C, it ends the other process where code is late. Without one it only says what is late, once.
+With a TEXT, the words after Ctrl-C or SIGTERM, it ends the other process where code is late. Without one it only says what is
+late, once.
 """
 
 import os
@@ -22,7 +23,7 @@ SURELY_SILENT = 4.0
 """As much where nothing but words follows from it, which should be right on a busy machine too."""
 AFTER_INTERRUPT = 2.0
 SEPARATOR = "\x1e"
-_INTERRUPT = b"\x02"
+_INTERRUPT, _TERMINATE = b"\x02", b"\x0f"
 
 
 class ProcessWatch:
@@ -37,7 +38,10 @@ class ProcessWatch:
     def hear(self, received: bytes) -> None:
         """Take in what came."""
         self._interrupts += [self.now] * received.count(_INTERRUPT)
-        *lines, self._rest = (self._rest + received.replace(_INTERRUPT, b"")).split(b"\n")
+        if _TERMINATE in received and not self._interrupts:  # a second one hurries nothing
+            self._interrupts.append(self.now)
+        received = received.replace(_INTERRUPT, b"").replace(_TERMINATE, b"")
+        *lines, self._rest = (self._rest + received).split(b"\n")
         for line in lines:
             self.heard = self.now
             number, _, rest = line.decode("utf-8", "replace").partition(" ")
@@ -71,7 +75,7 @@ class ProcessWatch:
         return text
 
     def last_words(self) -> str:
-        """What to say of the end of the other process: that it ended under code of a user, unless Ctrl-C ended it."""
+        """What to say of the end of the other process: that it ended under code of a user, unless a signal ended it."""
         texts = [text for _, _, text in self._ends.values()]
         return texts[-1] if texts and not self._interrupts else ""
 
@@ -88,6 +92,7 @@ def _read_on(pieces: "queue.SimpleQueue[bytes]") -> None:
 def main() -> None:
     """Watch until the other process ends, or end it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     process, interrupted = int(sys.argv[1]), "".join(sys.argv[2:])
     watch, pieces = ProcessWatch(interrupted), queue.SimpleQueue[bytes]()
     threading.Thread(target=_read_on, args=(pieces,), daemon=True).start()

@@ -60,13 +60,18 @@ def take_streams() -> tuple[BinaryIO, BinaryIO]:
 
 
 def end_with_parent() -> None:
-    """Ctrl-C is the parent's to handle. On Linux the kernel ends this process with its parent, also inside a call that keeps the
-    interpreter."""
+    """Ctrl-C and SIGTERM, which a process manager sends to the whole group, are the parent's to handle. On Linux the kernel ends
+    this process with its parent, also inside a call that keeps the interpreter."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _leave_to_parent)
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+
+
+def _leave_to_parent(number: int, frame: object) -> None:
+    """Do nothing. Ignored signals would stay ignored in the programs that code of the user starts."""
 
 
 def _limit_memory(megabytes: int) -> None:
