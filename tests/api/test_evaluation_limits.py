@@ -44,11 +44,23 @@ def evaluate(folder: Path, **budget: int) -> whet.Evaluation:
 def test_a_limit_ends_an_evaluation_which_goes_on_with_a_larger_one(
     budget: dict[str, int], tmp_path: Path
 ) -> None:
-    with pytest.raises(BudgetExceeded, match="The answers so far are recorded"):
+    with pytest.raises(BudgetExceeded, match="The answers so far are recorded") as ended:
         evaluate(tmp_path, **budget)
-    whole = evaluate(tmp_path)
-    calls, cached = whole.json["usage"]["calls"], whole.json["usage"]["cached"]
-    assert whole.score.n == 12 and calls["judge"] + cached["judge"] == 24 and calls["task"] == 12
+    assert ("bounds each answer" in str(ended.value)) == ("max_tokens" in budget)
+    whole = evaluate(tmp_path, **dict.fromkeys(budget, 100_000))
+    assert whole.score.n == 12 and set(whole.json["usage"]["cached"].values()) == {0}
+    assert whole.json["usage"]["calls"] == {"task": 12, "optimizer": 0, "judge": 24}
+
+
+def test_an_evaluation_that_begins_again_without_its_limit_on_tokens_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(BudgetExceeded, match="bounds each answer at 1,024 tokens"):
+        evaluate(tmp_path, max_tokens=2_500)
+    task = write_task(tmp_path)
+    whet.evaluate(task, lm=answers, judge_lm=judges, run=tmp_path / "run")
+    said = capsys.readouterr().err
+    assert "begins again, because it differs from the one there (generation.max_tokens: 1024 -> none)" in said
 
 
 @pytest.mark.parametrize(

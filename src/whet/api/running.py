@@ -50,6 +50,7 @@ from whet.engine.run_folder import (
     RunPlan,
     check_folder,
     describe_moved_models,
+    describe_replaced,
     differing_entries,
     ended_at,
     evaluated_split,
@@ -551,6 +552,8 @@ async def evaluate_task(
         kept = finished is not None and not goes_on and evaluated_split(read_header(place) or {}) is not None
         run = place.with_name(f"{place.name}.fresh") if kept else place
         if not _asks(run, plan, question):
+            if words := describe_replaced(run, plan):
+                progress.say(words)
             _clear_evaluation(run)
         opened = open_run(run, plan, assembly.clients, assembly.cache(place, opts), lambda name, value: None)
         write_parts((m.content for m in task.prompt.messages), run / IMAGES)

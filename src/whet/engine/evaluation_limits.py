@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from whet.engine.assemble import BOUND_UNDER_LIMIT
 from whet.engine.final_evaluation import execute_evaluation
 from whet.engine.openings import SealedTestLedger
 from whet.engine.plan_json import PlanJSON
@@ -47,7 +48,15 @@ async def evaluate_within_limits(
     try:
         return await execute_evaluation(plan, env, opened, rows, split, ledger, progress)
     except BudgetExceeded as error:
-        raise BudgetExceeded(
-            error.limit,
-            f"{error} The answers so far are recorded: the same command continues with a larger limit in `budget:`.",
-        ) from None
+        continues = (
+            "The answers so far are recorded: the same command continues with a larger limit in `budget:`."
+        )
+        if (
+            plan.generation["max_tokens"] == BOUND_UNDER_LIMIT
+            and plan.task.models["task"].output_bound is None
+        ):
+            continues += (
+                f" Keep such a limit: it bounds each answer at {BOUND_UNDER_LIMIT:,} tokens, and without that bound the "
+                "evaluation begins again."
+            )
+        raise BudgetExceeded(error.limit, f"{error} {continues}") from None

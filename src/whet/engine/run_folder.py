@@ -275,6 +275,15 @@ def differing_entries(old: Mapping[str, Any], new: Mapping[str, object]) -> list
     ]
 
 
+def describe_replaced(run: Path, plan: RunPlan) -> str:
+    """In what an evaluation differs from the one whose place it takes in `run`; empty where there is none there."""
+    header = read_header(run)
+    if header is None or evaluated_split(header) is None:
+        return ""
+    differences = "; ".join(differing_entries(header, plan.header())) or "its models are asked elsewhere"
+    return f"{run}: the evaluation begins again, because it differs from the one there ({differences})"
+
+
 def _describe_change(name: str, old: object, new: object) -> str:
     """An entry of a header before and after; of two mappings what differs in them."""
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
