@@ -39,6 +39,25 @@ OPENAI = {
 }
 
 
+def in_python(call: dict[str, Any]) -> str:
+    """As Llama writes a call, and BFCL reads it."""
+    return f"{call['name']}({', '.join(f'{key}={value!r}' for key, value in call['arguments'].items())})"
+
+
+def in_function_tags(call: dict[str, Any]) -> str:
+    """As Llama writes a call where the prompt asks for it so."""
+    return f"<function={call['name']}>{json.dumps(call['arguments'])}</function>"
+
+
+def in_parameter_tags(call: dict[str, Any]) -> str:
+    """As Qwen3-Coder writes a call."""
+    written = [
+        f"<parameter={key}>\n{value if isinstance(value, str) else json.dumps(value)}\n</parameter>"
+        for key, value in call["arguments"].items()
+    ]
+    return "\n".join([f"<function={call['name']}>", *written, "</function>"])
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -49,6 +68,11 @@ OPENAI = {
         f"I call:\n```json\n{json.dumps([WEATHER, MAIL])}\n```",
         json.dumps(OPENAI),
         f"<think>mail first?</think>{tagged(WEATHER, MAIL)}",
+        f"[{in_python(WEATHER)}, {in_python(MAIL)}]",
+        f"I call:\n```python\n[{in_python(WEATHER)},\n {in_python(MAIL)}]\n```",
+        f"Now.\n{in_function_tags(WEATHER)}\n{in_function_tags(MAIL)}",
+        f"{in_parameter_tags(WEATHER)}{in_parameter_tags(MAIL)}",
+        f"<tool_call>\n{in_parameter_tags(WEATHER)}\n</tool_call><tool_call>{in_parameter_tags(MAIL)}</tool_call>",
     ],
 )
 async def test_every_form_of_the_right_calls_is_right(answer: str) -> None:
@@ -147,6 +171,17 @@ async def test_no_call_is_right_where_none_is_expected() -> None:
         (tagged(*[MAIL] * 101), "mail(to="),
         (f"<tool>{json.dumps([MAIL] * 101)}</tool>", "at most"),
         ("<tool_call>" + "[" * 100_000 + "</tool_call>", "no JSON"),
+        ('<function=mail>{"to": "ann"}', "is not closed"),
+        ("<function=mail>to ann</function>", "are no JSON"),
+        ("<function=mail><parameter=to>ann</function>", "is not closed"),
+        ("<function=mail><parameter=to>a</parameter><parameter=to>b</parameter></function>", "twice"),
+        ("<function=mail>x<parameter=to>a</parameter></function>", "text between"),
+        ('[mail("ann")]', "without names"),
+        ("[mail(**a)]", "unpacks"),
+        ("[mail(to=open('a'))]", "no literal"),
+        ("[mail(to=1e999)]", "no literal"),
+        ("[" + "mail(to=" * 100_000 + "]", "mail(to="),
+        ("[" + "a." * 5_000 + "mail(to=1)]", "mail(to="),
     ],
 )
 async def test_what_cannot_be_read_earns_nothing_more_than_it_holds(answer: str, says: str) -> None:
@@ -165,6 +200,27 @@ async def test_expected_calls_that_are_none_are_refused() -> None:
     with pytest.raises(UsageError, match="parts, complete or all"):
         await grade({"tool_calls": {"measure": "some"}}, "x", ROW)
     assert (await grade("tool_calls", tagged(MAIL), {"calls": json.dumps(MAIL)})).value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("expected", "written", "right"),
+    [
+        (5, "5", True), ("5", "5", True), ("5", "6", False), (True, "true", True), (True, "1", False),
+        (None, "null", True), ([1, "a"], '[1, "a"]', True), ([1, "a"], "[1, 'a']", True), ({"a": 1}, "a: 1", False),
+        (" a\n", " a\n", True), (1.5, "one and a half", False),
+    ],
+)  # fmt: skip
+async def test_the_text_of_a_parameter_in_tags_is_read_as_the_kind_that_is_expected(
+    expected: object, written: str, right: bool
+) -> None:
+    row = {"calls": [{"name": "f", "arguments": {"x": expected}}]}
+    answer = f"<function=f><parameter=x>\n{written}\n</parameter></function>"
+    assert (await grade({"tool_calls": {"measure": "all"}}, answer, row)).value == float(right)
+
+
+async def test_a_list_that_only_mentions_calls_is_none() -> None:
+    for answer in ("[1, f(x=1)]", "[f(x=1) for x in y]", "See [f(x=1)].", "[a](b) or [c(d=1)]"):
+        assert (await grade("tool_calls", answer, {"calls": []})).value == 1.0
 
 
 CALLS = st.lists(

@@ -22,6 +22,13 @@ from whet.replies.texts import between
 from whet.rewards.asking import RewardOptions
 from whet.rewards.fields_of_json import holds_object, json_in
 from whet.rewards.targets import quote_target
+from whet.rewards.verifiers.call_forms import (
+    FUNCTION,
+    Unreadable,
+    UntypedText,
+    read_functions,
+    read_python_calls,
+)
 from whet.rewards.verifiers.pairing import best_pairs
 from whet.rewards.verifiers.reading import LONGEST_ANSWER, cut, flag_option
 from whet.run import Run
@@ -53,10 +60,6 @@ class ToolCall:
             f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in self.arguments.items()
         )
         return f"{self.name}({cut(shown)})"
-
-
-class Unreadable(ValueError):
-    """What should be tool calls is none; the text is a sentence without its end."""
 
 
 def read_calls(value: object) -> list[ToolCall]:
@@ -103,8 +106,8 @@ def _read_call(value: object) -> ToolCall:
 
 
 def calls_in(text: str) -> list[ToolCall]:
-    """The calls in an answer: what stands in `<tool_call>` or `<tool>`, else its JSON (a list, or all objects that are calls),
-    else none. What a text says that a tool returned is left out.
+    """The calls in an answer: what stands in `<tool_call>` or `<tool>`, else in `<function=NAME>`, else a list of calls in Python,
+    else its JSON (a list, or all objects that are calls), else none. What a text says that a tool returned is left out.
 
     Raises Unreadable where tags hold no calls.
     """
@@ -119,6 +122,10 @@ def _calls_of_text(text: str) -> list[ToolCall]:
             if len(pieces) != answer.count(opening):
                 raise Unreadable(f"{opening} is not closed")
             return [call for piece in pieces for call in _read_piece(piece)]
+    if FUNCTION in answer:
+        return read_calls(read_functions(answer))
+    if (written := read_python_calls(answer)) is not None:
+        return read_calls(written)
     values = json_in(answer, holds_object)
     if values and isinstance(values[0], list):
         return read_calls(values[0]) if _may_be_calls(values[0]) else []
@@ -132,7 +139,9 @@ def _may_be_calls(value: object) -> bool:
 
 
 def _read_piece(piece: str) -> list[ToolCall]:
-    """The calls between two tags: one JSON value, or one on each line."""
+    """The calls between two tags: one JSON value, or one on each line, or a function in tags of its own."""
+    if piece.strip().startswith(FUNCTION):
+        return read_calls(read_functions(piece))
     try:
         return read_calls(json.loads(piece))
     except (ValueError, RecursionError) as error:
@@ -146,11 +155,13 @@ def _read_piece(piece: str) -> list[ToolCall]:
 
 
 def same_value(one: object, other: object) -> bool:
-    """Whether two values of JSON are equal: 1 and 1.0 are, 1 and "1" or true are not.
+    """Whether a value of JSON equals another one: 1 and 1.0 do, 1 and "1" or true do not. The other one may be text of no kind.
 
     >>> same_value({"a": [1]}, {"a": [1.0]}), same_value(1, True)
     (True, False)
     """
+    if isinstance(other, UntypedText):
+        return same_value(one, other.means(one))
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(same_value(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
