@@ -52,7 +52,10 @@ _LATEX = regex.compile(
 _RAISED = regex.compile(r"(?<=[0-9])[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
 _VULGAR = regex.compile(r"(?<=([0-9])?)[ ]?([\p{DT=Fraction}])")
 _NEAR = 60
-_BOUND = regex.compile(r"(?:[<>\u2264\u2265\u2a7d\u2a7e]=?|\\[lg](?:eqslant|eq?|t))[ ]?\p{Sc}?[ ]?\Z")
+_BOUND = regex.compile(
+    r"(?:[<>\u2264\u2265\u2a7d\u2a7e]=?|\\[lg](?:eqslant|eq?|t)|[\u00b1\u2213]|\\(?:pm|mp)|\+/[-\u2212]?)[ ]?\p{Sc}?[ ]?\Z"
+)
+"""What stands before a bound, or before a tolerance: ±2 is no value."""
 _NO_BOUND = regex.compile(r"(?m)(?:<[^<>\n]+>|[-=~<>]>|^[ \t]*>)[ ]?\p{Sc}?[ ]?\Z")
 _EQUALS = re.compile(r"\A\s*=\s*")
 _NO_CENTS = regex.compile(r"(?<=[0-9])[.,]\s?[-\u2013\u2014]+(?=\s?\p{Sc}?\s*\Z)")
@@ -67,13 +70,23 @@ _AMOUNT = regex.compile(
 """A number in round brackets, as accountants write a negative one."""
 _SURE_AMOUNT = regex.compile(r"[.,%\p{Sc}]")
 """What stands in such an amount, and hardly in a number that only has brackets around it, such as (3)."""
+_REFERENCES = r"(?:[ ]?\[[0-9]{1,3}(?:[ ]?[,;\u2013-][ ]?[0-9]{1,3})*\])++"
+"""Whole numbers in square brackets, such as [3], [3][4] and [3, 4]."""
 _SEPARATORS = str.maketrans({"\u066b": ".", "\u066c": ",", "\u2044": "/", "\u2215": "/"})
 _BLANK_GROUPS = re.compile(r"(?<![0-9.,] )(?<![0-9.,'])[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?\Z")
 
 
+def _without_references(folded: str, unit: str) -> str:
+    """A folded text without the whole numbers in square brackets that stand directly behind a number or its unit, as those of
+    sources do (12 [3]). Behind anything else, such as the mark of a list's item (1. [3]), such a number may be the answer."""
+    beside = rf"[ ]?(?:[%\p{{Sc}}]|{regex.escape(fold(unit).strip())})?[*_.,;]{{0,4}}"
+    pattern = rf"(?m)(?<=[0-9]{beside})(?<!^[ \t]{{0,9}}[0-9]{{1,9}}\.){_REFERENCES}"
+    return regex.sub(pattern, "", folded) if "[" in folded else folded
+
+
 def _is_bound(text: str, at: int) -> bool:
-    """Whether the number at a place is a bound, such as that of <42 or x \\geq 42: no value. The sign that ends a tag, an arrow
-    and the mark of a quotation bound nothing."""
+    """Whether the number at a place is a bound, such as that of <42 or x \\geq 42, or a tolerance (±2): no value. The sign that
+    ends a tag, an arrow and the mark of a quotation bound nothing."""
     before = max(0, at - _NEAR)
     return _BOUND.search(text, before, at) is not None and _NO_BOUND.search(text, before, at) is None
 
@@ -347,7 +360,8 @@ class Number:
 
     The answer is wholly a number, with a currency sign, a percent sign or the `unit` at most, and what `parse_answer` leaves
     aside around it; with `last`, the number in its last
-    `\\boxed{}` or its only one in tags counts, else the last number in it that is no bound (<42). A dash before a blank at the
+    `\\boxed{}` or its only one in tags counts, else the last number in it that is no bound (<42), no tolerance (±2) and no
+    reference in square brackets directly behind a number (12 [3]). A dash before a blank at the
     start of a line marks an item of a list and is no sign, unless a target is written so. Two numbers are equal when they differ
     by at most `absolute`, or by the share `relative` of the target; unless a share is given, a whole target is exact, and another
     one may differ by rounding (1e-9).
@@ -421,6 +435,7 @@ class Number:
         if len(marked) == 1:
             return list(marked)
         folded = _fold_number(_NARROW.sub("'", self._multiply_signs(text)), self.unit)
+        folded = _without_references(folded, self.unit)
         for match in _values_first(folded, list(_NUMBER.finditer(folded))[::-1]):
             grouped = _BLANK_GROUPS.search(folded, max(0, match.start() - _LONGEST), match.end())
             part = _WHOLE_PART.search(folded, 0, match.start()) if "/" in match.group() else None
@@ -460,7 +475,7 @@ class Number:
             parts[HUNDREDTH] = 1.0
         shown = f"The answer {quote_target(completion.text)}{self._explain_reading(completion.text, numbers)}"
         if not numbers:
-            shown += " holds no number that is no bound" if self.last else " is no number"
+            shown += " holds no number that is no bound and no tolerance" if self.last else " is no number"
             return Reward(0.0, parts, f"{shown}; it should be {show_target(targets[0])}.")
         return Reward(0.0, parts, f"{shown} should be {show_target(targets[0])}.")
 

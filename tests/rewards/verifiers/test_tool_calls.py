@@ -219,8 +219,9 @@ async def test_the_text_of_a_parameter_in_tags_is_read_as_the_kind_that_is_expec
 
 
 async def test_a_list_that_only_mentions_calls_is_none() -> None:
+    nothing: dict[str, Any] = {"calls": []}
     for answer in ("[1, f(x=1)]", "[f(x=1) for x in y]", "See [f(x=1)].", "[a](b) or [c(d=1)]"):
-        assert (await grade("tool_calls", answer, {"calls": []})).value == 1.0
+        assert (await grade("tool_calls", answer, nothing)).value == 1.0
 
 
 CALLS = st.lists(

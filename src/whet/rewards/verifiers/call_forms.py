@@ -90,8 +90,8 @@ def _read_parameters(name: str, body: str) -> dict[str, Any]:
 
 
 def read_python_calls(answer: str) -> list[dict[str, Any]] | None:
-    """The calls of an answer, or of a fenced block of it, that is nothing but a list of calls in Python; None where there is none.
-    Nothing is evaluated: the arguments are literals with names.
+    """The calls of an answer, or of a fenced block of it, that is nothing but a list of calls in Python; None where there is
+    none. Nothing is evaluated: the arguments are literals with names.
 
     Raises Unreadable for a list of calls with other arguments.
 

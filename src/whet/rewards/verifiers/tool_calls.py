@@ -106,8 +106,8 @@ def _read_call(value: object) -> ToolCall:
 
 
 def calls_in(text: str) -> list[ToolCall]:
-    """The calls in an answer: what stands in `<tool_call>` or `<tool>`, else in `<function=NAME>`, else a list of calls in Python,
-    else its JSON (a list, or all objects that are calls), else none. What a text says that a tool returned is left out.
+    """The calls in an answer: what stands in `<tool_call>` or `<tool>`, else in `<function=NAME>`, else a list of calls in
+    Python, else its JSON (a list, or all objects that are calls), else none. What a text says that a tool returned is left out.
 
     Raises Unreadable where tags hold no calls.
     """
