@@ -38,9 +38,9 @@ from benchmarks.simulated_experiments import (
 from whet.prompt import Prompt
 from whet.stats.rates import wilson
 from whet_client.assignment import version_for
+from whet_client.ids import now
 from whet_client.records import Feedback, Inference
 from whet_live import Live, open_live
-from whet_live.database import now
 from whet_live.experiments import Experiments
 from whet_live.experiments.definition import AllocationPolicy
 from whet_live.experiments.effects import MetricSample, build_arm_scores, log_capital

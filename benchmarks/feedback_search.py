@@ -20,8 +20,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from whet_client.ids import now
 from whet_client.records import Feedback, Inference
-from whet_live.database import Database, now, open_database
+from whet_live.database import Database, open_database
 from whet_live.traffic import EVERYTHING, Filter, RowPage, Traffic
 
 TARGET_MS = 200

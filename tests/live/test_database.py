@@ -22,17 +22,8 @@ from sqlalchemy.exc import IntegrityError
 
 import whet_live
 from whet.errors import StorageError, UsageError
-from whet_live.database import (
-    Database,
-    Json,
-    insert_into,
-    iso,
-    metadata,
-    microseconds,
-    new_id,
-    now,
-    open_database,
-)
+from whet_client.ids import now
+from whet_live.database import Database, Json, insert_into, iso, metadata, microseconds, new_id, open_database
 from whet_live.database.engine import FOLDER, revisions
 
 own = MetaData()

@@ -16,9 +16,10 @@ from tests.live.reader import WANTS
 from whet.errors import StorageError, UsageError
 from whet.prompt import Prompt
 from whet_client.assignment import version_for
+from whet_client.ids import now
 from whet_client.records import Feedback, Inference
 from whet_live import erased_completely, erasure, open_live
-from whet_live.database import Database, iso, metadata, now
+from whet_live.database import Database, iso, metadata
 from whet_live.experiments import Experiments
 from whet_live.learner import context, learner_store, pipeline
 from whet_live.learner.context import LearnerConfig
@@ -678,7 +679,7 @@ def test_a_clock_that_is_far_ahead_does_not_delete_everything(
     with open_live(place.database.url.render_as_string(hide_password=False)) as live:
         tasks = BackgroundTasks(live, retention=30)
         year_ahead = now() + 366 * erasure.DAY
-        monkeypatch.setattr(erasure, "now", lambda: year_ahead)
+        monkeypatch.setattr(Database, "read_time", lambda database: year_ahead)
         tasks._retain(30)
         assert place.stored() and "is the clock right?" in str([vars(record) for record in caplog.records])
         monkeypatch.setattr(background_tasks, "DAY_SECONDS", 0)  # the server has run for a day

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 import pytest
 
 from whet.errors import StorageError
-from whet_live.database import Database, now, time_of
+from whet_client.ids import now
+from whet_live.database import Database, time_of
 from whet_live.learner import leases
 from whet_live.learner.leases import hold
 

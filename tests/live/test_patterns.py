@@ -16,8 +16,9 @@ from whet.errors import ProviderError, UsageError
 from whet.instructions.questions import Critique
 from whet.prompt import Prompt
 from whet.types import Completion, Request
+from whet_client.ids import now
 from whet_client.records import Feedback, Inference
-from whet_live.database import Database, now, open_database
+from whet_live.database import Database, open_database
 from whet_live.erasure import expire, forget_user
 from whet_live.learner import Learner, LearnerConfig
 from whet_live.learner.learner_tables import failure_patterns, pattern_rows

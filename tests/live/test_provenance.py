@@ -13,8 +13,9 @@ from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.prompt.events import Add, Merge
 from whet_client.assignment import version_for
+from whet_client.ids import now
 from whet_client.records import Feedback, Inference
-from whet_live.database import Database, now
+from whet_live.database import Database
 from whet_live.erasure import forget_user
 from whet_live.experiments import Experiments
 from whet_live.learner.context import LearnerConfig

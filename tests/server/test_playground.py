@@ -16,8 +16,9 @@ from tests.server.playground_model import HOSTILE
 from tests.serving import server_thread
 from whet.errors import UsageError
 from whet.prompt import Prompt
+from whet_client.ids import now
 from whet_live import playground as module
-from whet_live.database import iso, now
+from whet_live.database import iso
 from whet_live.playground import Playground, PlaygroundConfig, read_playground
 from whet_live.server.run import ServeOptions, serve
 

@@ -23,11 +23,11 @@ from tests.server.client import Client
 from tests.serving import server_thread
 from whet.errors import StorageError, UsageError
 from whet.prompt import Prompt
+from whet_client.ids import now
 from whet_client.records import Feedback, Inference
 from whet_live import Live, open_live
 from whet_live.cli.serve import access as access_command
 from whet_live.cli.serve import serve as serve_command
-from whet_live.database import now
 from whet_live.erasure import retain
 from whet_live.learner.learner_store import LearnerSettings
 from whet_live.server import background_tasks as work_module

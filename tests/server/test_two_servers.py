@@ -8,9 +8,9 @@ from tests.server.conftest import running
 from whet.prompt import Prompt
 from whet_client import Client
 from whet_client.assignment import version_for
+from whet_client.ids import now
 from whet_client.records import Inference
 from whet_live import open_live
-from whet_live.database import now
 
 NAME = "shop/help"
 USERS = [f"u{n}" for n in range(60)]

@@ -10,8 +10,8 @@ from tests.server.conftest import Running, Start
 from tests.server.test_pages import said
 from whet.prompt import Prompt
 from whet_client.assignment import version_for
+from whet_client.ids import now
 from whet_client.records import Feedback, Inference
-from whet_live.database import now
 
 NAME = "shop/help"
 ASKED: dict[str, Any] = {

@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from whet.errors import UsageError
-from whet_live.database import Database, iso, mark_erased, now
+from whet_live.database import Database, iso, mark_erased
 from whet_live.experiments.experiment_store import open_ones
 from whet_live.learner import learner_erasure
 from whet_live.registry import audit
@@ -78,7 +78,7 @@ def _take(connection: Connection, owned: OwnedRows, actor: str, *, first: bool) 
 
 
 def expire(database: Database, before: int, *, actor: str) -> Erased:
-    """Delete what arrived before a time in microseconds by this server's clock, and what quotes it; versions stay. What the
+    """Delete what arrived before a time in microseconds by the database's clock, and what quotes it; versions stay. What the
     senders say about the time does not count.
 
     What is deleted is gone from the learner's tables and the files as after `forget_user`, and proposals that rest on it are
@@ -103,14 +103,14 @@ def expire(database: Database, before: int, *, actor: str) -> Erased:
 
 def retain(database: Database, days: int, *, actor: str) -> Erased:
     """Delete what arrived more than so many days ago; see `expire`."""
-    return expire(database, now() - days * DAY, actor=actor)
+    return expire(database, database.read_time() - days * DAY, actor=actor)
 
 
 def everything_is_older(database: Database, days: int) -> bool:
     """Whether there is traffic, and all of it arrived more than so many days ago."""
     with database.read() as connection:
         latest = erase.latest_arrival(connection)
-    return latest is not None and latest < now() - days * DAY
+    return latest is not None and latest < database.read_time() - days * DAY
 
 
 def _erase_quotes(connection: Connection, part: Deletion, actor: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -184,10 +184,14 @@ def _options(model: LanguageModel) -> dict[str, object]:
     return {"options": values} if values else {}
 
 
-async def now(run: Run) -> str:
-    """The time of the step in UTC, to the second; a resumed run keeps that of its beginning."""
+async def now(run: Run, read_time: Callable[[], int] | None = None) -> str:
+    """The time of the step in UTC, to the second; a resumed run keeps that of its beginning. `read_time` gives the time in
+    microseconds where another clock rules than that of this process."""
 
     async def clock() -> JSON:
-        return datetime.now(UTC).isoformat(timespec="seconds")
+        moment = (
+            datetime.now(UTC) if read_time is None else datetime.fromtimestamp(read_time() // 1_000_000, UTC)
+        )
+        return moment.isoformat(timespec="seconds")
 
     return str(await run.effect("now", clock))

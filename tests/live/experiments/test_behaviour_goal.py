@@ -12,8 +12,9 @@ import pytest
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet_client.assignment import assign, version_for
+from whet_client.ids import now
 from whet_client.records import Feedback, Inference
-from whet_live.database import Database, now
+from whet_live.database import Database
 from whet_live.experiments import Experiments
 from whet_live.experiments.definition import read_definition
 from whet_live.experiments.metrics import read_reward

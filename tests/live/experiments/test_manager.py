@@ -15,8 +15,9 @@ from sqlalchemy.dialects import sqlite
 from whet.errors import StorageError, UsageError
 from whet.prompt import Prompt
 from whet_client.assignment import version_for
+from whet_client.ids import now
 from whet_client.records import Feedback, Inference
-from whet_live.database import Database, now, open_database
+from whet_live.database import Database, open_database
 from whet_live.erasure import forget_user
 from whet_live.experiments import Experiments, tracking
 from whet_live.experiments.definition import read_definition

@@ -13,8 +13,9 @@ from sqlalchemy import select
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet_client.assignment import version_for
+from whet_client.ids import now
 from whet_client.records import Feedback, Inference
-from whet_live.database import Database, now
+from whet_live.database import Database
 from whet_live.experiments import Experiment, Experiments
 from whet_live.experiments.definition import Watch, read_definition
 from whet_live.experiments.experiment_tables import experiments

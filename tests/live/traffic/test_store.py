@@ -11,8 +11,9 @@ import pytest
 from sqlalchemy import select, text
 
 from whet.errors import UsageError
+from whet_client.ids import now
 from whet_client.records import KINDS, Feedback, Inference
-from whet_live.database import Database, now
+from whet_live.database import Database
 from whet_live.erasure import expire, forget_user
 from whet_live.traffic.search import Filter
 from whet_live.traffic.traffic_store import Traffic

@@ -406,7 +406,7 @@ def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
 @deletion_options
 @json_option
 def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
-    """Delete answers and feedback that arrived before DATE, by this machine's clock, permanently.
+    """Delete answers and feedback that arrived before DATE, by the database's clock, permanently.
 
     Answers and feedback that a running experiment uses stay until it ends. `whet serve --retention-days N` deletes old rows
     regularly.

@@ -347,7 +347,7 @@ def revoke(token: str) -> None:
 
 
 def _show_users(users: Sequence[User]) -> None:
-    from whet_live.database import iso, now
+    from whet_live.database import iso
 
     for user in users:
         state = "disabled" if user.disabled else user.kind
@@ -361,9 +361,7 @@ def _show_users(users: Sequence[User]) -> None:
                 else f"  {', '.join(one.prompts)}"
             )
             until = (
-                f"  {'expired' if one.expires <= now() else 'until'} {iso(one.expires)[:16]}Z"
-                if one.expires
-                else ""
+                f"  {'expired' if one.expired else 'until'} {iso(one.expires)[:16]}Z" if one.expires else ""
             )
             click.echo(f"  {one.id}  {one.hint}…{scope}{'  ended' if one.revoked else until}")
 

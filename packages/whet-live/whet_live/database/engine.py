@@ -163,6 +163,13 @@ class Database:
         with self._storage_errors(), self._reader.connect() as connection:
             yield connection
 
+    def read_time(self) -> int:
+        """The time in microseconds by the clock of `time_of`. Raises StorageError."""
+        if self.dialect != "postgresql":
+            return now()
+        with self.read() as connection:
+            return time_of(connection)
+
     def close(self) -> None:
         """Close every connection; one that a thread still uses is closed when the thread gives it back."""
         event.listen(self._engine, "checkin", _close)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime
+from datetime import date
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from whet.prompt.events import REJECTED as REJECTED_RULE
 from whet.task import ModelSpec
 from whet.task.roles import changed_spec, with_base_url
 from whet_client.prompt.fence import DEFAULT_REGION
-from whet_live.database import Database
+from whet_live.database import Database, iso
 from whet_live.learner import learner_store
 from whet_live.learner.evaluator_config import EvaluatorConfig
 from whet_live.learner.feedback_state import ERASED, FeedbackState, PromptFeedback, fold_feedback
@@ -198,7 +198,7 @@ class LearnerContext:
     def today(self) -> str:
         """The day by which dates of instructions are carried out, an ISO date."""
         clock = self.config.today
-        return (datetime.now(UTC).date() if clock is None else clock()).isoformat()
+        return iso(self.database.read_time())[:10] if clock is None else clock().isoformat()
 
     def feedback(self, name: str) -> PromptFeedback:
         """What is learned from about a prompt, with all that arrived by now."""

@@ -16,7 +16,6 @@ from whet.prompt.instructions import fold_events
 from whet.prompt.ledger import write_ledger
 from whet.types import content_hash
 from whet_live.database import iso
-from whet_live.database import now as clock
 from whet_live.learner import learner_store
 from whet_live.learner.context import AUTHOR, LearnerContext, region_of
 from whet_live.learner.learner_store import LearnerSettings, PromptUpdate
@@ -55,11 +54,11 @@ def apply_dates(
     if base is None:
         return None
     region = region_of(base, settings)
-    ledger, today = base.ledger(region), context.today()
+    ledger, today, now = base.ledger(region), context.today(), context.database.read_time()
     with context.database.read() as connection:
         terms = read_terms(connection, name, region, ledger)
         known = learner_store.read_updates(connection, name)
-    events = events_of_dates(ledger, terms, today, AUTHOR, iso(clock()))
+    events = events_of_dates(ledger, terms, today, AUTHOR, iso(now))
     plan = {
         "step": DATES,
         "out": [event.id for event in events if not isinstance(event, Restore)],  # type: ignore[attr-defined]
@@ -72,8 +71,8 @@ def apply_dates(
     message = (
         f"{_describe(plan['out'], 'leaves', 'leave')}{_describe(plan['back'], 'is back', 'are back')}by date"
     )
-    key = content_hash([name, base.version, plan, clock()])
-    update = PromptUpdate(key, name, base.version, settings.mode, learner_store.OPEN, (), clock(), plan=plan)
+    key = content_hash([name, base.version, plan, now])
+    update = PromptUpdate(key, name, base.version, settings.mode, learner_store.OPEN, (), now, plan=plan)
     with context.registry.change() as connection:
         lease.check(connection)
         if read_labels(connection, name).get(settings.label) != base.version:
@@ -98,7 +97,7 @@ def restore(
 ) -> Carried:
     """Have an instruction that left stand again, as a person orders. Raises UsageError for one that stands, or is unknown."""
     region = region_of(base, settings)
-    event = Restore(id=key, reason=by.reason, author=by.actor, at=iso(clock()))
+    event = Restore(id=key, reason=by.reason, author=by.actor, at=iso(context.database.read_time()))
     fold_events([*base.ledgers.get(region, ()), event])
     message = by.reason or f"{key} is back"
     with context.registry.change() as connection:

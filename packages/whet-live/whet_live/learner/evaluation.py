@@ -35,7 +35,7 @@ from whet.search.minibatch import shorten
 from whet.task import Task, load_task
 from whet.types import Completion, Example, Reward, content_hash
 from whet_client.records import Feedback, Inference
-from whet_live.database import iso, now, put
+from whet_live.database import iso, put
 from whet_live.learner.context import LearnerContext
 from whet_live.learner.evaluator_config import EvaluatorConfig, check_one_prompt
 from whet_live.learner.gate_config import METHOD
@@ -115,7 +115,7 @@ async def evaluate_answers(
     graded, and the others are. Raises UsageError for a task that cannot be used, ProviderError where the judge does not
     answer at all, and RunLocked where another process took over: what was chosen by then is not chosen again.
     """
-    at = now() if moment is None else moment
+    at = context.database.read_time() if moment is None else moment
     task = load_evaluator(config)
     with hold(context.database, f"evaluate {config.prompt}") as lease:
         if lease is None:

@@ -19,7 +19,7 @@ from whet.errors import UsageError, WhetError
 from whet.instructions.answers import VAGUE
 from whet.instructions.guard import visible
 from whet.prompt.instructions import reason_to_refuse, without_list_mark
-from whet_live.database import Database, ListPage, iso, now
+from whet_live.database import Database, ListPage, iso
 from whet_live.learner import learner_store
 from whet_live.learner.context import FeedbackSnapshot, LearnerConfig, LearnerContext, region_of
 from whet_live.learner.dates import Carried, apply_dates, restore
@@ -445,8 +445,9 @@ class Learner:
         failed: dict[str, WhetError] = {}
         config = self.context.config
         prompts = self.advance().prompts if config.reader and config.pattern_calls else {}
+        quarter = self.context.database.read_time() // _QUARTER if prompts else 0
         for name in self.due() if prompts else ():
-            mark = prompts.get(name), now() // _QUARTER
+            mark = prompts.get(name), quarter
             old = self._sorted.get(name)
             if mark[0] is None or (old is not None and old[0] is mark[0] and old[1] == mark[1]):
                 continue

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, func, select
 
 from whet.errors import UsageError, did_you_mean
 from whet.feedback.sources import AUTO, PROPOSE, LearningPolicy
-from whet_live.database import iso, now, put
+from whet_live.database import iso, put, time_of
 from whet_live.learner.answer_context import COMMENT, READS
 from whet_live.learner.feedback_state import FeedbackState, PromptFeedback, rules
 from whet_live.learner.learner_tables import (
@@ -153,7 +153,7 @@ def write_settings(connection: Connection, name: str, settings: LearnerSettings,
         "policy": dict(settings.rules),
         "reads": settings.reads,
         "actor": actor,
-        "changed": now(),
+        "changed": time_of(connection),
     }
     details = {**settings.as_json(), "rules": dict(settings.rules)}
     audit.append_entry(connection, actor=actor, action="learner.configure", subject=name, details=details)
@@ -173,7 +173,14 @@ def write_decision(
     audit.append_entry(
         connection, actor=actor, action=action, subject=name, details={"key": key, "reason": reason}
     )
-    row = {"name": name, "key": key, "accepted": int(accepted), "actor": actor, "reason": reason, "at": now()}
+    row = {
+        "name": name,
+        "key": key,
+        "accepted": int(accepted),
+        "actor": actor,
+        "reason": reason,
+        "at": time_of(connection),
+    }
     put(connection, learner_decisions, row)
 
 
@@ -202,7 +209,11 @@ def write_fault(connection: Connection, name: str, message: str) -> None:
     """Remember why the last step for a prompt failed, or with an empty name why the reader does not answer; an empty message
     forgets it."""
     if message:
-        put(connection, learner_faults, {"name": name, "message": message[:LONGEST_FAULT], "at": now()})
+        put(
+            connection,
+            learner_faults,
+            {"name": name, "message": message[:LONGEST_FAULT], "at": time_of(connection)},
+        )
     else:
         connection.execute(learner_faults.delete().where(learner_faults.c.name == name))
 
@@ -336,7 +347,7 @@ def _write_requirement(connection: Connection, name: str, one: OpenRequirement, 
     row = {
         "name": name, "number": int(one.id[1:]), "text": one.text, "author": one.author,
         "contradicts": list(one.contradicts), "origin": list(one.origin), "instruction": one.instruction,
-        "state": state, "at": now(),
+        "state": state, "at": time_of(connection),
     }  # fmt: skip
     put(connection, learner_requirements, row)
 

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Integer, cast, func, select
 
 from whet.errors import UsageError
 from whet.stats.rates import wilson
-from whet_live.database import Database, iso, now
+from whet_live.database import Database, iso
 from whet_live.learner.learner_tables import failure_patterns, pattern_rows
 from whet_live.learner.pattern_store import (
     NO_FAILURE,
@@ -131,7 +131,7 @@ def report_patterns(
     weeks."""
     if not 1 <= weeks <= MOST_WEEKS:
         raise UsageError(f"weeks is {weeks}; it must lie between 1 and {MOST_WEEKS}.")
-    at = now() if moment is None else moment
+    at = database.read_time() if moment is None else moment
     begins = tuple(begin_of(at, WEEK) - n * WEEK for n in reversed(range(weeks)))
     with database.read() as connection:
         check_prompt_known(connection, prompt)

@@ -23,7 +23,6 @@ from whet.prompt.instructions import fold_events
 from whet.prompt.ledger import changes
 from whet.task import load_task
 from whet.types import content_hash
-from whet_live.database import now as clock
 from whet_live.learner import learner_store
 from whet_live.learner.answer_context import contexts_of
 from whet_live.learner.context import AUTHOR, LearnerContext, region_of
@@ -93,8 +92,9 @@ def begin_update(
     if not chosen:
         return None
     mode = learner_store.MODE_AUTO if auto else learner_store.MODE_PROPOSE
-    key = content_hash([name, base.version, mode, [d.as_json() for d in chosen], clock()])
-    update = PromptUpdate(key, name, base.version, mode, learner_store.OPEN, chosen, clock())
+    at = context.database.read_time()
+    key = content_hash([name, base.version, mode, [d.as_json() for d in chosen], at])
+    update = PromptUpdate(key, name, base.version, mode, learner_store.OPEN, chosen, at)
     context.snapshot.keep()  # the snapshot says whose words an update quotes, also when the feedback itself has expired
     with context.registry.change() as connection:
         lease.check(connection)
@@ -220,7 +220,7 @@ async def _generate_upkeep(
     identity = {"prompt": base.prompt.id, "region": region, "plan": content_hash(update.plan)}
     identity["locked"] = content_hash(sorted(locked_ids(terms)))
     async with model_session(context.config, update.name, "upkeep", identity) as session:
-        at = await now(session.run)
+        at = await now(session.run, context.database.read_time)
         events = await generate_upkeep(
             session.run, update, base, region, ledger, calls=context.config.calls, at=at
         )
@@ -253,8 +253,9 @@ def begin_upkeep(
     plan = view.plan(settings.policy.upkeep, context.config.gate(name) is not None, due)
     if plan is None:
         return None
-    key = content_hash([name, base.version, plan, clock()])
-    update = PromptUpdate(key, name, base.version, settings.mode, learner_store.OPEN, (), clock(), plan=plan)
+    at = context.database.read_time()
+    key = content_hash([name, base.version, plan, at])
+    update = PromptUpdate(key, name, base.version, settings.mode, learner_store.OPEN, (), at, plan=plan)
     with context.registry.change() as connection:
         lease.check(connection)
         learner_store.open_update(connection, update)
@@ -289,7 +290,7 @@ async def _generate_events(
     voters = sum(voters_of(votes[d.instruction], d.needed) for d in update.requirements if d.instruction)
     most = calls + MAX_ATTEMPTS * voters
     async with model_session(context.config, update.name, "update", identity, most) as session:
-        at = await now(session.run)
+        at = await now(session.run, context.database.read_time)
         events = await generate_events(
             session.run, base, region, update.requirements, votes, calls=calls, at=at
         )

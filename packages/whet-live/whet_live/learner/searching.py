@@ -20,7 +20,7 @@ from whet.errors import RunLocked, UsageError
 from whet.feedback.sources import principal
 from whet.task import Task, load_task
 from whet.types import content_hash
-from whet_live.database import iso, now, put
+from whet_live.database import iso, put, time_of
 from whet_live.learner.context import AUTHOR, LearnerContext
 from whet_live.learner.learner_store import MODE_OFF
 from whet_live.learner.learner_tables import searches
@@ -90,7 +90,7 @@ async def search_prompt(
     Raises ProviderError where a model does not answer, and RunLocked where another process works on the run: the search stays
     open, and the next call goes on with it.
     """
-    at = now() if moment is None else moment
+    at = context.database.read_time() if moment is None else moment
     settings = context.settings(config.prompt)
     base = None if settings.mode == MODE_OFF else context.base(config.prompt, settings)
     if base is None:
@@ -265,6 +265,6 @@ def _end(context: LearnerContext, lease: Lease, begun: PromptSearch, state: str,
 def _close(
     connection: Connection, begun: PromptSearch, state: str, reason: str, proposal: str | None = None
 ) -> PromptSearch:
-    done = replace(begun, state=state, reason=reason, proposal=proposal, at=now())
+    done = replace(begun, state=state, reason=reason, proposal=proposal, at=time_of(connection))
     put(connection, searches, asdict(done))
     return done

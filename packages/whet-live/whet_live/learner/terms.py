@@ -18,7 +18,7 @@ from whet.instructions.changes import AUTHOR as OPTIMIZER
 from whet.instructions.changes import BY_HAND
 from whet.prompt.events import EXPIRED, Event, Expire, Restore
 from whet.prompt.instructions import Ledger
-from whet_live.database import iso, now, put
+from whet_live.database import iso, put, time_of
 from whet_live.learner.learner_tables import instruction_terms
 from whet_live.registry import audit
 from whet_live.registry.names import check_actor, check_text
@@ -149,7 +149,7 @@ def write_terms(
     known_prompt(connection, name)
     created = ledger[key].created
     before = read_terms(connection, name, region, ledger).get(key, InstructionTerms())
-    terms = replace(terms, at=now())
+    terms = replace(terms, at=time_of(connection))
     changes = {
         "instruction.lock" if terms.locked else "instruction.unlock": before.locked != terms.locked,
         "instruction.dates": before.dates != terms.dates,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from sqlalchemy import Connection, select
 
-from whet_live.database import Database, now
+from whet_live.database import Database
 from whet_live.quality.alerts import FAILED, SENT, WAITING, QualityAlert, queue_alerts, read_alert
 from whet_live.quality.channels import SECONDS, AlertChannel, DeliveryError
 from whet_live.quality.quality_tables import quality_alerts, quality_deliveries
@@ -30,7 +30,7 @@ def deliver_due(
     by_name = {channel.name: channel for channel in channels}
     if not by_name:
         return 0
-    at = now() if moment is None else moment
+    at = database.read_time() if moment is None else moment
     with database.begin() as connection:
         queue_alerts(connection, by_name, at)
     arrived = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from sqlalchemy import Connection, func, select
 
-from whet_live.database import Database, now
+from whet_live.database import Database
 from whet_live.quality.measures import SCORE, measure_named
 from whet_live.quality.rows import AnswerFilter, count_answers, read_answers
 from whet_live.quality.series import DAY, MeasureSeries, begin_of, begins_of, measure_series
@@ -34,7 +34,7 @@ class PromptGlance:
 
 def glance_at(database: Database, prompts: Sequence[str], days: int) -> dict[str, PromptGlance]:
     """The last days of some prompts, by name."""
-    until = now()
+    until = database.read_time()
     span = begin_of(until, DAY) - (days - 1) * DAY, begin_of(until, DAY) + DAY
     with database.read() as connection:
         return {prompt: _glance(connection, prompt, span) for prompt in prompts}
@@ -78,7 +78,7 @@ class MeasuredNow:
 def measured_now(database: Database, most: int = 100) -> tuple[dict[str, int], list[MeasuredNow]]:
     """How many answers each prompt gave in the last day, and the means of its measures; of the `most` prompts at most that gave
     the most answers so far."""
-    until = now()
+    until = database.read_time()
     c = traffic_counts.c
     total = func.sum(c.n).label("total")
     busiest = select(c.prompt).where(c.kind == "inference", c.prompt != "").group_by(c.prompt)

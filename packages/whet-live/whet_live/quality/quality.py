@@ -7,7 +7,7 @@ from typing import Unpack
 
 from sqlalchemy import select
 
-from whet_live.database import Database, ListPage, now, one_more
+from whet_live.database import Database, ListPage, one_more
 from whet_live.quality.alerts import QualityAlert, read_alert
 from whet_live.quality.glance import MeasuredNow, PromptGlance, glance_at, measured_now
 from whet_live.quality.monitor import watch_once
@@ -49,7 +49,7 @@ class Quality:
     def watch(self, moment: int | None = None) -> list[QualityAlert]:
         """Look at the traffic that came since the last look, and write down what changed; `moment` stands for now. Returns
         what is new."""
-        return watch_once(self.database, now() if moment is None else moment)
+        return watch_once(self.database, self.database.read_time() if moment is None else moment)
 
     def alerts(
         self, prompt: str | None = None, *, before: str | None = None, limit: int = 50

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
 from whet.errors import UsageError
-from whet_live.database import Database, iso, now
+from whet_live.database import Database, iso
 from whet_live.quality.marks import ChangeMark, label_spans, marks_of
 from whet_live.quality.rows import AnswerColumns, AnswerFilter, count_answers, read_answers
 from whet_live.quality.series import DAY, QualityGroup, begin_of, group_series, largest_groups, step_for
@@ -84,7 +84,7 @@ class QualityReport:
 def measure_quality(database: Database, query: QualityQuery) -> QualityReport:
     """The report that is asked for. Raises UsageError for a period, step or split that cannot be, and for a prompt that has
     neither a version nor an answer."""
-    until = now() if query.until is None else query.until
+    until = database.read_time() if query.until is None else query.until
     if not 1 <= query.days <= MOST_DAYS:
         raise UsageError(f"days is {query.days}; it must lie between 1 and {MOST_DAYS}.")
     since = until - query.days * DAY if query.since is None else query.since

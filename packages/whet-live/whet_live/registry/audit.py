@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Row, Select, select
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.types import content_hash
-from whet_live.database import Database, insert_into, iso, now
+from whet_live.database import Database, insert_into, iso, time_of
 from whet_live.registry.registry_tables import audit, audit_head, labels, protections, versions
 from whet_live.registry.values import prompt_of
 
@@ -131,7 +131,7 @@ def append_entry(
     """
     last = lock(connection)
     text = orjson.dumps(details).decode("utf-8")
-    seq, moment = last.seq + 1, now() if at is None else at
+    seq, moment = last.seq + 1, time_of(connection) if at is None else at
     digest = _hash(seq, moment, actor, action, subject, text, last.hash)
     connection.execute(
         audit.insert().values(

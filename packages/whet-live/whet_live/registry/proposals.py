@@ -15,7 +15,7 @@ from whet.prompt import Prompt
 from whet.prompt.events import Event, event_to_json, from_json
 from whet.prompt.instructions import fold_events
 from whet.prompt.ledger import write_ledger
-from whet_live.database import iso, new_id, now
+from whet_live.database import new_id, time_of
 from whet_live.registry.labels import ChangeActor, put_label
 from whet_live.registry.ledgers import edited_events, kept_events, manageable, proposal_units
 from whet_live.registry.names import Address, check_actor, check_label, check_text, parse_address
@@ -118,15 +118,14 @@ def _is_same(prompt: Prompt, version: Version) -> bool:
     )
 
 
-def edit_of(proposal: Proposal, decision: Decision, actor: str) -> PromptEdit:
-    """The proposal's change with the texts that the decision gives."""
+def edit_of(proposal: Proposal, decision: Decision, actor: str, at: str) -> PromptEdit:
+    """The proposal's change with the texts that the decision gives, at an ISO time."""
     if decision.prompt is not None:
         return PromptEdit((), proposal.region, decision.prompt)
     if not decision.texts or not proposal.events:
         raise UsageError(
             "An edit needs the new text of an instruction of the proposal, or of the whole prompt."
         )
-    at = iso(now())
     events = proposal.events
     if decision.kept is not None:
         kept = {*decision.kept, *decision.texts}
@@ -229,7 +228,7 @@ def rest_on_experiment(connection: Connection, key: str, starter: str) -> None:
 
 def file(connection: Connection, row: Mapping[str, Any]) -> Proposal:
     """Write a new proposal down; `row` are its columns."""
-    moment, key = now(), new_id()
+    moment, key = time_of(connection), new_id()
     shaped = merge_names({AUTHOR: [row["author"]]}, row.get("provenance"))
     values = {**row, "id": key, "state": OPEN, "created": moment, "provenance": shaped}
     connection.execute(proposals.insert().values(values))
@@ -245,7 +244,7 @@ def close(
     connection: Connection, proposal: Proposal, state: str, actor: str, columns: Mapping[str, Any]
 ) -> None:
     """Write down what was decided about an open proposal."""
-    moment = now()
+    moment = time_of(connection)
     closed = proposals.update().where(proposals.c.id == proposal.id, proposals.c.state == OPEN)
     left = without_sources(proposal.provenance)
     connection.execute(closed.values(state=state, decided=moment, decider=actor, provenance=left, **columns))

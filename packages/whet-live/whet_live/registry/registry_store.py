@@ -11,7 +11,7 @@ import whet_live.registry.audit as audit
 from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt
 from whet.prompt.events import from_json
-from whet_live.database import insert_into, now, put
+from whet_live.database import insert_into, put, time_of
 from whet_live.registry.names import ANY_PROMPT, NEWEST, Address
 from whet_live.registry.registry_tables import label_moves, labels, prompts, protections, versions
 from whet_live.registry.values import Ledgers, Move, Summary, Version, ledgers_json, messages_of, prompt_of
@@ -125,7 +125,7 @@ def set_label(connection: Connection, move: Mapping[str, Any]) -> Move:
     old = connection.execute(
         select(labels.c.version).where(labels.c.name == name, labels.c.label == label).with_for_update()
     ).scalar()
-    moment = now()
+    moment = time_of(connection)
     if new is None:
         connection.execute(labels.delete().where(labels.c.name == name, labels.c.label == label))
     else:

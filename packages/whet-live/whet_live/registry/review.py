@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 import whet_live.registry.registry_store as registry_store
 from whet.errors import UsageError, did_you_mean
-from whet_live.database import ListPage, iso, newest_first, now
+from whet_live.database import ListPage, iso, newest_first, time_of
 from whet_live.registry.labels import LabelledPrompts
 from whet_live.registry.ledgers import kept_events
 from whet_live.registry.names import Address, check_actor, check_text
@@ -167,7 +167,7 @@ class Registry(LabelledPrompts):
             if not proposal.events:
                 raise UsageError("This proposal is a text as a whole; it has no instructions to choose from.")
             reason = decision.reason or f"left out by {actor}"
-            kept = kept_events(proposal.events, decision.kept, actor, iso(now()), reason)
+            kept = kept_events(proposal.events, decision.kept, actor, iso(time_of(connection)), reason)
             edit = PromptEdit(kept, proposal.region)
         made = make(connection, proposal, base, edit, proposal.author, without_sources(proposal.provenance))
         finish(connection, proposal, APPROVED, made, actor, decision)
@@ -176,7 +176,7 @@ class Registry(LabelledPrompts):
         if proposal.target is not None:
             raise UsageError("A request to move a label has nothing to edit. Approve or reject it.")
         base = registry_store.read_version(connection, Address(proposal.name, version=proposal.base))
-        edit = edit_of(proposal, decision, actor)
+        edit = edit_of(proposal, decision, actor, iso(time_of(connection)))
         if proposal.label is None or not registry_store.is_protected(
             connection, proposal.name, proposal.label
         ):

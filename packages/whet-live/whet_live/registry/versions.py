@@ -16,7 +16,7 @@ from whet.prompt import Prompt, unified_diff
 from whet.prompt.ledger import changes
 from whet_client.media import is_known
 from whet_client.records import checked_depth
-from whet_live.database import Database, ListPage, iso, newest_first, now, one_more
+from whet_live.database import Database, ListPage, iso, newest_first, one_more, time_of
 from whet_live.registry.audit import AuditCheckpoint, AuditEntry, AuditVerdict, config_hash, held_to_log
 from whet_live.registry.ledgers import check_ledgers, events_added, ledgers_of
 from whet_live.registry.names import (
@@ -159,7 +159,7 @@ def add_version(
         event for region, events in ledgers.items() for event in events_added(before.get(region, ()), events)
     ]
     ledgers = {**before, **ledgers}
-    moment = now()
+    moment = time_of(connection)
     columns = {
         "config": settings,
         "parent": None if base is None else base.version,

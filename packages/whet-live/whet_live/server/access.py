@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 
 from whet.errors import UsageError, did_you_mean
 from whet_client import LONGEST_NAME
-from whet_live.database import Database, iso, new_id, now, put, server_address, sessions, tokens, users
+from whet_live.database import Database, iso, new_id, put, server_address, sessions, time_of, tokens, users
 from whet_live.learner import AUTHOR
 from whet_live.registry import append_entry, audited_transaction
 from whet_live.server.roles import PAGE, Principal, Role
@@ -43,7 +43,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 @dataclass(frozen=True, slots=True)
 class Token:
     """A token as it may be shown. Times in microseconds since 1970 UTC; None means never. `prompts` are those that it is for,
-    None for all."""
+    None for all; `expired` whether its time is over by the clock that ends it."""
 
     id: str
     hint: str
@@ -52,6 +52,7 @@ class Token:
     expires: int | None
     revoked: int | None
     prompts: tuple[str, ...] | None = None
+    expired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +87,16 @@ class Access:
     """Users, tokens and sessions in the database.
 
     Every change of users and tokens is written into the audit log first, in the same transaction. That entry is also
-    the lock behind which changes queue up, so that two admins cannot take each other's access at once.
+    the lock behind which changes queue up, so that two admins cannot take each other's access at once. Tokens and sessions end
+    by the clock of the database, or by another `clock` in microseconds.
     """
 
-    def __init__(self, database: Database, clock: Callable[[], int] = now) -> None:
+    def __init__(self, database: Database, clock: Callable[[], int] | None = None) -> None:
         self._database = database
         self._clock = clock
+
+    def _time(self, connection: Connection) -> int:
+        return time_of(connection) if self._clock is None else self._clock()
 
     def first(self) -> str | None:
         """Where there is no user yet: make the user `admin` and return its token, else None."""
@@ -104,7 +109,7 @@ class Access:
     def note_address(self, url: str) -> None:
         """Remember where the server can be reached."""
         with self._database.begin() as connection:
-            put(connection, server_address, {"one": 1, "url": url[:500], "at": self._clock()})
+            put(connection, server_address, {"one": 1, "url": url[:500], "at": self._time(connection)})
 
     def address(self) -> str:
         """Where the server that was started last can be reached; empty before the first start."""
@@ -114,7 +119,7 @@ class Access:
     def is_guarded(self) -> bool:
         """Whether at least one token works, so that a server may be reached from outside."""
         with self._database.read() as connection:
-            return connection.execute(_working(self._clock()).limit(1)).first() is not None
+            return connection.execute(_working(self._time(connection)).limit(1)).first() is not None
 
     def add(
         self,
@@ -173,7 +178,7 @@ class Access:
             if row is None:
                 raise UsageError(f'There is no token "{token[:36]}".')
             self._note(connection, by, "access.revoke", row.user, {"token": row.hint})
-            moment = self._clock()
+            moment = self._time(connection)
             open_ones = tokens.c.id == token, tokens.c.revoked.is_(None)
             connection.execute(update(tokens).where(*open_ones).values(revoked=moment))
             connection.execute(delete(sessions).where(sessions.c.token == token))
@@ -194,7 +199,7 @@ class Access:
         with self._database.begin() as connection:
             self._note(connection, by, "access.disable", name, {})
             self._find_user(connection, name)
-            moment = self._clock()
+            moment = self._time(connection)
             connection.execute(update(users).where(users.c.name == name).values(disabled=moment))
             theirs = select(tokens.c.id).where(tokens.c.user == name)
             connection.execute(delete(sessions).where(sessions.c.token.in_(theirs)))
@@ -203,12 +208,14 @@ class Access:
     def users(self) -> list[User]:
         """Everybody, by name."""
         with self._database.read() as connection:
+            moment = self._time(connection)
             rows = connection.execute(select(users).order_by(users.c.name).limit(MOST_USERS)).all()
             token_rows = connection.execute(select(tokens).order_by(tokens.c.id.desc())).all()
         theirs: dict[str, list[Token]] = {}
         for t in token_rows:
             scope = None if t.prompts is None else tuple(t.prompts)
-            shown = Token(t.id, t.hint, t.created, t.created_by, t.expires, t.revoked, scope)
+            over = t.expires is not None and t.expires <= moment
+            shown = Token(t.id, t.hint, t.created, t.created_by, t.expires, t.revoked, scope, over)
             theirs.setdefault(t.user, []).append(shown)
         return [
             User(
@@ -227,18 +234,20 @@ class Access:
     def by_token(self, key: bytes) -> Principal | None:
         """The caller whose token has this digest, if it still works."""
         with self._database.read() as connection:
-            row = connection.execute(_working(self._clock()).where(tokens.c.digest == key.decode())).first()
+            row = connection.execute(
+                _working(self._time(connection)).where(tokens.c.digest == key.decode())
+            ).first()
         return _principal(row, key)
 
     def by_session(self, key: bytes) -> Principal | None:
         """The caller whose session cookie has this digest, if neither session nor token ended."""
-        moment = self._clock()
-        statement = (
-            _working(moment, sessions.c.digest.label("key"))
-            .join(sessions, sessions.c.token == tokens.c.id)
-            .where(sessions.c.digest == key.decode(), sessions.c.expires > moment)
-        )
         with self._database.read() as connection:
+            moment = self._time(connection)
+            statement = (
+                _working(moment, sessions.c.digest.label("key"))
+                .join(sessions, sessions.c.token == tokens.c.id)
+                .where(sessions.c.digest == key.decode(), sessions.c.expires > moment)
+            )
             return _principal(connection.execute(statement).first(), key)
 
     def open_session(self, secret: str) -> str | None:
@@ -246,8 +255,9 @@ class Access:
         principal = self.by_token(digest(secret.encode("utf-8", "replace")))
         if principal is None or principal.app:
             return None
-        cookie, moment = secrets.token_urlsafe(32), self._clock()
+        cookie = secrets.token_urlsafe(32)
         with self._database.begin() as connection:
+            moment = self._time(connection)
             connection.execute(delete(sessions).where(sessions.c.expires <= moment))
             connection.execute(
                 insert(sessions).values(
@@ -270,7 +280,8 @@ class Access:
             return None
         if not 1 <= days <= MOST_DAYS:
             raise UsageError(f"A token works for 1 to {MOST_DAYS:,} days; this is {days}.")
-        return self._clock() + days * _DAY
+        with self._database.read() as connection:
+            return self._time(connection) + days * _DAY
 
     def _user(self, connection: Connection, name: str) -> Row[Any] | None:
         return connection.execute(select(users).where(users.c.name == name)).first()
@@ -283,7 +294,7 @@ class Access:
         return row
 
     def _add_user(self, connection: Connection, name: str, role: str, app: bool, by: str) -> None:
-        row = {"name": name, "role": role, "app": app, "created": self._clock(), "created_by": by}
+        row = {"name": name, "role": role, "app": app, "created": self._time(connection), "created_by": by}
         self._note(connection, by, "access.add", name, {"role": "app" if app and role != PAGE else role})
         connection.execute(insert(users).values(**row))
 
@@ -306,7 +317,7 @@ class Access:
                 user=name,
                 digest=digest(secret.encode()).decode(),
                 hint=secret[:HINT],
-                created=self._clock(),
+                created=self._time(connection),
                 created_by=by,
                 expires=expires,
                 prompts=scope,
@@ -316,12 +327,19 @@ class Access:
 
     def _note(self, connection: Connection, by: str, action: str, name: str, what: dict[str, Any]) -> None:
         append_entry(
-            connection, actor=by, action=action, subject=f"user:{name[:64]}", details=what, at=self._clock()
+            connection,
+            actor=by,
+            action=action,
+            subject=f"user:{name[:64]}",
+            details=what,
+            at=self._time(connection),
         )
 
     def _keep_an_admin(self, connection: Connection) -> None:
         """Raises UsageError, which undoes the transaction, when nobody could give access any more."""
-        admins = _working(self._clock()).where(users.c.role == Role.ADMIN.word, users.c.app.is_(False))
+        admins = _working(self._time(connection)).where(
+            users.c.role == Role.ADMIN.word, users.c.app.is_(False)
+        )
         if connection.execute(admins.limit(1)).first() is None:
             raise UsageError("This is the last token of the last admin. Make another admin first.")
 

@@ -35,7 +35,7 @@ from sqlalchemy import (
 from whet._util.words import writes_without_blanks
 from whet.errors import UsageError
 from whet_client.records import EARLIEST, LATEST, Feedback, Inference, checked_text
-from whet_live.database import now
+from whet_live.database import time_of
 from whet_live.traffic.rows import chunks, feedback_of_row, read_inference
 from whet_live.traffic.traffic_tables import erased, feedback, inferences, traffic_counts, traffic_head
 
@@ -283,7 +283,7 @@ def _words(connection: Connection, wanted: Filter, words: Sequence[str]) -> Sele
         return query.where(vector.op("@@")(_join_conditions("&&", either)))
     parts = [f"({' OR '.join(_phrase('text', one) for one in _forms(word))})" for word in words]
     parts += [_phrase(name, value) for name in ("prompt", "kind") if (value := getattr(wanted, name))]
-    parts.append(_months(wanted.since, wanted.until))
+    parts.append(_months(wanted.since, wanted.until, time_of(connection)))
     match = _WORDS.c.feedback_words.op("MATCH")(" AND ".join(part for part in parts if part))
     return query.join_from(_WORDS, feedback, _WORDS.c.rowid == feedback.c.seq).where(match)
 
@@ -297,12 +297,12 @@ def _join_conditions(sign: str, parts: Iterable[ColumnElement[Any]]) -> ColumnEl
     return reduce(lambda one, other: one.op(sign)(other), parts)
 
 
-def _months(since: int | None, until: int | None) -> str:
+def _months(since: int | None, until: int | None, now: int) -> str:
     """The months between two times as an FTS5 expression, so that the index passes over the others by itself; nothing
     when they are unbounded or more than a few years. What a bounding month has beyond the times is left to the query."""
     if since is None and until is None:
         return ""
-    ends = (since or EARLIEST, now() if until is None else min(until, now()))
+    ends = (since or EARLIEST, now if until is None else min(until, now))
     first, last = (_month(min(max(moment, EARLIEST), LATEST)) for moment in ends)
     if not 0 <= last - first <= _MOST_MONTHS:
         return ""

@@ -10,7 +10,6 @@ from starlette.requests import cookie_parser
 from starlette.responses import Response
 
 from whet.reporting import Html, el, join, note, region
-from whet_live.database import now
 from whet_live.registry import ANY_PROMPT
 from whet_live.server.access import SESSION_SECONDS, Token, User, digest
 from whet_live.server.endpoint import EndpointRouter
@@ -164,8 +163,10 @@ def _token(call: RequestContext, user: User, token: Token) -> Html:
     button = ui.button("End", "plain", aria_label=f"End token {token.hint}")
     path = f"/access/{user.name}/revoke"
     end = ui.form(call, path, ui.hidden(token=token.id), button, class_="row-form")
-    over = token.expires is not None and token.expires <= now()
-    until = token.expires is not None and [", expired " if over else ", until ", ui.moment(token.expires)]
+    until = token.expires is not None and [
+        ", expired " if token.expired else ", until ",
+        ui.moment(token.expires),
+    ]
     since = el("span", " since ", ui.moment(token.created), scope, until, class_="quiet")
     return join(what, since, end)
 
