@@ -260,6 +260,17 @@ def test_patterns_of_failures(
         ("short", 1, 2)
     ]
     assert found["calls"] == 1 and found["waiting"] == 0
+    by = ("--as", "bob", "--reason", "clear")
+    shown = run("patterns", "support", "--rename", "k1", "Too long", "--description", "All of them.", *by)
+    assert "k1  Too long" in shown and "All of them." in shown and "named by bob" in shown
+    with pytest.raises(UsageError, match='no pattern "k2"'):
+        run("patterns", "support", "--merge", "k2", "k1", *by)
+    for options, message in (
+        (("--description", "Words."), "belongs to --rename"),
+        (by, "belong to a change"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            run("patterns", "support", *options)
 
 
 def test_a_kind_that_does_not_exist_is_refused() -> None:

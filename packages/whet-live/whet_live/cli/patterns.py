@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,16 +21,18 @@ from whet.cli.common import (
     visible,
 )
 from whet.errors import UsageError, show_share
-from whet_live.cli.common import open_here
+from whet_live.cli.common import actor_of, by_options, open_here
 
 if TYPE_CHECKING:
-    from whet_live.learner import FailurePattern, PatternReport
+    from whet_live.learner import FailurePattern, Learner, PatternReport
 
 
 @click.command(
     epilog=examples(
         "whet feedback patterns support",
         "whet feedback patterns support --read --optimizer-lm openai/gpt-4o-mini",
+        "whet feedback patterns support --rename k3 'Prices without tax'",
+        "whet feedback patterns support --merge k5 k3 --reason 'the same failure'",
     )
 )
 @click.argument("prompt")
@@ -41,16 +44,25 @@ if TYPE_CHECKING:
         help="With --read: limit on calls of the reader today, those of a server included.",
     ),
 )  # fmt: skip
+@options(
+    click.option("--rename", nargs=2, metavar="ID NAME", help="Give the pattern ID (k3) another name."),
+    click.option("--description", metavar="TEXT", help="With --rename: also another description."),
+    click.option("--merge", nargs=2, metavar="ID INTO", help="Put the critiques of the pattern ID into the pattern INTO."),
+)  # fmt: skip
+@by_options
 @learning_model_options
 @json_option
 def patterns(prompt: str, read: bool, weeks: int, daily: int, as_json: bool, **chosen: Any) -> None:
     """The ways in which answers of PROMPT fail, with counts, trend and examples.
 
     The reader, a model, puts each critique (comment, correction, rating with words, low grade of an evaluator) into one pattern
-    and names the patterns; whet counts. Known names stay when critiques are added.
+    and names the patterns; whet counts. Known names stay when critiques are added. A person may rename patterns and merge two of
+    them, which cannot be undone.
     """
     from whet_live.learner import Learner, LearnerConfig
 
+    edits = {name: chosen.pop(name) for name in ("rename", "description", "merge", "actor", "reason")}
+    _check_edits(edits)
     models = role_choices(chosen)
     reader = models["optimizer_lm"]
     if not read and reader is not None:
@@ -60,6 +72,7 @@ def patterns(prompt: str, read: bool, weeks: int, daily: int, as_json: bool, **c
         raise UsageError(f"--read needs a model that reads. {NAME_A_MODEL}")
     with open_here() as live:
         learner = Learner(live.database, live.registry, live.traffic, config=config, learns=False)
+        _edit_patterns(learner, prompt, edits)
         if read:
             step = learner.name_patterns(prompt, daily)
             click.echo(
@@ -67,6 +80,28 @@ def patterns(prompt: str, read: bool, weeks: int, daily: int, as_json: bool, **c
             )
         report = learner.patterns(prompt, weeks)
     print_result(report, as_json, _show)
+
+
+def _check_edits(edits: Mapping[str, Any]) -> None:
+    """Raises UsageError for options that change nothing by themselves."""
+    changes = [f"--{name}" for name in ("rename", "merge") if edits[name]]
+    if edits["description"] is not None and not edits["rename"]:
+        raise UsageError("--description belongs to --rename. Add --rename ID NAME.")
+    if (edits["actor"] or edits["reason"]) and not changes:
+        raise UsageError("--as and --reason belong to a change. Add --rename ID NAME or --merge ID INTO.")
+
+
+def _edit_patterns(learner: Learner, prompt: str, edits: Mapping[str, Any]) -> None:
+    if not (edits["rename"] or edits["merge"]):
+        return
+    by = {"actor": actor_of(edits["actor"]), "reason": edits["reason"]}
+    if edits["rename"]:
+        key, name = edits["rename"]
+        learner.rename_pattern(prompt, key, name, description=edits["description"], **by)
+    if edits["merge"]:
+        key, into = edits["merge"]
+        moved = learner.merge_patterns(prompt, key, into, **by)
+        click.echo(f"{count(moved, 'critique')} moved from {visible(key)} to {visible(into)}.", err=True)
 
 
 def _show(report: PatternReport) -> None:

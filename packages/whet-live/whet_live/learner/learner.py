@@ -29,6 +29,8 @@ from whet_live.learner.history import history_of
 from whet_live.learner.learner_store import MODE_AUTO, MODE_OFF, LearnerSettings, PromptUpdate
 from whet_live.learner.leases import hold
 from whet_live.learner.paid_steps import read_unread_feedback
+from whet_live.learner.pattern_edits import merge_patterns, rename_pattern
+from whet_live.learner.pattern_reading import PatternName
 from whet_live.learner.pattern_report import WEEKS, PatternReport, WeeklyUsers, report_patterns
 from whet_live.learner.patterns import PatternStep, name_patterns
 from whet_live.learner.pipeline import begin_update, begin_upkeep, follow_up, run_update
@@ -494,6 +496,19 @@ class Learner:
         Raises UsageError without a reader and for an unknown prompt, ProviderError where the reader does not answer."""
         report_patterns(self.context.database, name, 1)
         return blocking(name_patterns)(self.context, name, daily, whole_day=True, packs=daily)
+
+    def rename_pattern(
+        self, name: str, key: str, title: str, *, description: str | None = None, actor: str, reason: str = ""
+    ) -> PatternName:
+        """Give the pattern `key` of a prompt another name and, where one is given, another description; see `rename_pattern`.
+        Raises UsageError."""
+        with self.context.registry.change() as connection:
+            return rename_pattern(connection, name, key, title, description, ChangeActor(actor, reason))
+
+    def merge_patterns(self, name: str, key: str, into: str, *, actor: str, reason: str = "") -> int:
+        """Put the critiques of the pattern `key` of a prompt into another one; how many they are. Raises UsageError."""
+        with self.context.registry.change() as connection:
+            return merge_patterns(connection, name, key, into, ChangeActor(actor, reason))
 
     def check_reader(self) -> str:
         """Ask the reader for one short answer and remember whether it came; why it did not, empty where it did."""

@@ -182,9 +182,10 @@ failure_patterns = Table(
     Column("origin", Json, nullable=False),
     Column("model", Text, nullable=False),
     Column("at", When, nullable=False),
+    Column("merged_into", Integer, nullable=False, server_default="0"),
 )
-"""Patterns of failures of a prompt, as the reader (`model`) named them; `origin` are the critiques that the name was written
-from."""
+"""Patterns of failures of a prompt, as the reader or a person (`model`) named them; `origin` are the critiques that the name was
+written from. One that was merged into another one keeps its name alone."""
 
 pattern_rows = Table(
     "learner_pattern_rows",

@@ -97,7 +97,7 @@ def read_sorting(answer: Completion, many: int, known: Sequence[PatternName]) ->
             placed[place] = one
         elif name := clean_pattern_name(described.get(plain, (kind, ""))[0]):
             named[place] = comparable(name)
-            new[comparable(name)] = name, _clean(described.get(plain, ("", ""))[1], LONGEST_DESCRIPTION)
+            new[comparable(name)] = name, clean_description(described.get(plain, ("", ""))[1])
     return SortedCritiques(placed, named, frozenset(nothing), new)
 
 
@@ -111,6 +111,11 @@ def clean_pattern_name(text: str) -> str:
     name = _clean(text, LONGEST_PATTERN_NAME)
     copied = comparable(name) in (NOTHING, comparable(EXAMPLE))
     return name if any(character.isalnum() for character in name) and not copied else ""
+
+
+def clean_description(text: str) -> str:
+    """The description of a pattern as it is stored; empty for a text that cannot be one."""
+    return _clean(text, LONGEST_DESCRIPTION)
 
 
 def _clean(text: str, longest: int) -> str:

@@ -55,8 +55,8 @@ class PatternWeek:
 
 @dataclass(frozen=True, slots=True)
 class FailurePattern:
-    """A way in which answers fail, as the reader (`model`) named it: all its `critiques`, about answers to so many `users`, the
-    times of the `first` and the `last` of these answers, its `weeks`, and ids of the newest answers as `examples`."""
+    """A way in which answers fail, as the reader or a person (`model`) named it: all its `critiques`, about answers to so many
+    `users`, the times of the `first` and the `last` of these answers, its `weeks`, and the newest answers as `examples` (ids)."""
 
     id: str
     name: str

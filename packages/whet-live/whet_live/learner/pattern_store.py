@@ -92,11 +92,32 @@ def _is_sorted() -> Exists:
     return exists().where(_r.row == _f.id, (_r.number > 0) | (_r.verdict != ""))
 
 
+@dataclass(frozen=True, slots=True)
+class StoredPattern(PatternName):
+    """A pattern, and the number of the one that it was merged into; 0 for one that stands."""
+
+    merged_into: int = 0
+
+    @property
+    def final(self) -> int:
+        """The number of the pattern that its critiques are in."""
+        return self.merged_into or self.number
+
+
+def read_patterns(connection: Connection, prompt: str) -> dict[int, StoredPattern]:
+    """The patterns of a prompt by number, those that were merged into others included."""
+    p = failure_patterns.c
+    query = (
+        select(p.number, p.name, p.description, p.merged_into).where(p.prompt == prompt).order_by(p.number)
+    )
+    return {row.number: StoredPattern(*row) for row in connection.execute(query)}
+
+
 def read_names(connection: Connection, prompt: str, most: int | None = None) -> list[PatternName]:
     """The patterns of a prompt by number; of many the `most` into which a critique was put last."""
     p = failure_patterns.c
     last = select(func.max(_r.at)).where(_r.prompt == p.prompt, _r.number == p.number).scalar_subquery()
-    query = select(p.number, p.name, p.description).where(p.prompt == prompt)
+    query = select(p.number, p.name, p.description).where(p.prompt == prompt, p.merged_into == 0)
     query = query.order_by(func.coalesce(last, 0).desc(), p.number).limit(most)
     return sorted((PatternName(*row) for row in connection.execute(query)), key=lambda one: one.number)
 
@@ -133,7 +154,8 @@ def erase_pattern_rows(connection: Connection, gone: Collection[str]) -> None:
         ).all():
             if not lost.isdisjoint(row.origin):
                 number = row.number
-                connection.execute(failure_patterns.delete().where(own, failure_patterns.c.number == number))
+                lost_here = (failure_patterns.c.number == number) | (failure_patterns.c.merged_into == number)
+                connection.execute(failure_patterns.delete().where(own, lost_here))
                 connection.execute(pattern_rows.delete().where(_r.prompt == prompt, _r.number == number))
     for part in chunks(gone):
         connection.execute(pattern_rows.delete().where(_r.row.in_(part) | _r.answer.in_(part)))

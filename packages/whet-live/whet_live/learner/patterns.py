@@ -18,6 +18,7 @@ from whet.engine.model_client import MAX_ATTEMPTS
 from whet.errors import UsageError
 from whet.feedback.model_session import ModelSession
 from whet.instructions.guard import mask_personal
+from whet.instructions.neighbours import comparable
 from whet.instructions.questions import Critique
 from whet.types import content_hash
 from whet_live.database import iso, time_of
@@ -32,12 +33,14 @@ from whet_live.learner.pattern_store import (
     UNREADABLE,
     WITHHELD,
     PatternDay,
+    StoredPattern,
     WaitingCritique,
     choose_waiting,
     count_waiting,
     is_erased,
     read_day,
     read_names,
+    read_patterns,
     write_day,
     write_pattern,
     write_rows,
@@ -207,8 +210,11 @@ def _store(context: LearnerContext, name: str, lease: Lease, pack: _Pack, day: P
         lease.check(connection)
         gone = is_erased(connection, [one for one, _ in pack.rows])
         places = {one.row: place for place, (one, _) in enumerate(pack.shown)}
-        numbers = dict[str, int]()
+        known = read_patterns(connection, name)
+        numbers = {comparable(one.name): one.final for one in known.values()}
         for key, (title, description) in pack.sorting.new.items():
+            if key in numbers:  # the name of one that was merged into another one, or not shown
+                continue
             origin = [pack.shown[place][0].row for place, named in pack.sorting.named.items() if named == key]
             if gone.isdisjoint(origin):
                 day = replace(day, newest=day.newest + 1)
@@ -216,7 +222,7 @@ def _store(context: LearnerContext, name: str, lease: Lease, pack: _Pack, day: P
                 pattern = PatternName(day.newest, title, description)
                 write_pattern(connection, name, pattern, origin, pack.model, at)
         placed = [
-            (one, *_place(pack.sorting, places.get(one.row), row, numbers, one.tries))
+            (one, *_place(pack.sorting, places.get(one.row), row, (numbers, known), one.tries))
             for one, row in pack.rows
             if one.row not in gone
         ]
@@ -226,20 +232,28 @@ def _store(context: LearnerContext, name: str, lease: Lease, pack: _Pack, day: P
 
 
 def _place(
-    sorting: SortedCritiques, place: int | None, row: Comment | None, numbers: Mapping[str, int], tries: int
+    sorting: SortedCritiques,
+    place: int | None,
+    row: Comment | None,
+    stored: tuple[Mapping[str, int], Mapping[int, StoredPattern]],
+    tries: int,
 ) -> tuple[int, str, int]:
-    """The number of a critique's pattern, the verdict where it is in none, and how often it was read in vain."""
+    """The number of a critique's pattern, the verdict where it is in none, and how often it was read in vain; `stored` are the
+    numbers by name and the patterns that were there before."""
+    numbers, known = stored
     if place is None:
         return 0, NO_FAILURE if row is None else WITHHELD, tries
     if place in sorting.nothing:
         return 0, NO_FAILURE, tries
     number = sorting.known.get(place, 0)
+    if number:
+        if number not in known:  # somebody behind it was erased meanwhile
+            return 0, "", tries
+        return known[number].final, "", tries
     if place in sorting.named:
         if sorting.named[place] not in numbers:  # somebody behind the name was erased meanwhile
             return 0, "", tries
-        number = numbers[sorting.named[place]]
-    if number:
-        return number, "", tries
+        return numbers[sorting.named[place]], "", tries
     return 0, UNREADABLE if tries + 1 >= TRIES else "", tries + 1
 
 

@@ -165,6 +165,150 @@ def set_terms(call: RequestContext) -> Response:
     return json_answer({"id": request.id, **terms.as_json()})
 
 
+class PatternsRequest(shapes.RequestSchema):
+    """How many weeks are shown."""
+
+    weeks: Annotated[int, Meta(ge=1, le=52)] = 8
+
+
+class PatternWeekSchema(shapes.RequestSchema):
+    """A week from `at` on: critiques, their users, and the share of the `active` users with an answer (null: not counted) with
+    the ends of its 95% interval."""
+
+    at: str
+    critiques: int
+    users: int
+    active: int | None
+    share: float | None
+    low: float | None
+    high: float | None
+
+
+class PatternSchema(shapes.RequestSchema):
+    """A pattern of failures, as the reader or a person (`model`) named it, with the ids of its newest answers."""
+
+    id: str
+    name: str
+    description: str
+    model: str
+    named: str
+    critiques: int
+    users: int
+    first: str
+    last: str
+    weeks: list[PatternWeekSchema]
+    examples: list[str]
+
+
+class PatternsSchema(shapes.RequestSchema):
+    """The patterns of a prompt, those that most users met lately first, and what became of the other critiques. The reader made
+    `calls` calls on `day` (UTC)."""
+
+    prompt: str
+    weeks: list[str]
+    patterns: list[PatternSchema]
+    in_patterns: int
+    no_failure: int
+    withheld: int
+    unreadable: int
+    waiting: int
+    day: str
+    calls: int
+
+
+class PatternRename(shapes.WithReason, kw_only=True):
+    """The new name of a pattern and, where it is not null, its new description."""
+
+    id: shapes.Key
+    name: Annotated[str, Meta(min_length=1, max_length=400)]
+    description: Annotated[str, Meta(max_length=2000)] | None = None
+
+
+class RenamedPattern(shapes.RequestSchema):
+    """The pattern as it is named now."""
+
+    id: str
+    name: str
+    description: str
+
+
+class PatternMerge(shapes.WithReason, kw_only=True):
+    """The pattern that becomes a part of the pattern `into`."""
+
+    id: shapes.Key
+    into: shapes.Key
+
+
+class MergedPatterns(shapes.RequestSchema):
+    """How many critiques came `into` the other pattern."""
+
+    id: str
+    into: str
+    critiques: Annotated[int, Meta(ge=0)]
+
+
+@router(
+    "GET",
+    "/v1/patterns/{name:path}",
+    Role.VIEWER,
+    query=PatternsRequest,
+    answer=PatternsSchema,
+    refusals=(404,),
+)
+def list_patterns(call: RequestContext) -> Response:
+    """The ways in which answers of a prompt fail, with counts, trend and examples."""
+    name = call.path("name")
+    or_404(call.state.live.quality.check_prompt, name)
+    return json_answer(call.state.live.learner.patterns(name, call.query(PatternsRequest).weeks).as_json())
+
+
+@router(
+    "POST",
+    "/v1/patterns/{name:path}",
+    Role.EDITOR,
+    body=PatternRename,
+    answer=RenamedPattern,
+    refusals=(404, 409),
+)
+def rename_pattern(call: RequestContext) -> Response:
+    """Give a pattern of failures another name."""
+    live, name, request = call.state.live, call.path("name"), call.json(PatternRename)
+    or_404(live.quality.check_prompt, name)
+    renamed = or_409(
+        live.learner.rename_pattern,
+        name,
+        request.id,
+        request.name,
+        description=request.description,
+        actor=call.name,
+        reason=request.reason,
+    )
+    return json_answer({"id": renamed.id, "name": renamed.name, "description": renamed.description})
+
+
+@router(
+    "POST",
+    "/v1/pattern-merges/{name:path}",
+    Role.EDITOR,
+    body=PatternMerge,
+    answer=MergedPatterns,
+    refusals=(404, 409),
+)
+def merge_patterns(call: RequestContext) -> Response:
+    """Make one pattern of failures of two. It cannot be undone."""
+    live, name, request = call.state.live, call.path("name"), call.json(PatternMerge)
+    or_404(live.quality.check_prompt, name)
+    moved = or_409(
+        live.learner.merge_patterns,
+        name,
+        request.id,
+        request.into,
+        actor=call.name,
+        reason=request.reason,
+    )
+    return json_answer({"id": request.id, "into": request.into, "critiques": moved})
+
+
 @router(
     "POST",
     "/v1/restorations/{name:path}",
