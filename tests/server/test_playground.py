@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from tests.serving import server_thread
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet_client.ids import now
+from whet_client.records import Inference
 from whet_live import playground as module
 from whet_live.database import iso
 from whet_live.playground import Playground, PlaygroundConfig, read_playground
@@ -205,3 +207,50 @@ def test_a_broken_file_is_refused_before_the_first_token_is_made(tmp_path: Path)
     with pytest.raises(UsageError, match="cannot be read as JSON"):
         serve(options, lines.append, lines.append)
     assert lines == [] and isinstance(PlaygroundConfig({}).usd_per_day, float)
+
+
+def log_answer(shop: Running, key: str, version: int, inputs: dict[str, Any], prompt: str = NAME) -> None:
+    shop.state.live.traffic.add([Inference(prompt, version, inputs, "A poor answer.", id=key)])
+
+
+def test_the_input_of_an_answer_opens_in_the_playground(shop: Running) -> None:
+    log_answer(shop, "a 1/&", 1, {"question": f"{SECRET} {HOSTILE}"})
+    editor, viewer = shop.browser("editor"), shop.browser("viewer")
+    answer = editor.page("/feedback/a%201/&")
+    (place,) = re.findall(r'href="([^"]*)"[^>]*>Try this input', answer.text)
+    assert "Try this input" not in viewer.page("/feedback/a%201/&").text
+    place = html.unescape(place)
+    assert place.startswith(f"{PLACE}?version=1&answer=a") and "question" not in place
+    page = editor.page(place)
+    assert f"{SECRET} &lt;img" in page.text and "<img" not in page.text
+    shown = words(page)
+    assert "The input is that of an answer ." in shown and "has no value" not in shown
+    assert re.search(r'type="hidden" name="answer" value="a 1/&amp;"', page.text), "another version keeps it"
+    ran = submit(editor, page, **{"slot-question": SECRET})
+    assert f"You said: Answer: {SECRET}" in words(ran)
+
+
+def test_what_of_an_input_does_not_fit_is_said(shop: Running) -> None:
+    log_answer(shop, "a2", 9, {"topic": "tax", "page": {"n": 1}})
+    editor = shop.browser("editor")
+    answer = editor.page("/feedback/a2")
+    assert f'href="{PLACE}?answer=a2"' in answer.text, "its version is unknown here: the newest"
+    shown = words(editor.page(f"{PLACE}?answer=a2"))
+    assert "It has no value for {{question}}. No slot takes its topic, page." in shown
+    log_answer(shop, "a3", 1, {"question": {"n": [1, "ü"]}})
+    assert "{&quot;n&quot;:[1,&quot;ü&quot;]}" in editor.page(f"{PLACE}?answer=a3").text
+
+
+def test_the_answer_of_another_prompt_fills_nothing_in(shop: Running) -> None:
+    log_answer(shop, "a4", 1, {"question": SECRET}, prompt="other")
+    editor = shop.browser("editor")
+    for key in ("a4", "none"):
+        answer = editor.page(f"{PLACE}?answer={key}")
+        assert answer.status == 404 and SECRET not in answer.text
+    assert "Try this input" not in editor.page("/feedback/a4").text, "a prompt that is not in the registry"
+
+
+def test_without_a_playground_no_answer_names_one(server: Running) -> None:
+    server.state.live.registry.create(NAME, Prompt.parse("Hi."), author="ann")
+    log_answer(server, "a5", 1, {"question": SECRET})
+    assert "Try this input" not in server.browser("admin").page("/feedback/a5").text

@@ -83,12 +83,23 @@ def show(call: RequestContext) -> Response:
         "One answer",
         "feedback",
         el("div", inputs_of(one.inputs), text_box("Answer", one.output, big=True)),
-        ui.buttons(call.may(Role.ANNOTATOR) and rate),
+        ui.buttons(call.may(Role.ANNOTATOR) and rate, _link_to_try(call, one)),
         ui.section("Feedback", ui.stack_rows(rows, ui.nothing("Nobody said anything about it yet."))),
         ui.section("About it", about_inference(one)),
         one.user and call.may(Role.ADMIN) and _forget(call, one.user),
         above=[("Feedback", "/feedback")],
     )
+
+
+def _link_to_try(call: RequestContext, answer: Inference) -> Html | None:
+    """The way into the playground with the input of an answer, for whoever may run one."""
+    registry = call.state.live.registry
+    if call.state.playground is None or not call.may(Role.EDITOR) or not registry.exists(answer.prompt):
+        return None
+    newest = registry.labels(answer.prompt)["latest"]
+    version = answer.version if 1 <= answer.version <= newest else None
+    place = ui.path_to("playground", answer.prompt, version=version, answer=answer.id)
+    return ui.button_link("Try this input", place, key="t")
 
 
 def _forget(call: RequestContext, user: str) -> Html:

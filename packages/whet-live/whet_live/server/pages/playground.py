@@ -1,9 +1,11 @@
-"""The playground of a prompt: an input, one version or two, a model, what it costs, and the answers side by side."""
+"""The playground of a prompt: an input, one version or two, a model, what it costs, and the answers side by side. The input may
+be that of an answer that was given."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import orjson
 from starlette.responses import Response
 
 from whet.errors import show_size
@@ -14,7 +16,7 @@ from whet_live.registry import Version
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import ui
 from whet_live.server.request_context import RequestContext
-from whet_live.server.responses import Refused, or_404, or_409
+from whet_live.server.responses import Refused, not_found, or_404, or_409
 from whet_live.server.roles import Role
 
 router = EndpointRouter()
@@ -26,8 +28,36 @@ SLOT = "slot-"
 
 @router("GET", "/playground/{name:path}", Role.EDITOR)
 def show(call: RequestContext) -> Response:
-    """The form for a version (`version`; the newest) and another one beside it (`other`)."""
-    return _page(call, call.query_params)
+    """The form for a version (`version`; the newest) and another one beside it (`other`), with the input of an `answer`."""
+    fields = dict(call.query_params)
+    inputs = _inputs_of(call, fields["answer"]) if fields.get("answer") else {}
+    filled = {f"{SLOT}{name}": _as_text(value) for name, value in inputs.items()}
+    above = _describe_input(call, fields, inputs) if inputs else None
+    return _page(call, {**filled, **fields}, above=above)
+
+
+def _inputs_of(call: RequestContext, key: str) -> Mapping[str, object]:
+    """The inputs of an answer of this prompt. Raises Refused where there is none."""
+    stored = call.state.live.traffic.inference(key)
+    if stored is None or stored.inference.prompt != call.path("name"):
+        raise not_found("such answer of this prompt, or it was deleted")
+    return stored.inference.inputs
+
+
+def _as_text(value: object) -> str:
+    return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _describe_input(call: RequestContext, fields: Mapping[str, str], inputs: Mapping[str, object]) -> Html:
+    """Whose input it is, and what of it does not fit the versions that are chosen."""
+    slots = _slots(_versions(call, fields))
+    link = ui.link("an answer", ui.path_to("feedback", fields["answer"]))
+    words = ["The input is that of ", link, "."]
+    if empty := [f"{{{{{slot}}}}}" for slot in slots if slot not in inputs]:
+        words.append(f" It has no value for {', '.join(empty)}.")
+    if unused := [str(name) for name in inputs if name not in slots]:
+        words.append(f" No slot takes its {', '.join(unused)}.")
+    return note(*words)
 
 
 def _show_again(call: RequestContext) -> Response:
@@ -77,7 +107,9 @@ def _slots(versions: Sequence[Version]) -> list[str]:
     return sorted(slots)
 
 
-def _page(call: RequestContext, fields: Mapping[str, str], below: Html | None = None) -> Response:
+def _page(
+    call: RequestContext, fields: Mapping[str, str], below: Html | None = None, *, above: Html | None = None
+) -> Response:
     playground, name = _playground(call), call.path("name")
     versions = _versions(call, fields)
     chosen = versions[0].version
@@ -86,6 +118,7 @@ def _page(call: RequestContext, fields: Mapping[str, str], below: Html | None = 
         ui.path_to("playground", name),
         ui.text_input("version", "Version", str(chosen), inputmode="numeric"),
         ui.text_input("other", "Beside it", other, inputmode="numeric", placeholder="none"),
+        ui.hidden(answer=fields["answer"]) if fields.get("answer") else None,
         label="Versions",
         word="Choose",
     )
@@ -111,16 +144,17 @@ def _page(call: RequestContext, fields: Mapping[str, str], below: Html | None = 
         "are stored nowhere."
     )
     title = f"Version {chosen}" + (f" and version {other}" if other else "")
-    above = [("Prompts", "/prompts"), (name, ui.path_to("prompts", name))]
+    places = [("Prompts", "/prompts"), (name, ui.path_to("prompts", name))]
     return ui.page(
         call,
         f"Playground of {name}",
         "prompts",
         note(hint),
         which,
+        above,
         ui.section(title, entry),
         below,
-        above=above,
+        above=places,
     )
 
 
