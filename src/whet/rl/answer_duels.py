@@ -57,24 +57,58 @@ async def duel(
 
     `about` says what is wanted. Answers that are the same are not compared; a reply that names none of the two decides nothing.
     """
+    won, _ = await _compare_in_both_orders(run, answers, policy, about, "BETTER", sample)
+    return won
+
+
+async def duel_with_advice(
+    run: Run, answers: Answered, policy: LanguagePolicy, about: str, sample: int = 0
+) -> tuple[float, str]:
+    """The outcome of a duel, and what would make the answers better, as the model says with its verdicts; '' where it says
+    nothing. Advice of verdicts that decide nothing is not given."""
+    won, advice = await _compare_in_both_orders(run, answers, policy, about, "VERDICT", sample)
+    return won, "" if won == 0.5 else "\n".join(dict.fromkeys(filter(None, advice)))
+
+
+async def _compare_in_both_orders(
+    run: Run, answers: Answered, policy: LanguagePolicy, about: str, tag: str, sample: int
+) -> tuple[float, Sequence[str]]:
+    """The outcome, and the advice that stands below each verdict; the tag says whether advice is asked for."""
     rows, first, second = answers
     if [one.output for one in first] == [other.output for other in second]:
-        return 0.5
+        return 0.5, ()
+    request, read = (REQUEST, read_number) if tag == "BETTER" else (REQUEST_ADVICE, read_verdict)
 
-    async def prefers_former(branch: Run, pair: Sequence[Sequence[Rollout]]) -> bool | None:
-        question = question_of(about, rows, *pair)
-        replies = await policy.write(branch, question, "BETTER", sample=sample)
-        named = {name for reply in replies for name in re.findall(r"\d+", reply)}
-        return None if len(named) != 1 or not named <= {"1", "2"} else named == {"1"}
+    async def prefers_former(branch: Run, pair: Sequence[Sequence[Rollout]]) -> tuple[bool | None, str]:
+        former, latter = pair
+        question = question_of(about, rows, former, latter, request)
+        replies = await policy.write(branch, question, tag, sample=sample)
+        return read("\n".join(replies))
 
-    forward, backward = await run.map(prefers_former, [(first, second), (second, first)])
+    (forward, why), (backward, other) = await run.map(prefers_former, [(first, second), (second, first)])
     if None in (forward, backward) or forward is backward:
-        return 0.5
-    return 1.0 if forward else 0.0
+        return 0.5, (why, other)
+    return (1.0 if forward else 0.0), (why, other)
+
+
+def read_number(reply: str) -> tuple[bool | None, str]:
+    """Whether a reply names the first system alone; None where it names both or neither."""
+    named = set(re.findall(r"\d+", reply))
+    return (None if len(named) != 1 or not named <= {"1", "2"} else named == {"1"}), ""
+
+
+def read_verdict(reply: str) -> tuple[bool | None, str]:
+    """Whether the first line of a reply names the first system alone, and the advice on the lines below it.
+
+    >>> read_verdict("2\\nName the source."), read_verdict("Both, 1 and 2\\nShorter.")
+    ((False, 'Name the source.'), (None, 'Shorter.'))
+    """
+    line, _, advice = reply.strip().partition("\n")
+    return read_number(line)[0], advice.strip()
 
 
 def question_of(
-    about: str, rows: Sequence[Example], first: Sequence[Rollout], second: Sequence[Rollout]
+    about: str, rows: Sequence[Example], first: Sequence[Rollout], second: Sequence[Rollout], request: str
 ) -> str:
     """The question to the model: what is wanted, the inputs, the two sets of answers, the request."""
     shown = []
@@ -83,7 +117,7 @@ def question_of(
         for name, rollout in (("1", one), ("2", other)):
             text = shorten(rollout.output, _SHOWN)
             shown.append(enclose_in_markers(f"Answer of system {name} to input {number}", text))
-    return "\n\n".join([PURPOSE, RULES, about, *shown, REQUEST])
+    return "\n\n".join([PURPOSE, RULES, about, *shown, request])
 
 
 def what_is_wanted(env: Environment, start: Prompt, requirements: str = "") -> str:
@@ -100,4 +134,10 @@ REQUEST = (
     "Which system answers better, all inputs taken together? Judge by what is wanted and by what is true; length, tone and the "
     "order in which the systems stand mean nothing by themselves. Reply with the number of the better system, 1 or 2, and "
     "nothing else."
+)
+REQUEST_ADVICE = (
+    "Which system answers better, all inputs taken together? Judge by what is wanted and by what is true; length, tone and the "
+    "order in which the systems stand mean nothing by themselves. Write the number of the better system, 1 or 2, alone on the "
+    "first line. Below it write what is still missing in the answers to inputs of this kind and what would make them better, as "
+    "advice to whoever writes the instruction. Do not name the systems in the advice."
 )
