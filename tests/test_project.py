@@ -374,6 +374,8 @@ NEEDS_EXTRAS = (
     "whet.methods.parrot",
     "whet.methods.reprompt",
     "whet.rl.preference_pairs",
+    "whet.rl.judged_texts",
+    "whet.methods.dpo",
     "whet.methods.prompt_a_video",
     "whet.methods.fst",
     "whet.methods.p2o",

@@ -16,6 +16,7 @@ from benchmarks.preferences import (
     PROMPT,
     simulated_optimizer,
     task_model,
+    taste,
     thumbs,
     win_rate,
     words_and_marks,
@@ -187,6 +188,37 @@ def test_a_policy_is_trained_with_the_reward_model(place: Path, loss: str) -> No
     assert done.returncode == 0, done.stderr
     run = json.loads(done.stdout)["run"]
     assert (run["method"], run["models"]["policy"]) == ("prl", "embedded/tiny")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("loss", ["dpo", "kto"])
+def test_the_judgements_themselves_reach_the_method(place: Path, loss: str) -> None:
+    """Rows of the search hold the judgements, sealed ones do not; the limit of the divergence is what agreement supports."""
+    for package in ("torch", "transformers", "peft"):
+        pytest.importorskip(package)
+    rows = thumbs(0)
+    pairs = [{"input": a["input"], "chosen": a["output"], "rejected": b["output"]} for a, b in pairs_of(rows)]
+    source = write_rows(place / "judged.jsonl", pairs if loss == "dpo" else rows)
+    done = learn(
+        place, "prompt.md", "--from", source.name, "--lm", "scripted/echo", "--policy", "embedded/tiny", "--anyway",
+        "--method", "dpo", "--set", f"loss={loss}", "--set", "steps=0", "--set", "checks=0", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    run = result["run"]
+    assert (run["method"], run["models"]["policy"]) == ("dpo", "embedded/tiny")
+    assert run["settings"]["kl_limit"] == pytest.approx(result["supported_kl"], abs=1e-3)
+    task = Path(result["folder"]) / "judged-task"
+    train, sealed = (
+        json.loads((place / task / f"{name}.jsonl").read_text().splitlines()[0]) for name in ("train", "test")
+    )
+    assert train["pairs" if loss == "dpo" else "thumbs"] and "pairs" not in sealed
+
+
+def pairs_of(rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Of two answers to one input the better one by the simulated taste first."""
+    both = zip(rows[::2], rows[1::2], strict=True)
+    return [(a, b) if taste(a["output"]) > taste(b["output"]) else (b, a) for a, b in both]
 
 
 def test_without_a_model_a_dry_run_measures_the_reward_model_of_one_person(place: Path) -> None:

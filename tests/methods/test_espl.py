@@ -26,7 +26,8 @@ from whet.engine.durable import DurableRun
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.environments.tools import Tool, ToolWorld
-from whet.methods.espl import Config, deploy, espl
+from whet.errors import UsageError
+from whet.methods.espl import Config, Difficulties, deploy, espl
 from whet.methods.method import configure
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
@@ -82,6 +83,38 @@ async def test_the_weights_learn_and_are_deployed_as_they_were_validated(mode: A
     system = deploy(env, scribe(), run.kept[found.system], SMALL)
     (score,) = await system.score(MemoryRun({"task": env.model}), [found.prompt], env.validation)
     assert score.mean == validated[found.id] == max(validated.values()) == 1.0
+
+
+async def test_every_mode_logs_pass_at_k() -> None:
+    """Of 4 answers to a problem: pass@1 is the share of right ones, and no k is worse than a smaller one."""
+    for mode in ("rl", "evolution"):
+        _, run, _ = await search(dataclasses.replace(SMALL, mode=mode), scribe())
+        for step in logged(run, "step"):
+            sizes = [step[f"pass_at_{k}"] for k in ("1", "2", "group")]
+            assert sizes == sorted(sizes) and "pass_at_4" not in step
+            assert mode == "evolution" or step["pass_at_1"] == pytest.approx(step["reward"])
+
+
+async def test_easy_rows_teach_and_hard_rows_are_measured_apart() -> None:
+    """Six rows of difficulty 0, 0, 1, 1, 2, 2 in each split: half of them, the easiest, are learned from, and 2 is hard."""
+    made = small(lambda request: "no", 12)
+
+    def graded(rows: Any) -> Any:
+        return tuple(dataclasses.replace(e, row={**e.row, "difficulty": i // 2}) for i, e in enumerate(rows))
+
+    env = dataclasses.replace(made.env, train=graded(made.env.train), validation=graded(made.env.validation))
+    run, policy = MeteredRun({"task": made.model}), scribe()
+    config = dataclasses.replace(SMALL, easy=0.5, mode="rl", problems=8)
+    await espl(run, env, policy, Prompt.parse("so {{input}}"), config)
+    asked = {m.content for conversation in policy.asked for m in conversation}
+    assert {row.user_text for row in env.train if any(row.user_text in text for text in asked)} == {
+        "question 0", "question 1", "question 2"
+    }  # fmt: skip
+    *_, last = logged(run, "easy_to_hard")
+    assert (last["easy_rows"], last["hard_rows"], last["easy"], last["hard"]) == (4, 2, 1.0, 1.0)
+    assert Difficulties(env, 1.0).learned == env.train
+    with pytest.raises(UsageError, match=r"easy=0\.5 needs a number in the column difficulty"):
+        await search(config, scribe())
 
 
 async def test_only_the_modes_that_evolve_have_more_programs() -> None:

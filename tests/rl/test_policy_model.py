@@ -294,6 +294,6 @@ def test_a_given_text_ends_with_the_tokenizers_own_end(opened: PolicyModel) -> N
     try:
         for several, last in (({1, EOS}, [EOS]), ({1, 2}, [1]), (set(), [WORDS.index("a")])):
             opened.body.ends = frozenset(several)
-            assert list(opened._demonstrate(ASK, "b a").tokens[-1:]) == last
+            assert list(opened.demonstrate(ASK, "b a").tokens[-1:]) == last
     finally:
         opened.body.ends = ends

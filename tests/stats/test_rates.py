@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from whet.stats.rates import newcombe, student_quantile, tail, wilson
+from whet.stats.rates import newcombe, pass_at_k, student_quantile, tail, wilson
 
 
 def test_the_example_of_newcombe() -> None:
@@ -27,3 +27,17 @@ def test_the_quantiles_of_student_are_exact(freedom: int) -> None:
     for level in (0.001, 0.025, 0.3, 0.5, 0.9, 0.975, 0.995, 0.9999):
         wanted = float(stats.t.ppf(level, freedom))
         assert student_quantile(level, freedom) == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+
+
+def test_pass_at_k_by_hand_and_without_bias() -> None:
+    """2 of 5 right: of 10 pairs of answers, 3 have none. Over all draws the mean is 1 - (1 - p)^k; the plain formula's is not."""
+    assert pass_at_k(5, 2, 2) == pytest.approx(0.7)
+    assert (pass_at_k(5, 0, 3), pass_at_k(5, 3, 3), pass_at_k(4, 1, 1)) == (0.0, 1.0, 0.25)
+    n, k, p = 6, 3, 0.3
+    chances = [float(stats.binom.pmf(c, n, p)) for c in range(n + 1)]
+    mean = sum(chance * pass_at_k(n, c, k) for c, chance in enumerate(chances))
+    plain = sum(chance * (1 - (1 - c / n) ** k) for c, chance in enumerate(chances))
+    assert mean == pytest.approx(1 - (1 - p) ** k) and plain < mean - 0.05
+    for wrong in ((5, 2, 6), (5, 2, 0), (5, 6, 1)):
+        with pytest.raises(ValueError, match="k must be"):
+            pass_at_k(*wrong)

@@ -28,7 +28,7 @@ from whet.engine.run_folder import write_derived
 from whet.errors import ALARM, UsageError, did_you_mean, parameter, quantity
 from whet.feedback.preferences import ReadPreferences, describe_thumbs, read_open_pairs, read_preferences
 from whet.feedback.prompt_file import prompt_path, replace_file
-from whet.methods import MethodChoice
+from whet.methods import MethodChoice, choose_method
 from whet.prompt.diff import text_diff
 from whet.reporting import display_progress
 from whet.rewards.preference import (
@@ -49,6 +49,9 @@ from whet_client.storable import show_value
 
 CHEAP, TRAINED = "opro", "prewrite"
 """The method without another choice: one that needs rewards alone, and the one that trains a rewriter."""
+DIRECT = "dpo"
+"""The method that reads the judgements themselves: its rows have them."""
+KL_LIMIT = "kl_limit"
 MODEL, PROPOSAL, FIGURES = "preference.safetensors", "proposal.md", "preferences.json"
 NO_MODEL = "A dry run without a task model: the reward model was measured, and no search was planned."
 _TRAIN = 0.6
@@ -136,7 +139,10 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
         folder = _folder(keywords, path, _content(start, read.judged, features, brake, alarm))
         dry = bool(keywords.get("dry_run"))
         place = Path(stack.enter_context(tempfile.TemporaryDirectory())) if dry else folder
-        run = await _search(place, start, rows, fitted, (brake, alarm), method, {**keywords}, shown)
+        words = {**keywords, **_kl_alarm(fitted.held_out if alarm else None, method, keywords)}
+        judgements = _judgements_by_input(read.judged) if _name_of(method, keywords) == DIRECT else {}
+        rows = {query: {**row, **judgements.get(query, {})} for query, row in rows.items()}
+        run = await _search(place, start, rows, fitted, (brake, alarm), method, words, shown)
         result = {**figures, "folder": str(folder), "run": dict(run), "warnings": _warnings(figures, run)}
         if run["status"] == "planned":
             return PreferencesResult(
@@ -148,6 +154,10 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
             return _finish(folder, {**result, "status": "nothing"})
         text = str(run["best"]["prompt"])
         before = path.read_text("utf-8")
+        if "system" in run["best"]:
+            result |= _describe_weights(run, result["warnings"])
+            if text == before:
+                return _finish(folder, {**result, "status": "trained"})
         write_derived(folder / PROPOSAL, text.encode("utf-8"))
         written = target or path
         result |= {
@@ -323,6 +333,7 @@ def describe(read: ReadPreferences, held_out: HeldOut, features: str) -> dict[st
         "features": features,
         "accuracy": {"value": one.accuracy, "low": one.low, "high": one.high, "chance": 0.5},
         "beats_chance": one.beats_chance,
+        "supported_kl": one.supported_kl if math.isfinite(one.supported_kl) else None,
         "brier": one.brier,
         "base_brier": one.base_brier,
         "calibration_error": one.error,
@@ -437,6 +448,49 @@ def _folder(keywords: Mapping[str, Any], path: Path, content: str) -> Path:
     return Path(keywords.get("root") or "runs") / f"{path.stem}-preferences-{content[:8]}"
 
 
+def _name_of(method: MethodChoice | None, keywords: Mapping[str, Any]) -> str:
+    """The name of the method that searches."""
+    if method is None:
+        return TRAINED if keywords.get("policy") else CHEAP
+    return choose_method(method)[0].entry.name
+
+
+def _kl_alarm(
+    held_out: HeldOut | None, method: MethodChoice | None, keywords: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The settings with the limit on the divergence that the held-out agreement supports, for a method that has such a limit and
+    whose caller sets none; `held_out` is None without an alarm. A config object is a caller's whole choice."""
+    chosen, config = choose_method(_name_of(None, keywords) if method is None else method)
+    settings = dict(keywords.get("settings") or {})
+    fields = getattr(chosen.config, "__dataclass_fields__", {})
+    if held_out is None or config is not None or KL_LIMIT not in fields or KL_LIMIT in settings:
+        return {}
+    supported = held_out.supported_kl
+    if not 0 < supported < math.inf:
+        return {}
+    return {"settings": {**settings, KL_LIMIT: round(supported, 3)}}
+
+
+def _judgements_by_input(judged: JudgedAnswers) -> dict[str, dict[str, Any]]:
+    """For each input the columns with what people said about its answers."""
+    columns: dict[str, dict[str, Any]] = {query: {"pairs": [], "thumbs": []} for query in judged.inputs}
+    for pair in judged.pairs:
+        columns[pair.query]["pairs"].append([pair.better, pair.worse])
+    for thumb in judged.labels:
+        columns[thumb.query]["thumbs"].append([thumb.answer, thumb.good])
+    return columns
+
+
+def _describe_weights(run: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
+    """Where the trained weights lie that a result consists of, and a warning that its prompt alone is not what was tested."""
+    folder = str(Path(run["run"]) / "checkpoint")
+    warning = (
+        f"The result is a trained model with its prompt. The weights are in {folder}, and only with them does the "
+        f"prompt earn what was measured. Export them: whet policy export {run['run']} FOLDER"
+    )
+    return {"weights": folder, "warnings": [*warnings, warning]}
+
+
 async def _search(
     place: Path,
     start: bytes,
@@ -448,8 +502,9 @@ async def _search(
     progress: Progress,
 ) -> Mapping[str, Any]:
     """Write the task, and search with the model as its reward."""
-    task = write_task(place / "task", start, rows, fitted, *bounds)
-    name = method or (TRAINED if keywords.get("policy") else CHEAP)
+    name = method or _name_of(method, keywords)
+    folder = place / ("judged-task" if _name_of(method, keywords) == DIRECT else "task")
+    task = write_task(folder, start, rows, fitted, *bounds)
     options = options_of_method(name, {**keywords, "run": None, "root": place})
     return await optimize_task(load_task(task), options, progress)
 
@@ -471,6 +526,7 @@ def write_task(
     )
     cut = max(1, min(len(seen) - 1, round(_TRAIN * len(seen))))
     splits = {"train": seen[:cut], "validation": seen[cut:], "test": sorted(held)}
+    rows = {query: row if query not in held else {"input": row["input"]} for query, row in rows.items()}
     spread = float(conservative_mean(fitted.strengths, brake).std())
     reward: dict[str, Any] = {"model": MODEL, "brake": brake} | ({"spread": spread} if spread > 0 else {})
     if alarm:

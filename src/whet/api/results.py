@@ -587,7 +587,8 @@ def _prompt(value: PromptJSON | EvaluationJSON) -> Prompt:
 class PreferencesResult(JSONResult[Mapping[str, Any]]):
     """The result of `whet.learn_preferences`: what the reward model is worth, its run, and the proposal.
 
-    `status` is written, proposed (not agreed to), nothing (the gate promoted no prompt) or planned (a dry run).
+    `status` is written, proposed (not agreed to), trained (weights that answer with the prompt as it was; `weights` is their
+    folder), nothing (the gate promoted nothing) or planned (a dry run).
     """
 
     @property

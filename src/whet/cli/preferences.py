@@ -279,7 +279,7 @@ def _show(values: Mapping[str, Any]) -> None:
     """What became of it."""
     if values["status"] == "planned":
         return
-    if values["status"] == "nothing":
+    if values["status"] in ("nothing", "trained"):
         _show_run(values)
     lines = {
         "written": f"{values.get('written_to')} is written.",
@@ -287,6 +287,7 @@ def _show(values: Mapping[str, Any]) -> None:
             f"Nothing is written. The proposal is in {values.get('proposal')}; --yes writes it to the prompt."
         ),
         "nothing": "Nothing is proposed; the prompt stays unchanged.",
+        "trained": f"The prompt stays unchanged. The trained weights that answer with it: {values.get('weights')}",
     }
     click.echo(f"\n{lines[values['status']]}")
     click.echo(f"report: {values['run']['run']}/report.html")

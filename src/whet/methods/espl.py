@@ -31,6 +31,8 @@ Differences from the paper:
    rewards have no advantage and teach nothing. In a world of several turns `credit=turn` credits each turn with what
    followed it.
 5. Within a limit on calls, steps are cut to what the limit pays; an answer of the policy counts as a task call.
+6. pass@k comes from the groups of the training step; the published code draws 10 answers to each test problem. For easy to hard
+   (there: AIME, then BeyondAIME) `easy` learns from the easiest rows, and the reward of harder validation rows is logged apart.
 
 Run it:  whet optimize TASK --method espl --lm hf/PATH --policy hf/PATH
 """
@@ -38,18 +40,19 @@ Run it:  whet optimize TASK --method espl --lm hf/PATH --policy hf/PATH
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
+from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, PositiveProbability, Probability
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
 from whet.errors import UsageError, named_fields
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl.answer_groups import ask_problems, learn_answers
+from whet.rl.answer_groups import ask_problems, learn_answers, pass_figures
 from whet.rl.language import LanguagePolicy
 from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel
@@ -71,6 +74,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.edits import replace_region
 from whet.search.plan import share_out
 from whet.types import Example, Message, Rollout
+from whet_client.storable import show_value
 
 ENTRY = MethodEntry(
     "espl",
@@ -86,6 +90,7 @@ ENTRY = MethodEntry(
     bound="its trained weights are what answers",
 )
 
+DIFFICULTY = "difficulty"  # the column, as for rows=easy-first
 SHOWN = 4  # problems in one question
 EACH = 2  # right answers, and wrong ones, to each of them
 LETTERS = "BCDEFGHIJK"  # of the other programs in a question
@@ -127,6 +132,8 @@ class Config(MultiTurnTraining):
     """Of sampling."""
     checks: NonNegativeInt = 4
     """Times that a program with the present weights is validated."""
+    easy: PositiveProbability = 1.0
+    """Share of the training rows, the easiest by their column difficulty, that are learned from (easy to hard); 1: all."""
     hint: str = ""
     """Column of the rows with hints: problems that no answer solves are asked again with theirs (Guide-GRPO); none by default."""
 
@@ -146,7 +153,8 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
     await archive.validate(run, alone, [Candidate(start)])
     pool = Pool(policy, start, config.pool)
     most = share.payable_groups(config.group * programs)
-    source = rows_of_training(config, policy, start, env.train, steps, config.problems, most)
+    split = Difficulties(env, config.easy)
+    source = rows_of_training(config, policy, start, split.learned, steps, config.problems, most)
 
     async def step(run: Run, number: int) -> None:
         programs = select(pool.members, config.programs, config.recent)
@@ -159,6 +167,8 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
         figures: dict[str, float] = {}
         if config.mode != "evolution":
             figures |= await learn_answers(run, env, trainer, config.hint, source, prompts, played, problems)
+        else:
+            figures |= pass_figures(env, played)
         after = update_ratings(programs, [(value - low) / (high - low) for value in accuracy])
         pool.replace(after)
         if config.mode != "rl":
@@ -190,6 +200,7 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
         if due(number, steps, checks):
             key = pool.key(await run.keep(policy))
             await pool.validate(run, archive, answering(share.env, policy, config), key)
+            split.log(run, number, archive.rewards.get(pool.candidate(key).id))
 
     await run.train(steps, step, policy)
     return pool.recall(archive)
@@ -199,6 +210,13 @@ def check(env: Environment, config: Config) -> None:
     """Refuse what this method cannot do."""
     if config.by_turn and getattr(env, "world", None) is None:
         raise UsageError("credit=turn needs episodes of several turns; this task has no `environment:`.")
+    if config.easy < 1:
+        for row in (*env.train, *env.validation):
+            if not math.isfinite(difficulty_of(row)):
+                raise UsageError(
+                    f"easy={config.easy:g} needs a number in the column {DIFFICULTY} of every row (higher is harder); "
+                    f"{row.place} has {show_value(row.row.get(DIFFICULTY))}."
+                )
 
 
 def answering(env: Environment, policy: PolicyModel, config: Config) -> MultiTurn:
@@ -210,6 +228,37 @@ def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -
     """The environment in which trained weights answer the task."""
     policy.load(blob)
     return answering(env, policy, config)
+
+
+class Difficulties:
+    """Learning from easy rows, and how the hard ones do (easy to hard): `learned` is the share `easy` of the training rows, the
+    easiest; a validation row counts as hard if it is harder than all of these."""
+
+    def __init__(self, env: Environment, easy: float) -> None:
+        self.learned: Sequence[Example] = env.train
+        self.hard: dict[str, bool] = {}
+        if easy < 1:
+            ordered = sorted(env.train, key=difficulty_of)
+            self.learned = ordered[: max(1, round(easy * len(ordered)))]
+            limit = difficulty_of(self.learned[-1])
+            self.hard = {row.id: difficulty_of(row) > limit for row in env.validation}
+
+    def log(self, run: Run, step: int, rewards: Mapping[str, float] | None) -> None:
+        """Log the mean rewards of easy and of hard validation rows; nothing where all training rows are learned from."""
+        kinds = {
+            name: [value for row, value in (rewards or {}).items() if self.hard.get(row) is hard]
+            for name, hard in (("easy", False), ("hard", True))
+        }
+        figures = {name: fmean(values) for name, values in kinds.items() if values}
+        if figures:
+            sizes = {f"{name}_rows": len(values) for name, values in kinds.items()}
+            run.log("easy_to_hard", {"step": step, **figures, **sizes})
+
+
+def difficulty_of(row: Example) -> float:
+    """The number in a row's column of difficulty; not a number where there is none."""
+    value = row.row.get(DIFFICULTY)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
 
 
 @dataclass

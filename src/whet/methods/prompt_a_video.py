@@ -138,6 +138,7 @@ async def prompt_a_video(
     async def step(run: Run, number: int) -> dict[str, float]:
         batch = minibatch(run.rng, env.train, requests)
         groups = await trainer.sample(run, [question(example) for example in batch])
+        watched = trainer.watch_divergence([sample for group in groups for sample in group])
         texts = [[written_text(sample) for sample in group] for group in groups]
         tried = await try_rewordings(run, env, start, batch, texts)
         pairs = [
@@ -151,7 +152,7 @@ async def prompt_a_video(
         if number + 1 < steps and due(number, steps, config.renewals + 1):
             policy.set_reference_policy()
         answer = fmean(env.reward.low if r is None else r.reward for group in tried for r in group)
-        return {"answer": answer, "pairs": len(pairs), **figures}
+        return {"answer": answer, "pairs": len(pairs), **watched, **figures}
 
     return await training.train(run, step, lambda env: rewording(env, policy, config))
 

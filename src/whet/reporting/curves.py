@@ -48,6 +48,12 @@ FIGURES = {
     "entropy": ("Entropy", ("Entropy of the policy, in nats: high at first, near 0 if the policy "
                            "always writes the same text.")),
     "kl": ("KL divergence", "Divergence of the trained policy from its start, in nats per token."),
+    "divergence": ("Divergence", "Divergence of the trained policy from its start, in nats per text."),
+    "agreement": ("Agreement", "Share of people's judgements on validation inputs with which the policy agrees."),
+    "pass_at_1": ("pass@1", "Probability that one answer to a problem of a step has the highest reward."),
+    "pass_at_2": ("pass@2", "Probability that one of two answers to a problem has the highest reward."),
+    "pass_at_4": ("pass@4", "Probability that one of four answers to a problem has the highest reward."),
+    "pass_at_group": ("pass@group", "Share of the groups with an answer of the highest reward."),
     "length": ("Length", "Mean number of tokens in the texts of a step."),
     "clip_fraction": ("Clipped", "Share of the tokens whose change was cut by the bound of the update."),
     "loss": ("Loss", "Loss that the update of a step minimizes."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from whet.environments import play
 from whet.environments.environment import Environment
@@ -16,6 +17,7 @@ from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.row_selection import Rolled, RowSource
 from whet.rl.training import Groups, Reward, Trainer, rewards_by_turn, total_reward
 from whet.run import Run
+from whet.stats.rates import pass_at_k
 from whet.types import Example, Rollout
 
 
@@ -168,14 +170,28 @@ async def learn_answers(
     played: Sequence[Played],
     problems: Sequence[Example],
 ) -> dict[str, float]:
-    """One update from the answers under all prompts, with hints from `column` where all failed; figures of `Trainer.learn`, the
-    share of groups with an answer of the highest reward (`pass_at_group`: pass@k for k = `group`; Chen et al. 2021,
-    arXiv:2107.03374, eq. 1), and with a column the groups that hints added (`guided`). Training that makes pass@1 rise may make
-    pass@k fall: then answers lose their variety."""
+    """One update from the answers under all prompts, with hints from `column` where all failed; figures of `Trainer.learn`, those
+    of `pass_figures`, and with a column the groups that hints added (`guided`)."""
     samples = [group for one in played for group in one.samples]
     rewards = [group for one in played for group in one.rewards]
     hinted = await guide(run, env, trainer, column, source, prompts, played, problems)
     figures = trainer.learn([*samples, *hinted.samples], [*rewards, *hinted.rewards], hinted.weigh(samples))
-    solved = [max(r.reward for r in group) >= env.reward.high for one in played for group in one.rollouts]
-    figures["pass_at_group"] = sum(solved) / len(solved)
+    figures |= pass_figures(env, played)
     return figures | ({"guided": float(len(hinted.samples))} if column else {})
+
+
+def pass_figures(env: Environment, played: Sequence[Played]) -> dict[str, float]:
+    """pass@k of the answers (`whet.stats.rates.pass_at_k`), the mean over groups: `pass_at_1`, `pass_at_2`, `pass_at_4` and so on
+    below the size of a group, and `pass_at_group` for all of it. An answer of the highest reward is right.
+
+    Training that makes pass@1 rise may make pass@k fall: then answers lose their variety.
+    """
+    groups = [group for one in played for group in one.rollouts]
+    right = [sum(r.reward >= env.reward.high for r in group) for group in groups]
+    size = min(map(len, groups))
+    powers = [2**i for i in range(size.bit_length()) if 2**i < size]
+    sizes = {f"pass_at_{k}": k for k in powers} | {"pass_at_group": size}
+    return {
+        name: fmean(pass_at_k(len(group), n, k) for group, n in zip(groups, right, strict=True))
+        for name, k in sizes.items()
+    }

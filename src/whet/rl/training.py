@@ -98,6 +98,8 @@ class Training:
     """Estimate of the divergence in the loss; in the reward it is k1."""
     kl_power: NonNegativeFloat = 0.0
     """The divergence counts less where the reference policy is unsure (critical tokens), by this power; 0: everywhere alike."""
+    kl_limit: NonNegativeFloat = 0.0
+    """Divergence from the reference policy, in nats a text, beyond which the training ends by an alarm; 0: none."""
     alarm: Literal["warn", "stop"] = "warn"
     """What follows when the training reward rises and what is validated on the way falls, both by more than chance: a warning
     at the end, or the end of the training too."""
@@ -457,6 +459,7 @@ class Trainer:
             "truncated": sum(not sample.ended for sample in every) / max(1, len(every)),
             "length": sum(sum(sample.own) for sample in every) / max(1, len(every)),
         }
+        figures |= self.watch_divergence(every)
         greedy: list[float] = []
         if config.advantage == "remax":
             greedy = [group[-1] for group in totals]
@@ -488,6 +491,16 @@ class Trainer:
             loss = self.policy.fit_token_reward(pairs_of(learned, earned), config.lr)
             more |= {} if loss is None else {"dpo_loss": loss}
         return {**self.policy.update(samples, advantages, config.update()), **more, **figures}
+
+    def watch_divergence(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """With `kl_limit` the figure `divergence` of samples of the present policy, in nats a text; raises SearchStopped for one
+        beyond the limit."""
+        limit = self.config.kl_limit
+        if not limit:
+            return {}
+        divergence = credit.text_divergence(self.policy, samples)
+        credit.check_divergence(divergence, limit)
+        return {"divergence": divergence}
 
     def _fill_equal_groups(self, groups: Groups, totals: Sequence[Sequence[float]], advantages: Rows) -> Rows:
         """The advantages with those of the groups of equal rewards as `zero_variance` has them."""

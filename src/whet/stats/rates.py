@@ -26,6 +26,21 @@ def score_interval(hits: float, n: float, z: float) -> tuple[float, float]:
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
+def pass_at_k(n: int, right: int, k: int) -> float:
+    """The unbiased estimate, from n answers of which some are right, of the probability that one of k answers is right.
+
+        1 - C(n - right, k) / C(n, k)        Chen et al. 2021, arXiv:2107.03374, eq. 1
+
+    1 - (1 - right / n)^k would be too low on average. Raises ValueError unless 1 <= k <= n and 0 <= right <= n.
+
+    >>> pass_at_k(5, 2, 2)
+    0.7
+    """
+    if not (1 <= k <= n and 0 <= right <= n):
+        raise ValueError(f"pass@{k} of {right} right answers out of {n}: k must be 1 to n, and right 0 to n.")
+    return 1.0 - math.comb(n - right, k) / math.comb(n, k)
+
+
 @lru_cache(maxsize=256)
 def student_quantile(level: float, freedom: int) -> float:
     """Quantile of Student's t with `freedom` >= 1 degrees of freedom at a level in (0, 1), to about 1e-9.

@@ -11,6 +11,7 @@ model that is used learned from three parts; the inputs of the other two are the
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -81,6 +82,23 @@ class HeldOut:
     def beats_chance(self) -> bool:
         """Whether the whole interval lies above one half."""
         return self.low > 0.5
+
+    @property
+    def supported_kl(self) -> float:
+        """The divergence KL(policy, reference) in nats up to which this agreement speaks for the model:
+
+            2 log((accuracy - 1/2) / (accuracy - low)),  0 where the model does not beat chance
+
+        n answers of the reference are worth about n exp(-KL) answers of the policy (Chatterjee and Diaconis 2018, "The sample
+        size required in importance sampling", arXiv:1511.01437, theorem 1.1). So the lower half of the interval, which shrinks
+        with the root of their number, widens by exp(KL / 2); at this divergence it reaches chance. That the two go together in
+        this way is our reading: the theorem speaks of means of answers of the reference that are weighted, and here nothing is
+        weighted.
+        """
+        half = self.accuracy - self.low
+        if not self.beats_chance:
+            return 0.0
+        return 2.0 * math.log((self.accuracy - 0.5) / half) if half > 0 else math.inf
 
     @property
     def opponents(self) -> tuple[PersonAgreement, ...]:

@@ -299,11 +299,11 @@ class PolicyModel:
 
         `settings`: `lr`, `epochs` and `minibatch` are used.
         """
-        samples = [self._demonstrate(conversation, text) for conversation, text in pairs]
+        samples = [self.demonstrate(conversation, text) for conversation, text in pairs]
         supervised = dataclasses.replace(settings, loss="reinforce", kl=0.0)
         return self.update(samples, [1.0] * len(samples), supervised)
 
-    def _demonstrate(self, conversation: Conversation, text: str) -> Sample:
+    def demonstrate(self, conversation: Conversation, text: str) -> Sample:
         """A text that somebody else wrote, end token included; its log-probabilities are 0."""
         ids = [*self.body.weights.encode(text), *self.body.end]
         return Sample(text, self.read(conversation), tuple(ids), (0.0,) * len(ids), (True,) * len(ids), True)
