@@ -112,7 +112,7 @@ async def dpo(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
     judged, unseen = read_judged(policy, start, env.train), read_judged(policy, start, env.validation)
     units = judged.units(config.loss)
     run.log("judged", {"units": len(units), "left_out": judged.left_out})
-    asked = [start.render(row) for row in minibatch(run.rng, env.validation, SAMPLED)]
+    questions = [start.render(row) for row in minibatch(run.rng, env.validation, SAMPLED)]
 
     async def step(run: Run, number: int) -> None:
         batch = run.rng.sample(units, min(config.batch, len(units)))
@@ -120,7 +120,7 @@ async def dpo(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         if not systems.due(number):
             run.log("step", {"step": number, **figures})
             return
-        samples = [sample for (sample,) in await trainer.sample(run, asked, n=1)]
+        samples = [sample for (sample,) in await trainer.sample(run, questions, n=1)]
         figures["divergence"] = text_divergence(policy, samples)
         if (agreement := direct_agreement(policy, unseen)) is not None:
             figures["agreement"] = agreement

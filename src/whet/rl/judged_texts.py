@@ -105,9 +105,9 @@ def read_judged(policy: PolicyModel, start: Prompt, rows: Sequence[Example]) -> 
         conversation = start.render(row)
 
         def text(
-            answer: str, good: bool, number: int = number, said: Any = conversation
+            answer: str, good: bool, number: int = number, question: Any = conversation
         ) -> JudgedText | None:
-            sample = policy.demonstrate(said, answer)
+            sample = policy.demonstrate(question, answer)
             fits = len(sample.prompt) + len(sample.tokens) <= policy.body.weights.limit
             return JudgedText(number, sample, good) if fits else None
 
