@@ -93,6 +93,27 @@ def test_a_fork_pays_nothing_for_answers_that_are_there(tmp_path: Path) -> None:
     assert forked.best == result.best, "in a second opening only the level of the test is another one"
 
 
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_interval_of_the_worst_case_holds_whichever_case_it_is(
+    order: tuple[int, int], tmp_path: Path
+) -> None:
+    """The interval was that of the first of two equal cases: narrow where the larger one came first."""
+    sizes = {"large": 200, "small": 20}
+    names = [[*sizes][at] for at in order]
+    tasks = [
+        whet.Task.of(START, name=name, data=rows(name, sizes[name]), reward="exact_match") for name in names
+    ]
+    worst = whet.evaluate(
+        "Say ALPHA. {{input}}",
+        tasks=tasks,
+        aggregate="worst",
+        lm=Model("one", "ALPHA"),
+        root=tmp_path,
+        progress=False,
+    )
+    assert worst.score.mean == 1.0 and worst.score.low < 0.65, worst
+
+
 def test_the_worst_of_several_models_counts(tmp_path: Path) -> None:
     models = [Model("first", "ALPHA"), Model("second", "BETA")]
     words: Any = {

@@ -457,6 +457,13 @@ def test_promptfoo_with_one_kind_of_assertion() -> None:
     assert answers(task, lambda messages: messages[-1].content.replace("Say it: t", "V")) == 0.0
 
 
+def test_of_a_text_file_with_several_promptfoo_prompts_the_first_one_is_taken_and_it_is_said() -> None:
+    command = promptfoo(prompts=["file://prompt.txt"])
+    Path("prompt.txt").write_text("Say it: {{text}}\n---\nSing it: {{text}}\n")
+    assert "the first of 2 prompts in prompt.txt" in init(*command)["chosen"]
+    assert whet.Task.load("mytask").prompt.text.strip() == "Say it: {{text}}"
+
+
 CHECKS = [
     {"type": "icontains", "value": "HELLO {{text}}"},
     {"type": "not-regex", "value": "[0-9]{3}", "weight": 2},

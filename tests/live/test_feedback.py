@@ -42,7 +42,7 @@ def said(row: dict[str, Any]) -> dict[str, Any]:
     names = [
         n
         for n in FeedbackRow.__dataclass_fields__
-        if n not in ("id", "metadata", "where", "cut", "liked", "column", "out_of", "word")
+        if n not in ("id", "metadata", "where", "cut", "liked", "column", "out_of", "word", "signed")
     ]
     return {n: getattr(found, n) for n in names if getattr(found, n) is not None}
 
@@ -143,6 +143,10 @@ def test_ids_are_given_or_made_from_the_content() -> None:
         (["4/10", "5/10"], [False, False]),
         ([0], [False]),
         (["Good", "Bad"], [True, False]),
+        (["-1", "0", "1"], [False, None, True]),
+        (["+1", "-1"], [True, False]),
+        (["+1", "+1"], [True, True]),
+        (["-2", "-1", "+1", "+2"], [False, False, True, True]),
     ],
 )
 def test_what_a_rating_means_follows_from_the_scale_of_the_file(ratings: list[Any], liked: list[Any]) -> None:

@@ -110,6 +110,7 @@ def test_langchain_gets_format_strings_and_their_names() -> None:
         ("{{7*7}} {{q}}", "promptfoo", "7\\*7"),
         ("Rows: {{{q}}}", "promptfoo", "{{{q}}}"),
         ("{{customer text}}", "promptfoo", "underscores"),
+        ("One {{q}}\n---\nTwo", "promptfoo", "would divide the prompt at its line `---`"),
         ("{{a-b}}", "prompty", "underscores"),
         ("{{q}} {% raw %}", "prompty", "{% raw %}"),
         ("{{größe}}", "mlflow", "underscores"),

@@ -141,20 +141,32 @@ def test_what_cannot_be_told_is_said(pairs: list[tuple[float, float]], said: str
     ("values", "scores"),
     [
         ([4, 2.5, "3"], [4, 2.5, 3]),
-        (["Good", "bad", "thumbs up", "incorrect", True, False], [1, 0, 1, 0, 1, 0]),
-        (["yes", 1, 0, "no"], [1, 1, 0, 0]),
+        (["Good", "bad", "thumbs up", "incorrect", True, False], [5, 1, 5, 1, 5, 1]),
+        (["yes", 1, 0, "no"], [5, 5, 1, 1]),
+        ([1, 0, 1], [5, 1, 5]),
         (["good", 3, "bad"], [5, 3, 1]),
         (["4/5", "5/5", "2/5"], [4, 5, 2]),
         (["8/10", "4/5", " 5 / 10 "], [4, 4, 2.5]),
         (["8/10", 6, "1/10"], [4, 3, 0.5]),
         (["8/10", "4/5", 4], [4, 4, None]),
         (["good", "4/5"], [5, 4]),
+        (["-1", "+1", 1], [1, 5, 5]),
         (["very good", "splendid", "perhaps", "inf", "4/0", "4/5/2024", "4/", [1], float("nan")], [None] * 9),
     ],
 )
 def test_scores_of_people_are_read_as_one_column(values: list[Any], scores: list[float | None]) -> None:
     """Of the judge's scale from 1 to 5. `8/10` was read as 8 beside `4/5` as 4."""
     assert human_scores(values, 1.0, 5.0) == [None if s is None else pytest.approx(s) for s in scores]
+
+
+@pytest.mark.parametrize(
+    ("values", "end"), [(["-1", "0", "1"], 1.0), (["+2", "+1", "0", "-1", "-2"], 2.0), (["-1", "+1"], 2.0)]
+)
+def test_signed_scores_of_people_are_numbers_where_the_scale_holds_them(
+    values: list[str], end: float
+) -> None:
+    """`-1` and `+1` were read as words for bad and good, so that each -1 became the score 0, and +1 the best one."""
+    assert human_scores(values, -end, end) == [float(value) for value in values]
 
 
 def _select(values: list[Any], **options: str) -> list[float]:
@@ -165,8 +177,8 @@ def _select(values: list[Any], **options: str) -> list[float]:
 
 
 def test_two_words_are_ordered_by_human_good_or_refused() -> None:
-    assert _select(["top", "flop", "Top"], human_good="top") == [1, 0, 1]
-    assert _select(["no", "yes"], human_good="no") == [1, 0]
+    assert _select(["top", "flop", "Top"], human_good="top") == [5, 1, 5]
+    assert _select(["no", "yes"], human_good="no") == [5, 1]
     with pytest.raises(
         UsageError, match=r"are 'top' and 'flop', and nothing says which one is good. Write `human_good: top`"
     ):

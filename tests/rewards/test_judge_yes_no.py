@@ -140,3 +140,28 @@ def test_wrong_options_are_refused(options: dict[str, Any], said: str) -> None:
 def test_calls_are_declared() -> None:
     reward: Any = built({"yes_no": {"question": "q", "negated": "n", "samples": 3}})
     assert reward.judge_calls == 6 and reward.needs == {"judge"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "value"),
+    [
+        ("Answer: Yes", 1.0),
+        ("**Answer:** Yes", 1.0),
+        ("Final answer: **No**", 0.0),
+        ("<answer>no</answer>", 0.0),
+        ("\\boxed{Yes}", 1.0),
+        ("[[No]]", 0.0),
+        ("Reasoning: it has no insults.\n\nYes", 1.0),
+    ],
+)
+async def test_a_verdict_that_is_set_apart_is_read(reply: str, value: float) -> None:
+    judge = FakeJudge([reply])
+    assert (await grade(built({"yes_no": {"question": "q"}}), judge)).value == value and len(judge.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "reply", ["<answer>yes</answer> or <answer>no</answer>", "Answer: perhaps", "Yes and no"]
+)
+async def test_two_verdicts_that_are_set_apart_are_none(reply: str) -> None:
+    with pytest.raises(RewardFailed, match="neither yes nor no, twice"):
+        await grade(built({"yes_no": {"question": "q"}}), FakeJudge([reply, reply]))

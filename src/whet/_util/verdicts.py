@@ -14,7 +14,6 @@ FORMATS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("👍", "up", "thumb_up", "thumbs_up"),
         ("👎", "down", "thumb_down", "thumbs_down"),
     ),
-    "reactions of GitHub": (("+1",), ("-1",)),
     "OpenAI, ratings": (("good",), ("bad",)),
     "OpenAI, graders": (("pass", "passed"), ("fail", "failed")),
     "Dify": (("like",), ("dislike",)),

@@ -9,7 +9,7 @@ from typing import Any
 from whet.engine.result_json import CasesJSON, MeanJSON
 from whet.environments.environment import Environment
 from whet.rewards.cases import CaseRewards
-from whet.stats import Improvement, interval
+from whet.stats import Improvement, Interval, interval
 from whet.stats.cases import CasesVerdict, decide_cases
 from whet.task import Task
 from whet.task.several import case_rows
@@ -126,14 +126,23 @@ def describe_cases(task: Task, addresses: Mapping[str, str]) -> list[dict[str, A
 
 
 def summary_over_cases(known: Sequence[Rollout], clusters: Sequence[int]) -> MeanJSON:
-    """What answered rollouts of several cases are worth together, with an interval: over all rows, each case alike, or that of
-    the worst case."""
+    """What answered rollouts of several cases are worth together, with an interval: over all rows, each case alike, or of the
+    mean of the worst case.
+
+    The case with the lowest mean here may not be the worst one. The lower end is thus the lowest one of all cases; the upper end
+    is the lowest one too, each at a share of the error, so that all hold together.
+    """
     means, worst = case_means(known), known[0].of_worst
     if worst:
-        name = min(means, key=lambda one: means[one])
-        own = [i for i, r in enumerate(known) if r.case == name]
-        bounds = interval([known[i].reward for i in own], 0.0, 1.0, clusters=[clusters[i] for i in own])
-        ends = bounds.low, bounds.high
+        own = {name: [i for i, r in enumerate(known) if r.case == name] for name in means}
+
+        def bounds_at(name: str, error: float) -> Interval:
+            rows = own[name]
+            values = [known[i].reward for i in rows]
+            return interval(values, 0.0, 1.0, 1.0 - error, clusters=[clusters[i] for i in rows])
+
+        bounds = min((bounds_at(name, 0.05) for name in means), key=lambda one: one.low)
+        ends = bounds.low, min(bounds_at(name, 0.05 / len(means)).high for name in means)
     else:
         sizes = {name: sum(r.case == name for r in known) for name in means}
         scale = {name: len(known) / (len(means) * size) for name, size in sizes.items()}

@@ -53,7 +53,8 @@ class FeedbackRow:
     somebody wrote for the prompt itself. `cut` says that a text was longer than 8,000 characters. `column` is the column of
     the rating, and `out_of` the best rating where the row says it, as in 4/5 and 4 out of 5. `word` is what stands in the
     place of the rating where that is a short text and no number. `scale` is the lowest and the highest rating of the scale by
-    which `liked` was read, None where no scale was needed or none is known.
+    which `liked` was read, None where no scale was needed or none is known. `signed`: the rating is written with a plus sign, as
+    one is whose scale goes below 0.
     """
 
     id: str
@@ -77,6 +78,7 @@ class FeedbackRow:
     out_of: float | None = None
     word: str | None = None
     scale: tuple[float, float] | None = None
+    signed: bool = False
 
     @property
     def metric(self) -> str:
@@ -297,6 +299,7 @@ def read_row(
     fields["instruction"] = instruction[:LONGEST] or None
     fields["column"] = columns.get("rating")
     fields["out_of"] = _best_of(values.get("rating"))
+    fields["signed"] = isinstance(text, str) and text.strip().startswith("+")
     return FeedbackRow(
         name, rating=rating, liked=liked, metadata=left, where=where, cut=cut, word=word, **fields
     )
@@ -504,7 +507,9 @@ def _with_likes(
     best: dict[str, float] = {}
     for row in rows:
         if row.rating is not None and row.liked is None:
-            ratings.setdefault(row.metric, []).append(row.rating)
+            ratings.setdefault(row.metric, []).extend(
+                [row.rating, -row.rating] if row.signed else [row.rating]
+            )
             if row.out_of is not None:
                 best[row.metric] = max(row.out_of, best.get(row.metric, 0.0))
             if stated is not None and not stated[0] <= row.rating <= stated[1]:

@@ -156,20 +156,22 @@ def human_scores(
     """The scores of people in one column as numbers on one scale; None for what is not read.
 
     `4/5` and `8/10` are the same share of `high`; plain numbers beside them have the one denominator of the column, and are not
-    read where there are several. A value that `verdicts` know is an end of the scale from `low` to
-    `high`; alone, or beside plain numbers that are all 0 or 1, it is 1 or 0.
+    read where there are several. A value that `verdicts` know is an end of the scale from `low` to `high`. Plain numbers are
+    verdicts too where all are 0 or 1, or -1 or 1, and they stand beside such words or the lower one lies outside the scale.
     """
     read = [_parts_of_score(value, verdicts) for value in values]
-    plain = [score for score, of in read if score is not None and of is None]
     denominators = {of for _, of in read if of}
-    binary = not denominators and all(score in (0.0, 1.0) for score in plain)
-    bad, good = (0.0, 1.0) if binary else (low, high)
+    plain = {score for score, of in read if score is not None and of is None}
+    worded = any(of == _WORD for _, of in read)
+    binary = plain <= {0.0, 1.0} or plain <= {-1.0, 1.0}
+    if plain and binary and not denominators and (worded or min(plain) < low):
+        read = [(None if score is None else float(score == 1.0), _WORD) for score, _ in read]
 
     def on_scale(score: float | None, of: float | None) -> float | None:
         if score is None:
             return None
         if of == _WORD:
-            return good if score else bad
+            return high if score else low
         if not denominators:
             return score
         if of is None and len(denominators) > 1:

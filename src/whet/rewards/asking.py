@@ -18,6 +18,7 @@ from whet.errors import UsageError, did_you_mean
 from whet.replies import json_values
 from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
+from whet.rewards.score_reading import marked_texts
 from whet.run import Run
 from whet.types import JSON, Message, Request
 
@@ -131,6 +132,20 @@ def yes_or_no(value: object) -> bool | None:
     other = "no" if verdict else "yes"
     both = any(word.casefold() == other for word in _CONCLUDES.findall(str(value)))
     return None if both else verdict
+
+
+def find_verdict(reply: str) -> bool | None:
+    """The verdict at the beginning of a reply, else the one that it sets apart, such as `Answer: No` at the end; None where there
+    is none, and where two differ.
+
+    >>> find_verdict("Answer: Yes"), find_verdict("It insults nobody.\\n\\nYes"), find_verdict("[[No]]"), find_verdict("Not sure")
+    (True, True, False, None)
+    """
+    first = yes_or_no(reply)
+    if first is not None:
+        return first
+    found = {yes_or_no(text) for text in marked_texts(reply) if _VERDICT.fullmatch(text)}
+    return found.pop() if len(found) == 1 else None
 
 
 def without_verdict(text: str) -> str:

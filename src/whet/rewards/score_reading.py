@@ -17,7 +17,7 @@ Scale = tuple[float, float]
 _LONGEST, _LONGEST_LABEL, _LONGEST_LINE, _MOST_LINES = 200, 40, 300, 2000
 _EDGE = " \t\r\n\u00a0*_`~#>\"'\u00ab\u00bb()[]{}|,\u3010\u3011\u300c\u300d"
 _ENDS = ".!;\u3002"
-_N = r"-?(?:[0-9]+(?:[.,'][0-9]+)*|[.][0-9]+)(?:e[-+]?[0-9]{1,2}(?![0-9]))?"
+_N = r"[-+]?(?:[0-9]+(?:[.,'][0-9]+)*|[.][0-9]+)(?:e[-+]?[0-9]{1,2}(?![0-9]))?"
 _GAP = r"[\s*_`()\[\]]{0,8}"
 _WORD = r"\p{L}[\p{L}\p{M}]{0,20}"
 _UNIT = rf"\s{{0,3}}(?:{_WORD}|[\u2605\u2b50]\ufe0f?)?"
@@ -57,6 +57,8 @@ def parse_number(value: object, scale: Scale | None = None) -> float | None:
     [4.0, None, 4.5, 4.0, None, None]
     >>> parse_number("80 %", (0, 10)), parse_number("\u22121"), parse_number("4 points."), parse_number("[[\u0663]]")
     (8.0, -1.0, 4.0, 3.0)
+    >>> [parse_number(t, (-1, 1)) for t in ("+1", "[[+0.5]]", "-1", "1+1")]
+    [1.0, 0.5, -1.0, None]
     """
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -170,6 +172,21 @@ def find_lone_score(reply: str, scale: Scale) -> ScoreInReply | None:
                 return None
             return _without_line(lines, at, score) if read is _score_of_line else ScoreInReply(score, reply)
     return None
+
+
+def marked_texts(reply: str) -> list[str]:
+    """The texts that a reply sets apart, as `find_marked_score` and `find_lone_score` do with scores: those in double brackets, in
+    tags and in LaTeX's box, else its first and its last line in lower case, without a label before it.
+
+    >>> marked_texts("It is rude.\\n**Answer:** No"), marked_texts("So <answer>yes</answer> it is.")
+    (['it is rude.', 'no'], ['yes'])
+    """
+    marks = [m[1] for m in _BRACKETED.finditer(reply)] + [m[2] for m in _TAGGED.finditer(reply)]
+    boxed = last_box(reply) if "boxed" in reply else None
+    if boxed is not None:
+        marks.append(boxed)
+    lines = [line for line in reply.split("\n") if line.strip()]
+    return marks or [_split_label(line)[1].strip(_EDGE) for line in dict.fromkeys([*lines[:1], *lines[-1:]])]
 
 
 def _score_of_line(line: str, scale: Scale) -> Iterator[float]:

@@ -19,6 +19,7 @@ from whet.rewards.asking import (
     SAMPLING,
     RewardOptions,
     enclose_in_markers,
+    find_verdict,
     first_of,
     objects,
     yes_or_no,
@@ -125,7 +126,7 @@ def probability_of_yes(first_token: Mapping[str, float] | None) -> float | None:
 
 def _vote(reply: str) -> bool | None:
     votes = [yes_or_no(first_of(value, "answer", "verdict", "result")) for value in objects(reply)]
-    return next((v for v in votes if v is not None), yes_or_no(without_thought(reply)))
+    return next((v for v in votes if v is not None), find_verdict(without_thought(reply)))
 
 
 def build_yes_no(options: RewardOptions) -> YesNo:

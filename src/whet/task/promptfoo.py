@@ -51,6 +51,7 @@ _OLDER = {"grade": "llm-rubric", "fn": "javascript", "eval": "javascript"}
 MOST_NODES, MOST_ROWS, DEEPEST = 1_000_000, 100_000, 8
 """YAML values in a file, rows that the lists of one test's variables make, files of tests that name each other."""
 _NO_METRIC = (*VALUES, *CRITIQUES)
+_DIVIDER = re.compile(r"^---[ \t]*\r?$", re.MULTILINE)
 _BLOCK = re.compile(r"\{%[^%]*%\}|\{\{[^{}|.(\[]*[|.(\[][^}]{0,500}\}\}")
 _COMMENT = re.compile(r"\{#[^\n]{0,40}")
 _TEMPLATE = re.compile(r"\{%|\{\{([^{}]{0,500})\}\}")
@@ -139,7 +140,7 @@ def read_promptfoo(path: Path) -> ImportedData:
         are = "is" if lost == 1 else "are"
         notes.append(f"{quantity(lost, 'test')} without such an assertion {are} left out")
     other = sum(_weight(one) for row in kept for one in row["assert"]) / len(kept)
-    material = _with_reward(_prompt(prompts[0], path), kept, notes)
+    material = _with_reward(_prompt(prompts[0], path, notes), kept, notes)
     return replace(_with_judge(material, rubrics, other) if rubrics else material, settings=settings)
 
 
@@ -265,8 +266,8 @@ def _list(node: Node | None) -> list[Node]:
     return node.value if isinstance(node.value, list) else [node]
 
 
-def _prompt(node: Node, path: Path) -> str:
-    """The text of a prompt, read from its file where it names one."""
+def _prompt(node: Node, path: Path, notes: list[str]) -> str:
+    """The text of a prompt, read from its file where it names one; the first one of a text file that holds several."""
     if isinstance(node.value, dict):
         node = node.value.get("raw") or node.value.get("id") or node
     text = node.text("a prompt", "a text with slots, or file://PATH")
@@ -275,7 +276,7 @@ def _prompt(node: Node, path: Path) -> str:
         node.refuse(f"the prompt {text} is a program. Write it as a text with slots.")
     if file is not None and file.suffix in YAML:
         return load_prompt(file, node.where).source
-    text = text if file is None else read_text(file, node.where)
+    text = text if file is None else _first_of(file, read_text(file, node.where), notes)
     block = _BLOCK.search(text) or (_COMMENT.search(text) if _has_comment(text) else None)
     if block is not None:
         where = node.where if file is None else f"{file}:{text.count(chr(10), 0, block.start()) + 1}"
@@ -284,6 +285,16 @@ def _prompt(node: Node, path: Path) -> str:
             "{{name}}. Write the result, or a slot for it."
         )
     return text
+
+
+def _first_of(file: Path, text: str, notes: list[str]) -> str:
+    """The first of the prompts that a text file holds: promptfoo divides `.txt` files at lines of three hyphens."""
+    if file.suffix.lower() != ".txt":
+        return text
+    prompts = [prompt for prompt in _DIVIDER.split(text) if prompt.strip()]
+    if len(prompts) > 1:
+        notes.append(f"the first of {len(prompts)} prompts in {file.name}")
+    return prompts[0].strip() + "\n" if len(prompts) > 1 else text
 
 
 def _file(text: str, path: Path) -> Path | None:

@@ -456,6 +456,8 @@ def rated(*values: object, name: str = "rating") -> list[dict[str, Any]]:
         ("rating", [0, 80, 100], "rating", [1, 4.2, 5], "a scale from 0 (worst) to 100 (best)"),
         ("rating", [0.25, 0.5, 1], "rating", [2, 3, 5], "a scale from 0 (worst) to 1 (best)"),
         ("rating", [-1, 0, 1], "rating", [1, 3, 5], "a scale from -1 (worst) to 1 (best)"),
+        ("rating", ["-1", "0", "1"], "rating", [1, 3, 5], "a scale from -1 (worst) to 1 (best)"),
+        ("rating", ["+1", "-1"], "thumb", [1, 0], "thumbs, 1 is up and -1 is down"),
         ("rating", [1, 1, 0], "thumb", [1, 1, 0], "thumbs, 1 is up and 0 is down"),
         ("rating", [1, -1], "thumb", [1, 0], "thumbs, 1 is up and -1 is down"),
         ("rating", ["Good", "Bad"], "thumb", [1, 0], ""),

@@ -198,6 +198,10 @@ def _mlflow(prompt: Prompt) -> str:
 
 def _promptfoo(prompt: Prompt) -> str:
     _check_template(prompt, "promptfoo", _IDENTIFIER, _JINJA)
+    if len(prompt.messages) == 1 and any(line.strip() == "---" for line in prompt.plain.splitlines()):
+        raise UsageError(
+            "promptfoo would divide the prompt at its line `---`. Reword the prompt, or divide it with `***`."
+        )
     return prompt.plain
 
 
