@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from whet._util.workers import HERE, Executor
 from whet.engine.batched_calls import check_batches
 from whet.engine.cache import AnswerCache
-from whet.engine.model_client import MAX_WAIT, AdaptiveLimiter, ModelClient
+from whet.engine.model_client import MAX_WAIT, AdaptiveLimiter, ModelClient, share_limits
 from whet.engine.options import Options
 from whet.engine.plan_json import PlanJSON
 from whet.engine.shared_cache import open_cache
@@ -176,6 +176,7 @@ def _assemble(task: Task, options: Options, limits: Budget, models: Models | Non
     }
     clients |= _second_client(task, options, models, clients.get("judge"))
     clients |= _embedding_client(task, options, method, spec)
+    share_limits(clients)
     _check_writers(clients, scores or bool(task.cases))
     _check_prices(clients, limits)
     if options.batch:

@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from numbers import Integral
 from types import TracebackType
@@ -167,6 +167,25 @@ class AdaptiveLimiter:
             self._hand_over()
 
 
+def _intents(most: int) -> asyncio.Semaphore:
+    """Intents are written ahead for half as many calls as may be in flight, so that places never wait for a disk."""
+    return asyncio.Semaphore(most + most // 2)
+
+
+def share_limits(clients: Mapping[str, ModelClient]) -> None:
+    """Let the roles that one model serves keep its limits together: its calls in flight and a minute are those of all of them. Of
+    different limits the smallest holds."""
+    for model in {id(client.model) for client in clients.values()}:
+        sharing = [client for client in clients.values() if id(client.model) == model]
+        if len(sharing) > 1:
+            most = min(client.limiter.max_in_flight for client in sharing)
+            limiter, intents = AdaptiveLimiter(most), _intents(most)
+            rates = [rate for client in sharing if (rate := client.requests_per_minute) is not None]
+            pace = Pace(min(rates, default=None))
+            for client in sharing:
+                client.limiter, client.intents, client.pace = limiter, intents, pace
+
+
 class ReasoningTruncated(Exception):
     """An answer ended in the middle of a thought."""
 
@@ -225,9 +244,7 @@ class ModelClient:
     _unreached_at: float = float("-inf")
 
     def __post_init__(self) -> None:
-        """Intents are written ahead for half as many calls as may be in flight, so that places never wait for a disk."""
-        most = self.limiter.max_in_flight
-        self.intents = asyncio.Semaphore(most + most // 2)
+        self.intents = _intents(self.limiter.max_in_flight)
         self.pace = Pace(self.requests_per_minute)
 
     def with_reasoning_budget(self, request: Request) -> Request:

@@ -175,8 +175,8 @@ def find_lone_score(reply: str, scale: Scale) -> ScoreInReply | None:
 
 
 def marked_texts(reply: str) -> list[str]:
-    """The texts that a reply sets apart, as `find_marked_score` and `find_lone_score` do with scores: those in double brackets, in
-    tags and in LaTeX's box, else its first and its last line in lower case, without a label before it.
+    """The texts that a reply sets apart, as `find_marked_score` and `find_lone_score` do with scores: those in double brackets,
+    in tags and in LaTeX's box, else its first and its last line in lower case, without a label before it.
 
     >>> marked_texts("It is rude.\\n**Answer:** No"), marked_texts("So <answer>yes</answer> it is.")
     (['it is rude.', 'no'], ['yes'])
