@@ -310,6 +310,22 @@ def name_in(flat: Mapping[str, object], role: str) -> object:
     return next((flat[name] for name in _NAMES[role] if name in flat), None)
 
 
+def further_verdicts(row: Mapping[str, object]) -> list[dict[str, object]]:
+    """Of a row with several columns of verdicts (`thumb` beside `rating`), a row for each after the one that `read_row` reads:
+    that column, and who said it when.
+
+    >>> further_verdicts({"output": "a", "rating": 4, "passed": False, "user": "ann"})
+    [{'user': 'ann', 'passed': False}]
+    """
+    roles = {column: _role(column) for column in map(str, row)}
+    verdicts = sorted(
+        (column for column, role in roles.items() if role == "rating" and not _is_empty(row[column])),
+        key=lambda column: _NAMES["rating"].index(_without_prefix(snake_case(column))),
+    )
+    about = {column: row[column] for column, role in roles.items() if role in ("user", "time", "source")}
+    return [{**about, column: row[column]} for column in verdicts[1:]]
+
+
 def misspelt_columns(columns: Iterable[str], others: Iterable[str] = ()) -> str:
     """The columns that nothing reads and whose names are near to one that is read, each with that; '' where there are none.
     `others` are names that are read beside those of feedback.

@@ -221,6 +221,19 @@ def test_a_table_with_question_answer_and_what_was_said(tmp_path: Path) -> None:
     assert found.inferences[0].inputs == {"input": "It is off."}
 
 
+def test_each_column_of_verdicts_is_feedback_of_its_own(tmp_path: Path) -> None:
+    """Of a thumb beside stars, one was kept and the other lost without a word."""
+    path = tmp_path / "table.csv"
+    path.write_text("input,output,thumb,rating,user\nq1,a1,1,5,ann\nq2,a2,0,1,bob\nq3,a3,0,4,cy\n")
+    found = read_files([path], prompt="support")
+    assert sorted((one.user, one.kind, one.value) for one in found.feedback) == [
+        ("ann", "rating", 5.0), ("ann", "thumb", 1.0), ("bob", "rating", 1.0), ("bob", "thumb", 0.0),
+        ("cy", "rating", 4.0), ("cy", "thumb", 0.0),
+    ]  # fmt: skip
+    assert len({one.id for one in found.feedback}) == 6
+    assert {one.target for one in found.feedback} == {one.id for one in found.inferences}
+
+
 def test_rows_about_one_answer_complete_each_other(tmp_path: Path) -> None:
     rows = [
         {"inference_id": "i", "output": "Wait.", "rating": 4},

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from whet.errors import UsageError
-from whet.feedback.rows import FeedbackRow, read_row, snake_case
+from whet.feedback.rows import FeedbackRow, further_verdicts, read_row, snake_case
 from whet_client.ids import microseconds, new_id, now
 from whet_client.records import (
     EARLIEST,
@@ -60,6 +60,9 @@ def translate_row(row: Mapping[str, object], where: str) -> list[RawFeedback]:
     content = read_row(row, where)
     scale = content.metadata.get("scale")
     rows = convert_content(content, row, target)
+    for further in further_verdicts(row):
+        verdict = read_row(further, where)
+        rows += convert_content(verdict, further, target, f"{rows[0].feedback.id}:{verdict.column}")
     return [replace(one, scale=None if scale is None else str(scale)) for one in rows]
 
 

@@ -21,6 +21,7 @@ from whet.feedback.rows import (
     LONGEST,
     FeedbackRow,
     SaysNothing,
+    further_verdicts,
     order_ratings,
     read_row,
     snake_case,
@@ -252,9 +253,11 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
         inference = replace(inference, id=inference.id or _row_id(row, inference, content, naming.earlier))
         target = target if target is not None and target[0] != "inference" else ("inference", inference.id)
     assert target is not None
-    parts = (
-        [] if nothing else convert_content(content, row, target, f"{content.key}:{content_hash(target)[:6]}")
-    )
+    own = f"{content.key}:{content_hash(target)[:6]}"
+    parts = [] if nothing else convert_content(content, row, target, own)
+    for further in further_verdicts(row):
+        verdict = read_row(further, where, verdicts=naming.verdicts)
+        parts += convert_content(verdict, further, target, f"{own}:{verdict.column}")
     return ExportedRow([inference] if inference else [], parts)
 
 
