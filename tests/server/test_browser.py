@@ -18,7 +18,9 @@ from tests.server import attacks
 from tests.server.browsing import DESKTOP, LOADED, PHONE, axe, go, press, size, text_of, until, write
 from tests.server.conftest import Running, running
 from tests.server.test_matrix import WIDE
-from tests.server.world import NAME, World, fill
+from tests.server.test_playground import write_config
+from tests.server.world import NAME, World, fill, name_failures, rate_often
+from tests.serving import server_thread
 from whet.engine.journal import Journal
 from whet_client.records import Feedback
 from whet_live.traffic import Filter
@@ -28,12 +30,24 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs a Chromium")
 """Without one, what these tests hold is held by no other test."""
 
 
+@pytest.fixture(scope="module")
+def model_url() -> Iterator[str]:
+    """The address of the playground's model."""
+    with server_thread("--function", "tests.server.playground_model:answer") as url:
+        yield url
+
+
 @pytest.fixture
 def served(
-    sqlite_template: Path, tmp_path: Path, request: pytest.FixtureRequest
+    sqlite_template: Path,
+    tmp_path: Path,
+    model_url: str,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[tuple[Running, World]]:
-    """A filled installation with two runs; with the parameter `hostile` every text in it is an attack."""
+    """A filled installation with two runs and a playground; with the parameter `hostile` every text in it is an attack."""
     path = tmp_path / "whet.db"
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
     shutil.copyfile(sqlite_template, path)
     hostile = getattr(request, "param", "") == "hostile"
     numbers = count()
@@ -44,7 +58,8 @@ def served(
     def short(said: str) -> str:
         return attacks.one_of(next(numbers)) if hostile else said
 
-    with running(f"sqlite:///{path}", limits=WIDE, runs=str(tmp_path / "runs")) as server:
+    models = write_config(tmp_path, model_url)
+    with running(f"sqlite:///{path}", limits=WIDE, runs=str(tmp_path / "runs"), playground=models) as server:
         for build in (
             (recorded.hostile, recorded.running) if hostile else (recorded.finished, recorded.running)
         ):
@@ -52,7 +67,9 @@ def served(
             _, result = build(folder)
             if build is not recorded.running:
                 (folder / "result.json").write_bytes(orjson.dumps(result))
-        yield server, fill(server.state.live, text, short)
+        world = fill(server.state.live, text, short)
+        name_failures(server.state.live, text, short)
+        yield server, world
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +121,7 @@ def places(world: World) -> dict[str, str]:
         "answer": "/feedback/answer-12",
         "learning": "/learning",
         "requirements": f"/learning/{NAME}",
+        "playground": f"/playground/{NAME}?version=1&other=2&answer=answer-12",
         "experiments": "/experiments",
         "experiment": f"/experiments/{world.experiment}",
         "new-experiment": f"/new-experiment/{NAME}",
@@ -147,6 +165,7 @@ async def test_no_text_of_anybody_becomes_anything_but_text(
         "feedback",
         "requirements",
         "experiment",
+        "playground",
         "run",
     ]
     await page.call("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
@@ -208,7 +227,7 @@ async def test_axe_finds_nothing_serious_and_everything_fits(
         if looks == "all"
         else (
             (DESKTOP, False, [*few[:2], "overview"]),
-            (PHONE, False, [*few[2:4], "access", "quality"]),
+            (PHONE, False, [*few[2:4], "access", "quality", "playground"]),
             (DESKTOP, True, [*few[4:5], "quality"]),
         )
     )
@@ -332,6 +351,63 @@ async def test_the_keys_are_listed_and_can_be_turned_off(served: tuple[Running, 
     assert await page.evaluate("document.querySelector('#keys').open") is False
     await press(page, "4")
     assert await page.evaluate("document.querySelector('[name=rating]:checked')") is None
+
+
+async def test_an_answer_is_tried_with_two_versions_in_the_playground(
+    served: tuple[Running, World], page: Page
+) -> None:
+    server, _ = served
+    await sign_in(page, server, "editor")
+    await go(page, f"{server.address}/feedback/answer-12")
+    asked = server.state.live.traffic.inference("answer-12")
+    assert asked is not None
+    await press(page, "t")
+    await until(page, f"location.pathname === '/playground/{NAME}' && {LOADED}")
+    box = "document.querySelector('textarea[name=slot-question]')"
+    assert await page.evaluate(f"{box}.value") == asked.inference.inputs["question"]
+    await page.evaluate("document.querySelector('#f-other').focus()")
+    await write(page, "2")
+    await press(page, "Enter")
+    await until(page, f"{LOADED} && document.querySelector('h2').innerText === 'Version 1 and version 2'")
+    assert await page.evaluate(f"{box}.value") == asked.inference.inputs["question"]
+    await page.evaluate(f"{box}.focus()")
+    await write(page, " And in winter?")
+    await page.evaluate("document.querySelector('button[value=estimate]').click()")
+    await until(page, f"{LOADED} && document.body.innerText.includes('Nothing was asked yet.')")
+    await page.evaluate("document.querySelector('button[value^=run]').click()")
+    await until(page, f"{LOADED} && document.querySelector('#answers') !== null")
+    shown = await text_of(page, "#answers")
+    assert shown.count("And in winter?") == 2 and "It cost $" in shown
+    assert await page.evaluate(
+        "[window.HACKED ?? null, document.querySelectorAll('#answers img').length]"
+    ) == [None, 0]
+
+
+DRAWN = (
+    "(() => { const part = document.querySelector(%r); "
+    "const box = (part.closest('svg') ?? part.querySelector('svg'))?.getBoundingClientRect(); "
+    "return box !== undefined && box.width > 40 && box.height > 10 && box.right <= innerWidth; })()"
+)
+
+
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
+async def test_patterns_and_the_joined_reward_are_drawn(
+    served: tuple[Running, World], page: Page, width: int
+) -> None:
+    server, _ = served
+    rate_often(server.state.live)
+    await sign_in(page, server, "viewer")
+    await size(page, width)
+    await go(page, f"{server.address}/prompts/{NAME}")
+    shown = await text_of(page, "#patterns")
+    assert "Prices without tax" in shown and "6 critiques, 6 users" in shown
+    assert await page.evaluate(DRAWN % "#patterns")
+    await page.evaluate("document.querySelector('#patterns details summary').click()")
+    await until(page, "document.querySelector('#patterns details').innerText.includes('95% interval')")
+    assert await page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    await go(page, f"{server.address}/quality/{NAME}?by=version")
+    assert await page.evaluate(DRAWN % "#joined-title")
+    assert await page.evaluate("document.querySelectorAll('svg:has(#joined-title) circle').length") >= 2
 
 
 async def test_the_focus_is_always_seen(served: tuple[Running, World], page: Page) -> None:

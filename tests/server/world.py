@@ -14,6 +14,9 @@ from whet.prompt.events import Add, Effect, Expire, Measure, Rewrite
 from whet_client.assignment import version_for
 from whet_client.records import Feedback, Inference
 from whet_live import Live
+from whet_live.database import iso, time_of
+from whet_live.learner.pattern_reading import PatternName
+from whet_live.learner.pattern_store import PatternDay, WaitingCritique, write_day, write_pattern, write_rows
 from whet_live.registry import Decision, PromptEdit
 
 NAME = "shop/support"
@@ -304,3 +307,35 @@ def _experiment(live: Live, text: Turn, author: str) -> str:
         said.append(Feedback("rating", f"trial-{n}", stars, id=f"trial-said-{n}", time=moment + 500))
     live.traffic.add(asked, said)
     return found.id
+
+
+def name_failures(live: Live, text: Turn = plain, short: Turn = plain) -> None:
+    """Six users of the experiment miss the tax, which the reader named as one pattern."""
+    said = [
+        Feedback("comment", f"trial-{n}", text=text("Is that with tax?"), user=f"buyer-{n}", id=f"tax-{n}")
+        for n in range(6)
+    ]
+    live.traffic.add([], said)
+    with live.registry.change() as connection:
+        at = time_of(connection)
+        one = PatternName(1, short("Prices without tax"), text("Answers about a price leave out the tax."))
+        write_pattern(connection, NAME, one, ["tax-0"], "openai/reader", at)
+        rows = [(WaitingCritique(row.id, row.target, at, 0), 1, "", 0) for row in said]
+        write_rows(connection, NAME, rows, at)
+        write_day(connection, PatternDay(NAME, iso(at)[:10], 1, 1, at))
+
+
+def rate_often(live: Live) -> None:
+    """Twelve people rate two answers of each version today, so that there is a joined reward."""
+    asked = [
+        Inference(
+            NAME, version, {"question": "Why?"}, "So.", id=f"rated-{version}-{n}", user=f"rater-{n % 12}"
+        )
+        for version in (1, 2)
+        for n in range(24)
+    ]
+    said = [
+        Feedback("rating", one.id, float(2 + one.version + n % 2), user=one.user)
+        for n, one in enumerate(asked)
+    ]
+    live.traffic.add(asked, said)
