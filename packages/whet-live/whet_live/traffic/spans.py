@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from whet_client.records import LARGEST_VERSION, Inference
@@ -12,6 +13,10 @@ HIGHEST = 32
 """Spans between the two of one call, at most."""
 UNNAMED = "otlp/"
 """How the prompt of a span begins that names none."""
+LOGS = "log"
+"""How the id of what log records say begins, which no id of a span does; it lies inside of the span that the records name."""
+LOG_RECORDS = "log records"
+"""The name of it, where spans have theirs."""
 _MOST_NAMED = 20
 _LARGEST = {"cost": 1e6, "input_tokens": LARGEST_VERSION, "output_tokens": LARGEST_VERSION}
 _FILLED = ("model", "response", "session", "user", "inputs", "output")
@@ -43,18 +48,28 @@ class SpanLink:
         """Trace and id."""
         return self.trace, self.span
 
+    @property
+    def of_logs(self) -> bool:
+        """Whether log records say it."""
+        return self.span.startswith(LOGS)
+
 
 def find_outer(links: Mapping[SpanKey, SpanLink]) -> dict[SpanKey, SpanKey]:
     """The outer span of each inner one, among the spans that are answers.
 
     Two spans of models in one trace are one call when they name the same response, or when one lies inside of the other
-    and they name no different responses.
+    and they name no different responses. What log records say belongs to the span that they name, whenever they were written.
     """
     outer: dict[SpanKey, SpanKey] = {}
     first: dict[tuple[str, str], SpanKey] = {}
     seen: set[SpanKey] = set()
     above = {key: list(_climb(key, links)) for key, link in links.items() if link.own is not None}
-    for key in sorted(above, key=lambda one: (links[one].start, -links[one].end, len(above[one]), one)):
+
+    def order(key: SpanKey) -> tuple[object, ...]:
+        link = links[key]
+        return link.of_logs, link.start, -link.end, len(above[key]), key
+
+    for key in sorted(above, key=order):
         link = links[key]
         whole = next((at for at in above[key] if at in seen and _is_one_call(links[at], link)), None)
         if link.response is not None and link.trace:
@@ -86,6 +101,8 @@ def _climb(key: SpanKey, links: Mapping[SpanKey, SpanLink]) -> Iterator[SpanKey]
 def _is_one_call(outer: SpanLink, inner: SpanLink) -> bool:
     if outer.response is not None and inner.response is not None:
         return outer.response == inner.response
+    if inner.of_logs:
+        return inner.parent == outer.span
     return outer.start <= inner.start <= inner.end <= outer.end
 
 
@@ -104,11 +121,25 @@ def merge_answers(
             if not getattr(one, name):
                 filled = (value for part in sources if (value := getattr(part, name)))
                 values[name] = next(filled, getattr(one, name))
+    inputs = values.get("inputs", one.inputs)
+    values["inputs"] = reduce(_add_messages, filter(_is_log, parts), inputs)
     trace = one.metadata.get("trace_id")
     if one.episode == trace:
         values["episode"] = next((part.episode for part in parts if part.episode != trace), one.episode)
     ids = [link.span for link in inner][:_MOST_NAMED]
     return replace(one, **values, metadata={**one.metadata, "inner_spans": ids})
+
+
+def _is_log(part: Inference) -> bool:
+    return part.metadata.get("span") == LOG_RECORDS
+
+
+def _add_messages(inputs: dict[str, Any], part: Inference) -> dict[str, Any]:
+    """The messages of a call, of which each request of an exporter may hold some, with those that only `part` says."""
+    mine, more = inputs.get("messages"), part.inputs.get("messages")
+    if not isinstance(mine, list) or not isinstance(more, list):
+        return inputs
+    return {**inputs, "messages": [*mine, *(one for one in more if one not in mine)]}
 
 
 def sum_amounts(

@@ -113,7 +113,7 @@ async def add_traces(call: RequestContext) -> Response:
 
 @router("POST", "/v1/otlp/v1/logs", PROGRAMS, app=True, ingest=True, refusals=(507,), **rows.otlp("logs"))
 async def add_logs(call: RequestContext) -> Response:
-    """OTLP/HTTP logs (JSON or protobuf): events `gen_ai.evaluation.result` become feedback."""
+    """OTLP/HTTP logs (JSON or protobuf): events `gen_ai.evaluation.result` become feedback, messages the content of calls."""
     return await _otlp(call, "logs")
 
 

@@ -18,6 +18,7 @@ from whet_live.traffic.otlp.decode import (
     media_type,
 )
 from whet_live.traffic.otlp.frameworks import translate
+from whet_live.traffic.otlp.log_content import group_logs, log_answer
 from whet_live.traffic.otlp.records import EVALUATION, answer_of, evaluations, is_answer, log_evaluation
 from whet_live.traffic.scales import RawFeedback, settle_batch
 from whet_live.traffic.spans import SpanKey, SpanLink
@@ -66,11 +67,11 @@ class Parsed:
 def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") -> Parsed:
     """Read the body of `POST .../v1/traces` or `.../v1/logs`, JSON or protobuf, already unpacked.
 
-    Every call of a model is one inference, also where an outer and an inner span record it. `gen_ai.evaluation.result` events
-    and OpenInference annotations are feedback, about the span, its trace (an episode) or its session. Ids follow the
-    spans, so that an exporter may repeat a request. Texts longer than what is kept are cut, and their names stand in
-    `metadata.cut`. Raises Unsupported (415) for a type that cannot be read, and UsageError (400) for a body that is
-    no such request; answer those with `failure_body`.
+    Every call of a model is one inference, also where an outer and an inner span record it, or log records hold its messages.
+    `gen_ai.evaluation.result` events and OpenInference annotations are feedback, about the span, its trace (an episode) or its
+    session. Ids follow the spans, so that an exporter may repeat a request. Texts longer than what is kept are cut, and their
+    names stand in `metadata.cut`. Raises Unsupported (415) for a type that cannot be read, and UsageError (400) for a body that
+    is no such request; answer those with `failure_body`.
     """
     kind = media_type(content_type)
     if signal not in SIGNALS:
@@ -93,6 +94,15 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
         usable.append((span, more))
         if inference is not None:
             answers[span_key(span)] = inference
+    contents, refused = group_logs(logs)
+    reasons += refused
+    for content in contents:
+        try:
+            answers[span_key(content)] = checked_inference(log_answer(content), "log records")
+        except UsageError as error:
+            reasons.append(str(error))
+        else:
+            usable.append((content, []))
     merged, roots, links = merge_calls([span for span, _ in usable], answers)
     for span, more in usable:
         whole = merged.get(roots.get(span_key(span), span_key(span)))

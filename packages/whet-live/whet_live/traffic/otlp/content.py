@@ -32,9 +32,11 @@ _TEXTS = {
     "input": ("input.value", "langfuse.observation.input", "traceloop.entity.input"),
     "output": ("ai.response.text", "output.value", "langfuse.observation.output", "traceloop.entity.output"),
 }
-_DETAILS = "gen_ai.client.inference.operation.details"
+DETAILS = "gen_ai.client.inference.operation.details"
 _INPUT_EVENT, _OUTPUT_EVENT = "gen_ai.content.prompt", "gen_ai.content.completion"
 _CHOICE = "gen_ai.choice"
+CONTENT_EVENTS = frozenset({*_ROLES, DETAILS, _INPUT_EVENT, _OUTPUT_EVENT, _CHOICE})
+"""The events that hold messages."""
 
 
 def first_attribute(attributes: Mapping[str, object], *names: str) -> object:
@@ -82,7 +84,7 @@ def messages(
 ) -> list[dict[str, str]]:
     """The messages of one side, `input` or `output`, as role and content; empty when there are none."""
     events = list(events)
-    details = [event.attributes for event in events if event.name == _DETAILS]
+    details = [event.attributes for event in events if event.name == DETAILS]
     for source in (attributes, *details):
         for name in _STRUCTURED[side]:
             if source.get(name):
@@ -194,6 +196,8 @@ def _from_events(side: str, events: Iterable[OtelEvent]) -> list[dict[str, str]]
         values = event.attributes
         if side == "input" and event.name in _ROLES:
             content = first_attribute(values, "content", "gen_ai.event.content", "gen_ai.prompt")
+            if content is None and values.get("tool_calls"):
+                content = {"tool_calls": values["tool_calls"]}
             conversation += _read_message_list(
                 parse_json_text("" if content is None else content), _ROLES[event.name]
             )

@@ -45,6 +45,7 @@ class OtelEvent:
     attributes: Mapping[str, object]
     trace: str = ""
     span: str = ""
+    resource: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def decode_request(body: bytes, kind: str, signal: str) -> tuple[list[OtlpSpan],
             if signal == "traces":
                 spans.append(_span(record, resource))
             else:
-                logs.append(_log(record))
+                logs.append(_log(record, resource))
         except UsageError as error:
             name = _string(record.get("name")) or _string(record.get("eventName"))
             what = "span" if signal == "traces" else "log record"
@@ -201,19 +202,22 @@ def _happening(record: _Record) -> OtelEvent:
     )
 
 
-def _log(record: _Record) -> OtelEvent:
-    """A log record; attributes in its body (the older form of events) count as its own."""
+def _log(record: _Record, resource: Mapping[str, object]) -> OtelEvent:
+    """A log record; attributes in its body (the older form of events) count as its own, and a text there is its content."""
     attributes = _attributes(record.get("attributes"))
     body = record.get("body")
     if not isinstance(record.get("attributes"), _Read):
         body = _value(body, 0)
     if isinstance(body, Mapping):
         attributes = {**body, **attributes}
+    elif isinstance(body, str):
+        attributes = {"content": body, **attributes}
     name = _string(record.get("eventName")) or _string(attributes.get("event.name"))
     time = _integer(record.get("timeUnixNano"), "timeUnixNano") or _integer(
         record.get("observedTimeUnixNano"), "observedTimeUnixNano"
     )
-    return OtelEvent(name, time, attributes, _hex(record.get("traceId"), 32), _hex(record.get("spanId"), 16))
+    ids = _hex(record.get("traceId"), 32), _hex(record.get("spanId"), 16)
+    return OtelEvent(name, time, attributes, *ids, resource)
 
 
 def _objects(value: object, name: str) -> list[Mapping[str, object]]:
