@@ -44,8 +44,8 @@ def group_logs(logs: Iterable[OtelEvent]) -> tuple[list[OtlpSpan], list[str]]:
 
 def log_answer(span: OtlpSpan) -> Inference:
     """What the records of a span say, as an answer of its own until the span is there."""
-    found = answer_of(span)
-    return replace(found, metadata={**found.metadata, "span_id": span.parent})
+    answer = answer_of(span)
+    return replace(answer, metadata={**answer.metadata, "span_id": span.parent})
 
 
 def _as_span(trace: str, span: str, logs: Sequence[OtelEvent]) -> OtlpSpan:
@@ -77,8 +77,8 @@ def _has_content(span: OtlpSpan) -> bool:
 
 def _digest(logs: Sequence[OtelEvent]) -> str:
     """Follows from what the records say, so that an exporter may repeat a request, and send those of one span in several."""
-    said = [[log.trace, log.span, log.name, log.time, log.attributes] for log in logs]
+    rows = [[log.trace, log.span, log.name, log.time, log.attributes] for log in logs]
     try:
-        return hashlib.sha256(orjson.dumps(said, default=str, option=orjson.OPT_SORT_KEYS)).hexdigest()
+        return hashlib.sha256(orjson.dumps(rows, default=str, option=orjson.OPT_SORT_KEYS)).hexdigest()
     except orjson.JSONEncodeError as error:
         raise UsageError(f"A log record cannot be written as JSON: {error}.") from None
