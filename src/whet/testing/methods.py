@@ -48,6 +48,11 @@ class MethodConformance:
     limits: ClassVar[tuple[int, ...]] = (60, 150, 300, 1000)
     plans_ahead: ClassVar[bool] = True
     """Whether the method keeps within the limits it is told by itself, not only because the run stops it."""
+    _ended: ClassVar[dict[int, tuple[Candidate, MeteredRun]]]
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls._ended = {}
 
     def load(self) -> Method:
         """The method under test."""
@@ -80,6 +85,13 @@ class MethodConformance:
         )
         return candidate
 
+    def run_seed(self, seed: int) -> tuple[Candidate, MeteredRun]:
+        """Result and run of a seed, which the tests that only read them share: the search runs once."""
+        if seed not in self._ended:
+            run = MeteredRun(self.models(), seed)
+            self._ended[seed] = self.run(run), run
+        return self._ended[seed]
+
     def models(self, optimizer: LanguageModel | None = None) -> dict[str, LanguageModel]:
         """The models of a run, by role."""
         return {"task": self.environment().model, "optimizer": optimizer or self.optimizer()}
@@ -98,12 +110,12 @@ class MethodConformance:
 
     def test_returns_a_prompt_that_differs_only_inside_the_fence(self) -> None:
         for seed in self.seeds:
-            self.check_prompt(self.run(MeteredRun(self.models(), seed)).prompt)
+            best, _ = self.run_seed(seed)
+            self.check_prompt(best.prompt)
 
     def test_returns_the_best_on_validation(self) -> None:
         for seed in self.seeds:
-            run = MeteredRun(self.models(), seed)
-            best = self.run(run)
+            best, run = self.run_seed(seed)
             validated: dict[str, float] = {v["id"]: v["validation"] for v in _logged_values(run, "validated")}
             assert best.id in validated, "the result was never measured on validation examples"
             assert validated[best.id] == max(validated.values()), "a prompt better on validation was known"
@@ -124,15 +136,15 @@ class MethodConformance:
 
     def test_the_seed_decides(self) -> None:
         for seed in self.seeds:
-            runs = [MeteredRun(self.models(), seed) for _ in range(2)]
-            first, second = (self.run(run) for run in runs)
+            first, run = self.run_seed(seed)
+            again = MeteredRun(self.models(), seed)
+            second = self.run(again)
             assert first.prompt == second.prompt, f"two runs with seed {seed} end differently"
-            assert runs[0].spent == runs[1].spent
-            assert _logged_values(runs[0], "candidate") == _logged_values(runs[1], "candidate")
+            assert run.spent == again.spent
+            assert _logged_values(run, "candidate") == _logged_values(again, "candidate")
 
     def test_the_order_of_branches_does_not_matter(self) -> None:
-        plain = MeteredRun(self.models(), self.seeds[0])
-        expected = self.run(plain)
+        expected, plain = self.run_seed(self.seeds[0])
         for order in (1, 2):
             shuffled = ShuffledRun(self.models(), self.seeds[0])
             shuffled.order = order
