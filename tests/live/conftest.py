@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -58,21 +59,33 @@ def postgresql_template(postgres: Any, postgres_admin: Any) -> str:
     return name
 
 
+def copy_sqlite(template: Path, folder: Path) -> str:
+    """The address of a copy of a SQLite file."""
+    path = folder / "whet.db"
+    shutil.copyfile(template, path)
+    return f"sqlite:///{path}"
+
+
+@contextmanager
+def copy_postgresql(server: Any, admin: Any, template: str) -> Iterator[str]:
+    """The address of a copy of a PostgreSQL database."""
+    name = f"t{new_id().replace('-', '')}"
+    admin.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+    yield server.get_uri(name)
+    admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @pytest.fixture
 def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
     """The address of a migrated, empty SQLite file of this test's own."""
-    path = tmp_path / "whet.db"
-    shutil.copyfile(sqlite_template, path)
-    return f"sqlite:///{path}"
+    return copy_sqlite(sqlite_template, tmp_path)
 
 
 @pytest.fixture
 def postgresql_url(postgres: Any, postgres_admin: Any, postgresql_template: str) -> Iterator[str]:
     """The address of a migrated, empty PostgreSQL database of this test's own."""
-    name = f"t{new_id().replace('-', '')}"
-    postgres_admin.execute(f"CREATE DATABASE {name} TEMPLATE {postgresql_template} STRATEGY file_copy")
-    yield postgres.get_uri(name)
-    postgres_admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    with copy_postgresql(postgres, postgres_admin, postgresql_template) as url:
+        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -88,6 +101,24 @@ def database(database_url: str) -> Iterator[Database]:
     found = open_database(database_url)
     yield found
     found.close()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def database_to_read(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Database]:
+    """A database, once of each kind, for a fixture that fills it for all tests of a file that only read it."""
+    if request.param == "sqlite":
+        template = request.getfixturevalue("sqlite_template")
+        found = open_database(copy_sqlite(template, tmp_path_factory.mktemp("to-read")))
+        yield found
+        found.close()
+        return
+    parts = [request.getfixturevalue(f) for f in ("postgres", "postgres_admin", "postgresql_template")]
+    with copy_postgresql(*parts) as url:
+        found = open_database(url)
+        yield found
+        found.close()
 
 
 @pytest.fixture(scope="session")

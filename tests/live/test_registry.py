@@ -34,6 +34,14 @@ def registry(database: Database) -> Registry:
     return Registry(database)
 
 
+@pytest.fixture(scope="module")
+def with_one_version(database_to_read: Database) -> Registry:
+    """A registry with version 1 of p, which no test changes."""
+    found = Registry(database_to_read)
+    found.create("p", START, author="ann")
+    return found
+
+
 def with_rules(*rules: str) -> Prompt:
     """The start prompt with other rules."""
     return START.edit("".join(f"- {rule}\n" for rule in rules))
@@ -128,9 +136,9 @@ def test_given_ledgers_must_lead_to_the_text(registry: Registry) -> None:
     ],
 )
 def test_what_cannot_be_stored_is_refused_and_leaves_nothing(
-    registry: Registry, change: dict[str, Any], said: str
+    with_one_version: Registry, change: dict[str, Any], said: str
 ) -> None:
-    registry.create("p", START, author="ann")
+    registry = with_one_version
     given_: dict[str, Any] = {"name": "p", "prompt": START, "author": "ann"} | change
     with pytest.raises(UsageError, match=said):
         registry.create(**given_)

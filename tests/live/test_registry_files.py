@@ -172,10 +172,10 @@ def test_files_that_were_spoilt_are_refused_by_name(
 
 
 @pytest.mark.parametrize("role", ["../../up", "a/b", "auto", "", "System", "user\n", "a" * 21])
-def test_a_role_never_names_a_file_elsewhere(database: Database, tmp_path: Path, role: str) -> None:
+def test_a_role_never_names_a_file_elsewhere(database_to_read: Database, tmp_path: Path, role: str) -> None:
     prompt = Prompt.from_messages((Message("system", "Be brief."), Message(role, "{{q}}")))
     with pytest.raises(UsageError, match="cannot have the role"):
-        Registry(database).create("p", prompt, author="eve")
+        Registry(database_to_read).create("p", prompt, author="eve")
     stored = Version("p", 1, prompt, {}, {}, None, "eve", "", 5)
     with pytest.raises(UsageError, match="cannot have the role"):
         write_prompt(tmp_path / "out", [stored], {})

@@ -32,6 +32,14 @@ def registry(database: Database) -> Registry:
     return found
 
 
+@pytest.fixture(scope="module")
+def undecided(database_to_read: Database) -> tuple[Registry, Proposal]:
+    """A registry with a proposal on which no test decides."""
+    registry = Registry(database_to_read)
+    registry.create("p", Prompt.parse(TEXT), author="ann", label="production")
+    return registry, propose(registry)
+
+
 def propose(
     registry: Registry, *events: Event, author: str = "learner", label: str | None = "production"
 ) -> Proposal:
@@ -250,8 +258,10 @@ def test_events_that_do_not_fit_are_refused(
         (Decision("approve", "r" * 4001), "at most 4000"),
     ],
 )
-def test_decisions_that_do_not_fit_are_refused(registry: Registry, decision: Decision, said: str) -> None:
-    found = propose(registry)
+def test_decisions_that_do_not_fit_are_refused(
+    undecided: tuple[Registry, Proposal], decision: Decision, said: str
+) -> None:
+    registry, found = undecided
     with pytest.raises(UsageError, match=said):
         registry.decide(found.id, decision, actor="ann")
     assert registry.proposal(found.id).state == "open"

@@ -15,6 +15,7 @@ import pytest
 from tests.live.conftest import (  # noqa: F401 - fixtures
     compiled_once,
     database,
+    database_to_read,
     database_url,
     postgresql_template,
     postgresql_url,

@@ -127,9 +127,11 @@ def test_the_last_admin_stays(access: Access) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "-a", "é", "a" * 65, "a\n", "<b>"])
-def test_names_that_are_no_names_are_refused(access: Access, name: str) -> None:
+def test_names_that_are_no_names_are_refused(database_to_read: Database, name: str) -> None:
+    access = Access(database_to_read)
     with pytest.raises(UsageError, match="user name"):
         access.add(name, Role.VIEWER, by="test")
+    assert access.users() == []
 
 
 def test_unknown_and_taken_names_are_told(access: Access) -> None:

@@ -84,6 +84,12 @@ def world(database: Database, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
 Make = Callable[..., World]
 
 
+@pytest.fixture(scope="module")
+def without_experiments(database_to_read: Database) -> World:
+    """A world in which no test starts an experiment."""
+    return World(database_to_read, {1: 0.5, 2: 0.5})
+
+
 def test_a_winner_takes_the_label(world: Make) -> None:
     live = world(v1=0.4, v2=0.8)
     key = live.start()
@@ -412,8 +418,10 @@ def test_a_label_has_one_running_experiment(world: Make) -> None:
         ({"arms": [{"version": 1, "weight": 1}, {"version": 2, "weight": 1e-9}]}, "the least is 0.001"),
     ],
 )
-def test_what_does_not_exist_cannot_be_tried(world: Make, settings: dict[str, Any], said: str) -> None:
-    live = world(v1=0.5, v2=0.5)
+def test_what_does_not_exist_cannot_be_tried(
+    without_experiments: World, settings: dict[str, Any], said: str
+) -> None:
+    live = without_experiments
     with pytest.raises(UsageError, match=said):
         live.start(**settings)
     assert live.experiments.list().items == []

@@ -22,11 +22,17 @@ TEXTS = {
 }
 
 
-@pytest.fixture
-def traffic(database: Database) -> Traffic:
+def fill(database: Database) -> Traffic:
+    """A store with an answer in each of six languages."""
     found = Traffic(database)
     found.add([Inference("p", 1, {"q": [key]}, text, id=key, time=NOON) for key, text in TEXTS.items()])
     return found
+
+
+@pytest.fixture(scope="module")
+def traffic(database_to_read: Database) -> Traffic:
+    """A filled store that tests only read."""
+    return fill(database_to_read)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +49,8 @@ def test_all_words_must_be_there(traffic: Traffic) -> None:
     assert len(traffic.search_answers(EVERYTHING, "").rows) == len(TEXTS)
 
 
-def test_pages_go_on_behind_what_was_looked_at(traffic: Traffic, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_go_on_behind_what_was_looked_at(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    traffic = fill(database)
     monkeypatch.setattr(answer_search, "LOOKED_AT", 4)
     monkeypatch.setattr(answer_search, "_BATCH", 2)
     many = [
@@ -60,7 +67,8 @@ def test_pages_go_on_behind_what_was_looked_at(traffic: Traffic, monkeypatch: py
     assert seen == ["m9", "m7", "m5", "m3", "m1"] and sum(looked) == 11 and max(looked) == 4
 
 
-def test_filters_choose_before_words_do(traffic: Traffic) -> None:
+def test_filters_choose_before_words_do(database: Database) -> None:
+    traffic = fill(database)
     traffic.add(
         [
             Inference("p", 2, {}, "x", id="one", model="m", user="u", session="s", time=NOON + 5),

@@ -27,8 +27,7 @@ TEXTS = (
 )
 
 
-@pytest.fixture
-def traffic(database: Database) -> Traffic:
+def fill(database: Database) -> Traffic:
     """A store with 300 comments and thumbs about 40 inferences of 3 prompts."""
     rng = random.Random(7)
     store = Traffic(database)
@@ -49,6 +48,12 @@ def traffic(database: Database) -> Traffic:
     ]  # fmt: skip
     store.add(asked, [replace(one, value=None) if one.kind == "comment" else one for one in said])
     return store
+
+
+@pytest.fixture(scope="module")
+def traffic(database_to_read: Database) -> Traffic:
+    """A filled store that tests only read."""
+    return fill(database_to_read)
 
 
 def everything(traffic: Traffic, wanted: Filter, limit: int) -> list[StoredFeedback]:
@@ -101,7 +106,8 @@ def test_every_filter_finds_what_plain_python_finds(traffic: Traffic, seed: int)
     assert found == sorted(expected, key=newest_first, reverse=True)
 
 
-def test_pages_stay_apart_while_rows_arrive(traffic: Traffic) -> None:
+def test_pages_stay_apart_while_rows_arrive(database: Database) -> None:
+    traffic = fill(database)
     before = everything(traffic, Filter(), 1000)
     page = traffic.find(Filter(), 100)
     traffic.add((), [Feedback(kind="thumb", target="i1", value=1.0)])
