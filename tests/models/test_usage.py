@@ -10,7 +10,7 @@ import pytest
 from whet.engine.cache import decode, encode_completions
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.models.callable import as_model
-from whet.models.openai_answers import reported_usage
+from whet.models.openai_answers import completions, reported_usage
 from whet.models.prices import Price
 from whet.types import Completion, Message, Request, Usage
 
@@ -354,3 +354,17 @@ def test_a_limit_holds_where_all_of_the_input_is_written_into_the_cache() -> Non
     reserved = [client.worst_case("task", request)[0].cost for client in clients]
     assert reserved == pytest.approx([reserved[0], 2 * reserved[0], 2 * reserved[0], reserved[0]])
     assert [client.cost_at_most(Usage(1_000_000)) for client in clients] == [2.0, 4.0, 4.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("total", "expected"), [(1010, (9, 1001)), (5, (3, 2)), (1, (0, 1)), (0, (9, 2)), ("x", (9, 2))]
+)
+def test_parts_that_are_not_named_add_up_to_the_total(total: Any, expected: tuple[int, int]) -> None:
+    """The total was ignored, and a call of 1,010 tokens counted as 11."""
+    data = {
+        "choices": [{"message": {"content": "ab"}, "finish_reason": "stop"}],
+        "usage": {"total_tokens": total},
+    }
+    request = Request((Message("user", "123456789"),))
+    (answer,) = completions(data, request, len, reported_usage(data))  # type: ignore[misc]
+    assert (answer.usage.input_tokens, answer.usage.output_tokens) == expected and answer.usage.estimated

@@ -114,8 +114,19 @@ def completions(
         return answers or [Completion("", usage=reported, error=_NO_CHOICE)]
     answers = [_completion(choice, request, Usage()) for choice in used] or [Completion("", error=_NO_CHOICE)]
     read = sum(count(m.content) for m in request.messages)
-    estimate = Usage(read, sum(count(c.thought + c.text) for c in answers), estimated=True)
+    estimate = _estimate_parts(data.get("usage"), read, sum(count(c.thought + c.text) for c in answers))
     return [replace(c, usage=u) for c, u in zip(answers, _share_usage(estimate, len(answers)), strict=True)]
+
+
+def _estimate_parts(usage: object, read: int, written: int) -> Usage:
+    """Usage of which the provider named no parts, or none that can be right, from estimates of them. Where it named the total
+    alone, they add up to it: what is beyond them counts as written, for a thought that is not shown."""
+    named = {name: value for name, value in usage.items() if value} if isinstance(usage, dict) else {}
+    total = _tokens(named.get("total_tokens"))
+    if total and len(named) == 1:
+        written = total - read if total > read + written else min(written, total)
+        read = total - written
+    return Usage(read, written, estimated=True)
 
 
 def filter_answer(status: int, words: str, request: Request, count: Callable[[str], int]) -> Completion:
