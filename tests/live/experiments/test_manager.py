@@ -109,6 +109,16 @@ def test_a_winner_takes_the_label(world: Make) -> None:
     assert live.experiments.refresh(now=now() + SOON) == []
 
 
+def test_the_end_of_a_cycle_is_noticed_without_further_traffic(world: Make) -> None:
+    """A process that had looked within the cycle kept its judgement until traffic came."""
+    live, hour = world(v1=0.3, v2=0.9), 3600 * 10**6
+    live.start(goal={"name": "thumb", "window": 0}, cycle=3600, cycles=1)
+    live.serve(300)
+    assert live.experiments.refresh(now=now() + hour // 60)[0].state == "running"
+    (found,) = live.experiments.refresh(now=now() + 2 * hour)
+    assert (found.state, found.winner, live.label()) == ("winner", 2, 2)
+
+
 def test_a_winner_waits_for_an_approval_by_somebody_else(world: Make) -> None:
     live = world(v1=0.4, v2=0.8)
     key = live.start(approval=True)

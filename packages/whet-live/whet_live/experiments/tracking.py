@@ -169,9 +169,11 @@ class TrackedExperiment:
 
 
 def _measure(snapshot: Snapshot) -> Measure:
+    """What a verdict depends on: counts of traffic, and the whole cycles, which end by the clock alone."""
     counts = snapshot.counts
     left_out = counts.mismatched + counts.moved + counts.late
-    return snapshot.settled, len(snapshot.units.arms), left_out, snapshot.amended
+    over = snapshot.cycles, snapshot.whole or 0
+    return snapshot.settled, len(snapshot.units.arms), left_out, snapshot.amended, *over
 
 
 def _near(old: Measure, new: Measure) -> bool:
