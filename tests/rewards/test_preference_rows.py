@@ -124,6 +124,40 @@ def test_the_last_word_of_a_person_about_two_answers_counts() -> None:
     assert read_preferences(rows, person="bob").judged.pairs == (PreferencePair("q", "a", "b", "bob"),)
 
 
+def pair(better: str, worse: str, **more: object) -> dict[str, object]:
+    return {"input": "q", "chosen": better, "rejected": worse, "user": "ann", **more}
+
+
+TIED = {"input": "q", "output_1": "a", "output_2": "b", "preferred": "tie", "user": "ann"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "left"),
+    [
+        ([pair("a", "b"), pair("b", "a"), pair("a", "b"), pair("c", "d")], ["a", "c"]),
+        ([pair("a", "b"), TIED, pair("c", "d")], ["c"]),
+        ([pair("a", "b"), TIED, pair("a", "b")], ["a"]),
+        ([pair("a", "b"), pair("a", "b")], ["a"]),
+        ([pair("a", "b", time="2026-06-02"), pair("b", "a", time="2026-06-01")], ["a"]),
+        ([pair("a", "b", time="2026-06-02"), pair("b", "a")], ["b"]),
+    ],
+)
+def test_a_person_may_go_back_to_a_judgement_and_the_latest_one_counts(
+    rows: list[dict[str, object]], left: list[str]
+) -> None:
+    """The first of equal rows was kept in its place, a tie took nothing back, and times were not read."""
+    assert [one.better for one in read_preferences(rows).judged.pairs] == left
+
+
+def test_of_two_thumbs_of_a_person_the_later_one_counts_in_whatever_order_they_are_listed() -> None:
+    thumb = {"input": "q", "output": "a", "user": "ann"}
+    rows = [
+        {**thumb, "thumb": "up", "created_at": "2026-06-02"},
+        {**thumb, "thumb": "down", "created_at": "2026-06-01"},
+    ]
+    assert [label.good for label in read_preferences(rows).judged.labels] == [True]
+
+
 def test_an_id_that_is_there_twice_is_two_rows_unless_they_are_equal() -> None:
     rows = [{"id": 1, "input": f"q{i}", "output": "a", "thumb": "up"} for i in (1, 2, 2)]
     assert len(read_preferences(rows).judged) == 2

@@ -9,12 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from whet_client.errors import UsageError, did_you_mean, named_fields
-from whet_client.ids import iso, new_id, now
+from whet_client.ids import iso, microseconds, new_id, now
 
 LONGEST_ID = 200
 LONGEST_NAME = 255
@@ -28,6 +29,25 @@ DEEPEST = 64
 LARGEST_VERSION = 2**31 - 1
 EARLIEST, LATEST = 946_684_800_000_000, 4_102_444_800_000_000
 """Bounds on a time: 2000-01-01 and 2100-01-01 in microseconds since 1970."""
+
+
+def read_moment(value: object) -> int | None:
+    """The time, in microseconds, of a text in ISO 8601, or of a number of seconds, milli-, micro- or nanoseconds since 1970; None
+    for what is none."""
+    text = str(value).strip() if value is not None else ""
+    if re.fullmatch(r"\d{10,19}(\.\d+)?", text):
+        number = float(text) if "." in text else int(text)
+        for unit in (1_000_000, 1000, 1):
+            if EARLIEST <= number * unit < LATEST:
+                return int(number * unit)
+        number = int(number) // 1000
+        return number if EARLIEST <= number < LATEST else None
+    try:
+        time = microseconds(text)
+    except UsageError:
+        return None
+    return time if EARLIEST <= time < LATEST else None
+
 
 SOURCES = ("user", "annotator", "model", "code")
 """Who speaks: somebody who uses the app, somebody who reviews answers, a model that judges, a program."""

@@ -38,6 +38,7 @@ from whet.feedback.rows import (
 )
 from whet.rewards.preference import JudgedAnswers, PreferenceLabel, PreferencePair
 from whet.task.rows import SourceRow
+from whet_client.records import read_moment
 from whet_client.storable import show_value
 
 CHOSEN = ("chosen", "preferred_output", "preferred_response", "better", "winning_response")
@@ -77,6 +78,15 @@ MORE = "beyond the pairs that count of one input"
 
 
 @dataclass(frozen=True)
+class _Tie:
+    """Two answers to an input that a person calls equally good."""
+
+    query: str
+    answers: frozenset[str]
+    person: str
+
+
+@dataclass(frozen=True)
 class ReadPreferences:
     """What people said, what was dropped by reason, how many rows there were, what had to be decided to read tables, two answers
     to one input that nobody compared (input, first, second), and the scales (lowest, highest) by which ratings were read."""
@@ -109,7 +119,7 @@ def read_preferences(
     scale, and for rows of which nothing is left.
     """
     notes: list[str] = []
-    sourced = sourced_rows(sources, notes, COLUMNS)
+    sourced = _by_time(sourced_rows(sources, notes, COLUMNS))
     dropped: Counter[str] = Counter()
     pairs: dict[tuple[object, ...], PreferencePair] = {}
     open_pairs: dict[tuple[str, frozenset[str]], tuple[str, str, str]] = {}
@@ -119,7 +129,7 @@ def read_preferences(
         pair = _pair_of(row)
         if pair is not None:
             content = json.dumps(row.value, sort_keys=True, default=str)
-            if content in seen:
+            if content in seen and not _says_it_again(pairs, pair):
                 dropped[TWICE] += 1
                 continue
             seen.add(content)
@@ -127,6 +137,10 @@ def read_preferences(
             others.append(row)
         elif isinstance(pair, str):
             dropped[pair] += 1
+        elif isinstance(pair, _Tie):
+            dropped[TIE] += 1
+            if pair.person and pairs.pop((pair.query, pair.answers, pair.person), None) is not None:
+                dropped[AGAIN] += 1
         elif isinstance(pair, tuple):
             open_pairs.setdefault((pair[0], frozenset(pair[1:])), pair)
             dropped[OPEN] += 1
@@ -187,6 +201,24 @@ def _refuse_nothing(rows: Sequence[SourceRow], dropped: Mapping[str, int], perso
     )
 
 
+def _by_time(rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
+    """The rows from old to new where each has a time, as exports list the newest first; else as they stand."""
+    times = [read_moment(name_in(flatten_row(row.value), "time")) for row in rows]
+    known = [time for time in times if time is not None]
+    if len(known) < len(rows):
+        return rows
+    return [rows[at] for at in sorted(range(len(rows)), key=known.__getitem__)]
+
+
+def _says_it_again(pairs: Mapping[tuple[object, ...], PreferencePair], pair: object) -> bool:
+    """Whether a named person goes back to a judgement after another one."""
+    if isinstance(pair, _Tie):
+        return (pair.query, pair.answers, pair.person) in pairs
+    if not isinstance(pair, PreferencePair) or not pair.person:
+        return False
+    return pairs.get((pair.query, frozenset((pair.better, pair.worse)), pair.person)) != pair
+
+
 def _take(
     pairs: dict[tuple[object, ...], PreferencePair], pair: PreferencePair, number: int, dropped: Counter[str]
 ) -> None:
@@ -201,9 +233,9 @@ def _take(
     pairs[key if pair.person else (*key, number)] = pair
 
 
-def _pair_of(row: SourceRow) -> PreferencePair | tuple[str, str, str] | str | None:
-    """The pair of a row; (input, first, second) where its verdict is open; the reason where it is dropped; None where the row
-    holds no two answers."""
+def _pair_of(row: SourceRow) -> PreferencePair | _Tie | tuple[str, str, str] | str | None:
+    """The pair of a row, or a tie; (input, first, second) where its verdict is open; the reason where it is dropped; None where
+    the row holds no two answers."""
     left = flatten_row(row.value)
     chosen, rejected = (next((n for n in names if n in left), None) for names in (CHOSEN, REJECTED))
     sides = _sides(left)
@@ -230,7 +262,7 @@ def _pair_of(row: SourceRow) -> PreferencePair | tuple[str, str, str] | str | No
     if won is None:
         return query, first, second
     if won == 0:
-        return TIE
+        return _Tie(query, frozenset((first, second)), person)
     return PreferencePair(query, *((first, second) if won == 1 else (second, first)), person)
 
 

@@ -48,6 +48,8 @@ def test_figures_by_hand(live: Live) -> None:
         Feedback("correction", "c", text="No!", id="5", time=BEGIN),
         Feedback("score", "d", 7.5, name="judge", source="model", id="6", time=BEGIN),
         Feedback("rating", "f", 4.0, id="7", time=BEGIN),
+        Feedback("copy", "d", 0.0, id="8", time=BEGIN),
+        Feedback("copy", "e", 1.0, id="9", time=BEGIN),
     ]
     live.traffic.add(asked, said)
     report = live.quality.measure(NAME, since=BEGIN, until=BEGIN + 2 * DAY, step="day")
@@ -65,6 +67,7 @@ def test_figures_by_hand(live: Live) -> None:
     assert means["latency"] == ([2.0, 2.0], 3)
     assert means["cost"] == ([pytest.approx(0.2)], 2)
     assert "abandon" not in means  # nobody ever did
+    assert means["copy"] == ([0.0, 0.25], 6)  # a 0 says that nobody did
 
 
 def test_a_user_with_many_answers_counts_once(live: Live) -> None:

@@ -130,7 +130,7 @@ def _add_feedback(
     place: Mapping[int, int],
     answers: AnswerColumns,
 ) -> None:
-    """What was said or done: several values about one answer count as their mean."""
+    """What was said or done: several values about one answer count as their mean. What has the value 0 was not done."""
     query = (
         select(_f.about, _f.kind, _f.name, func.avg(_f.value).label("value"))
         .join(inferences, _i.seq == _f.about)
@@ -149,7 +149,7 @@ def _add_feedback(
             continue
         seen.add(name)
         if name in DONE:
-            sums[name][at] = 1.0
+            sums[name][at] = float(row.value is None or row.value > 0)
         elif row.value is not None:
             sums.setdefault(name, np.full(n, np.nan))[at] = row.value
     answers.measured |= {name: values for name, values in sums.items() if name in seen}

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 
 from whet.errors import UsageError
 from whet.feedback.rows import FeedbackRow, further_verdicts, read_row, snake_case
-from whet_client.ids import microseconds, new_id, now
+from whet_client.ids import new_id, now
 from whet_client.records import (
-    EARLIEST,
-    LATEST,
     LONGEST_ID,
     LONGEST_LABEL,
     LONGEST_NAME,
     LONGEST_TEXT,
     SOURCES,
     Feedback,
+    read_moment,
 )
 from whet_live.traffic.scales import STARS, THUMBS, RawFeedback
 
@@ -189,23 +187,6 @@ def moment(value: object) -> int:
     nanoseconds since 1970; now, when it cannot be read."""
     time = read_moment(value)
     return now() if time is None else time
-
-
-def read_moment(value: object) -> int | None:
-    """The time that `moment` reads; None for what is none."""
-    text = str(value).strip() if value is not None else ""
-    if re.fullmatch(r"\d{10,19}(\.\d+)?", text):
-        number = float(text) if "." in text else int(text)
-        for unit in (1_000_000, 1000, 1):
-            if EARLIEST <= number * unit < LATEST:
-                return int(number * unit)
-        number = int(number) // 1000
-        return number if EARLIEST <= number < LATEST else None
-    try:
-        time = microseconds(text)
-    except UsageError:
-        return None
-    return time if EARLIEST <= time < LATEST else None
 
 
 def _id(own: str, kind: str, number: int) -> str:

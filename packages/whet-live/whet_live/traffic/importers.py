@@ -38,9 +38,10 @@ from whet_client.records import (
     Inference,
     checked_feedback,
     checked_inference,
+    read_moment,
 )
 from whet_live.traffic import traffic_tables as tables
-from whet_live.traffic.adapters import as_number, convert_content, moment, read_moment, target_of
+from whet_live.traffic.adapters import as_number, convert_content, moment, target_of
 from whet_live.traffic.exports import (
     UNNAMED,
     ExportedRow,
