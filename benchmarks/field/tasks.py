@@ -154,6 +154,30 @@ TASKS = {
             "Question: I have a cat, three dogs and a table. How many animals do I have?\n4",
         ),
     ),
+    "plural": RealTask(
+        "instruction_induction/singular_to_plural.jsonl", ("induce",), "execute", "Noun", {},
+        (
+            "What is the plural form of this noun? Answer with one word in lower case.",
+            "Write the plural of the noun in lower case, one word only.",
+            "Write the plural.\nNoun: box\nboxes\nNoun: lady\nladies",
+        ),
+    ),
+    "difference": RealTask(
+        "instruction_induction/diff.jsonl", ("induce",), "execute", "Numbers", {},
+        (
+            "What is the first number minus the second number? Answer with the number only.",
+            "Subtract the second number from the first. Write only the difference.",
+            "Write the difference.\nNumbers: 143 60\n83\nNumbers: 55 21\n34",
+        ),
+    ),
+    "first-letter": RealTask(
+        "instruction_induction/first_word_letter.jsonl", ("induce",), "execute", "Word", {},
+        (
+            "Which letter does the word begin with? Answer with one lower-case letter.",
+            "Write the first letter of the word, in lower case, and nothing else.",
+            "Write the first letter.\nWord: house\nh\nWord: possible\np",
+        ),
+    ),
 }  # fmt: skip
 """`dbpedia-codes` has six classes of DBpedia under names that say nothing, so that they must be learned."""
 

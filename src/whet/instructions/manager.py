@@ -29,6 +29,7 @@ from whet.instructions.contradictions import Contradictions
 from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.drafts import UNTRIED, Drafts
 from whet.instructions.effects import Effects, Round
+from whet.instructions.falls import read_fall
 from whet.instructions.guard import find_reasons_to_withhold, harmless
 from whet.instructions.history import History
 from whet.instructions.neighbours import Embed, comparable
@@ -192,12 +193,11 @@ class InstructionManager:
         judged, self.contradictions.ending = self._choose_critiques(run, judged, most, at, trial), last
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
             self.fresh, self.closed = [one.id for one in self.ledger.active], True
-        reading, compared, texts = await self._ask(run, judged, most)
-        calls = {
-            "read": reading.calls,
-            "consolidate": compared.calls,
-            "rewrite": int(texts is not None),
-        }
+        watched = self.measures and not (self.left_out or self.drafting)
+        fall = read_fall(self.effects.rounds, self.standing(), judged, self.of_rows) if watched else None
+        reading, compared, texts = await self._ask(run, judged.only(()) if fall else judged, most)
+        reading = replace(fall, manages=self.manages) if fall else reading
+        calls = {"read": reading.calls, "consolidate": compared.calls, "rewrite": int(texts is not None)}
         self.spent += sum(calls.values())
         self.lost = bool(judged.critiques) and not (reading.requirements or reading.dismissed)
         self._remember(judged, reading, trial)

@@ -1,0 +1,80 @@
+"""A wording that earned less than an earlier one gives way to it, and is not what the next one is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.instructions.optimizer import critiques, entry, form, numbered, run_with
+
+from whet.instructions.critiques import CritiqueBatch
+from whet.instructions.effects import Round
+from whet.instructions.falls import find_better_texts
+from whet.instructions.manager import InstructionManager
+from whet.prompt import Prompt
+
+START = Prompt.parse("<!-- whet:begin -->\n<!-- whet:end -->\nNoun: {{noun}}")
+WORDINGS = [
+    "Write the plural of the noun.",
+    "Write the plural of the noun in lower case.",
+    "Write the plural of the noun in full.",
+    "Write the plural of the noun and nothing else.",
+]
+
+
+def rows(right: int, answers: int = 20, *, row: bool = True) -> CritiqueBatch:
+    """A roll-out with so many right answers; every wrong one brings its row, or else a comment."""
+    wrong = answers - right
+    shown = critiques(*(f"Input: {n}\nAnswered: x" for n in range(wrong)), row=row)
+    rewards = (0.0,) * wrong + (1.0,) * right
+    full = (False,) * wrong + (True,) * right
+    names = tuple(f"row {n}" for n in range(answers))
+    of = tuple((n,) for n in range(wrong))
+    return CritiqueBatch(tuple(shown), of, rewards, rows=names, full=full)
+
+
+async def learn(*right: int, row: bool = True) -> tuple[list[str], list[str]]:
+    """The wording that stood in each roll-out with so many right answers, the last one too, and the requests for another one."""
+    manager, stood, asked = InstructionManager(START, consolidates=False), [], list[str]()
+
+    def answer(stage: str, text: str) -> Any:
+        if stage != "read":
+            return {}
+        asked.append(text)
+        known = next(iter(manager.standing()), None)
+        return form(entry(tuple(numbered(text)), known, WORDINGS[len(asked) - 1]))
+
+    for count in right:
+        stood.append("".join(manager.standing().values()))
+        run, _ = run_with(answer)
+        await manager.step(run, rows(count, row=row), None, "now")
+    return [*stood, "".join(manager.standing().values())], asked
+
+
+async def test_a_wording_that_earned_less_gives_way_before_another_is_asked_for() -> None:
+    stood, asked = await learn(0, 4, 12, 3, 12)
+    assert stood == ["", *WORDINGS[:3], WORDINGS[1], WORDINGS[3]]
+    assert len(asked) == 4, "the roll-out that fell took no call"
+    assert WORDINGS[2] in asked[-1], "the reader sees what did worse"
+
+
+async def test_a_wording_that_earned_as_much_but_for_chance_stays() -> None:
+    stood, asked = await learn(0, 4, 12, 10)
+    assert stood == ["", *WORDINGS[:3], WORDINGS[3]]
+    assert len(asked) == 4
+
+
+def test_only_wordings_of_the_same_instructions_are_compared() -> None:
+    right, wrong = (1.0,) * 12, (0.0,) * 12
+    two = Round(12, {"i1": "a", "i2": "b"}, {}, right)
+    fallen = Round(12, {"i1": "c"}, {}, wrong)
+    assert find_better_texts([two, fallen]) == {}
+    assert find_better_texts([Round(12, {"i1": "a"}, {}, right), two, fallen]) == {"i1": "a"}
+
+
+def test_rollouts_of_the_same_wording_count_together() -> None:
+    lucky, rest, fallen = (
+        Round(len(rewards), {"i1": text}, {}, rewards)
+        for text, rewards in (("a", (1.0,) * 4), ("a", (0.0,) * 20), ("b", (0.0,) * 8 + (1.0,)))
+    )
+    assert find_better_texts([lucky, fallen]) == {"i1": "a"}
+    assert find_better_texts([lucky, rest, fallen]) == {}
