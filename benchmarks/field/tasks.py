@@ -167,7 +167,7 @@ TASKS = {
         (
             "What is the first number minus the second number? Answer with the number only.",
             "Subtract the second number from the first. Write only the difference.",
-            "Write the difference.\nNumbers: 143 60\n83\nNumbers: 55 21\n34",
+            "Write the difference.\nNumbers: 174 12\n162\nNumbers: 163 7\n156",
         ),
     ),
     "first-letter": RealTask(
