@@ -1,7 +1,7 @@
 """Wordings that earned less than an earlier one: the better one returns, and the next reading begins from it.
 
-An instruction that whole rows demand may get another wording in every round. Without a way back, a wording that spoils the answers
-is what the next one is made of, and the best one is soon out of the reader's sight.
+An instruction that whole rows demand may get another wording in every round. Without a way back, a wording that spoils the
+answers is what the next one is made of, and the best one is soon out of the reader's sight.
 """
 
 from __future__ import annotations
