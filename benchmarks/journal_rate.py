@@ -35,7 +35,7 @@ from whet.engine.durable import DurableRun, RunState
 from whet.engine.journal import Journal
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.run import Budget, Run
-from whet.types import Completion, Message, Request, Usage
+from whet.types import Completion, Message, Request, Scores, Usage
 
 WORKERS = (1, 100, 1000)
 MILLISECONDS = {"job": (0, 50, 1000), "call": (50, 1000)}
@@ -74,8 +74,12 @@ class WaitingModel:
         await asyncio.sleep(self.seconds)
         return [Completion("x" * 200, usage=Usage(50, 50))]
 
+    async def score(self, *parts: object) -> Scores:
+        """It only answers."""
+        raise NotImplementedError
+
     def count_tokens(self, text: str) -> int:
-        """One for each byte."""
+        """One for each character."""
         return len(text)
 
     async def close(self) -> None:
