@@ -25,6 +25,7 @@ from benchmarks.preferences import (
 import whet
 from tests.command_line import whet_here
 from whet import api
+from whet.engine.run_folder import read_header
 from whet.errors import SearchStopped, UsageError
 from whet.rewards import build_reward
 from whet.rewards.preference import Seen
@@ -207,7 +208,8 @@ def test_the_judgements_themselves_reach_the_method(place: Path, loss: str) -> N
     result = json.loads(done.stdout)
     run = result["run"]
     assert (run["method"], run["models"]["policy"]) == ("dpo", "embedded/tiny")
-    assert run["settings"]["kl_limit"] == pytest.approx(result["supported_kl"], abs=1e-3)
+    settings = (read_header(place / run["run"]) or {})["config"]
+    assert settings["kl_limit"] == pytest.approx(result["supported_kl"], abs=1e-3)
     task = Path(result["folder"]) / "judged-task"
     train, sealed = (
         json.loads((place / task / f"{name}.jsonl").read_text().splitlines()[0]) for name in ("train", "test")

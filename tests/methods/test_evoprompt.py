@@ -13,7 +13,8 @@ from tests.methods.readers import SHOWN, Crosser, Unscored
 from tests.methods.test_opro import PLAIN
 
 import whet
-from whet.methods.evoprompt import Config, evoprompt
+from whet.errors import UsageError
+from whet.methods.evoprompt import Config, check, evoprompt
 from whet.models.scripted import load
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
@@ -96,6 +97,16 @@ async def test_the_best_of_parents_and_children_survive() -> None:
     for algorithm in ("ga", "de"):
         _, model, _ = await search(worse, steps=3, population=4, algorithm=algorithm)
         assert not any("Guess, be quick" in text for q in model.questions for text in SHOWN.findall(q))
+
+
+@pytest.mark.parametrize("diversity", ["half", "bandit"])
+async def test_diversity_chooses_survivors_and_needs_ga(diversity: Any) -> None:
+    _, _, run = await search(steps=3, population=4, diversity=diversity)
+    figures: list[Any] = [value for name, value in run.logged if name == "diversity"]
+    assert len(figures) == 3 and all(0 <= one["determinant"] <= 1 for one in figures)
+    assert {one["weight"] for one in figures} <= ({0.5} if diversity == "half" else {0.0, 0.5})
+    with pytest.raises(UsageError, match="Take algorithm=ga"):
+        check(ENV, Config(diversity=diversity, algorithm="de"))
 
 
 async def test_equal_texts_are_scored_once_and_requests_have_numbers_of_their_own() -> None:

@@ -24,6 +24,8 @@ Differences from the paper:
 7. Within a limit on calls the population shrinks to the root of what is paid for, then examples and generations
    (`whet.search.population`, `whet.search.plan`).
 
+8. `diversity` chooses survivors by the determinant of DvD too (`whet.search.diversity`); the paper has no such choice.
+
 Run it:  whet optimize TASK --method evoprompt --lm openai/NAME --optimizer-lm openai/NAME
 """
 
@@ -35,7 +37,7 @@ from typing import Literal
 
 from whet._util.fields import NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
-from whet.errors import named_fields
+from whet.errors import UsageError, named_fields
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -43,6 +45,7 @@ from whet.rl import LanguagePolicy, in_tags, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import copied_input
+from whet.search.diversity import Diversity, Survival
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import head_examples, minibatch, show_example, wanted_answers_known
@@ -88,6 +91,9 @@ class Config:
     """Which prompt the mutated parts are combined with in de (c)."""
     induced: NonNegativeInt = 5
     """Training examples from which every second prompt of the first generation is induced; with 0 all are paraphrases."""
+    diversity: Diversity = "none"
+    """How survivors are chosen in ga: by fitness, with half of the weight on the determinant of the members' rewards by row, or
+    with a weight of 0 or one half that a bandit chooses (DvD)."""
     finalists: PositiveInt = 3
     """Prompts measured on validation examples at the end."""
 
@@ -108,6 +114,7 @@ async def evoprompt(
     written = await run.map(operator.first, range(plan.width if plan.rounds else 0))
     population += await grade_new(run, env, archive, [one for one in written if one], rows)
     population = fittest(population, max(1, plan.width))
+    survival = Survival(config.diversity, env.reward.high - env.reward.low)
     for step in range(1, plan.rounds):
         operator = _Operator(env, policy.adapt(), start, config, step * plan.width)
         written = await operator.breed(run, population, plan.width)
@@ -117,9 +124,18 @@ async def evoprompt(
             own = [new.pop(one.candidate.id, None) if one else None for one in written]
             population = one_to_one(population, own)
         else:
-            population = fittest([*population, *children], plan.width)
+            population = survival.choose(run, population, children, plan.width)
         await validate_leader(run, plan, archive, fittest(population, 1)[0].candidate)
     return await validate_finalists(run, plan, archive, archive.top(config.finalists))
+
+
+def check(env: Environment, config: Config) -> None:
+    """Refuse diversity where each child has its own parent to beat."""
+    if config.diversity != "none" and config.algorithm == "de":
+        raise UsageError(
+            f"diversity={config.diversity} chooses survivors out of all parents and children, and algorithm=de compares "
+            "each child with its parent. Take algorithm=ga."
+        )
 
 
 @dataclass(frozen=True)

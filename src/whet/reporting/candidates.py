@@ -25,6 +25,7 @@ _NOTES = {
     "conflict": "Instructions that contradict each other",
     "contrasts": "Rows answered several times, and those whose answers earned different rewards",
     "copied": "Texts refused because they copy a row",
+    "diversity": "Survivors of each generation: weight of their diversity, and the determinant of their rewards by row",
     "easy_to_hard": "Mean reward of easy and of hard validation rows, after learning from easy rows",
     "from_zero": "Prompts tried first because the start prompt earned nothing",
     "given_way": "Text of the start prompt that was not an instruction and was removed",
