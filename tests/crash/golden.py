@@ -20,7 +20,7 @@ from tests.methods.settings import settings_of_tests
 from whet import api
 from whet.engine.journal import Journal, read_rows
 from whet.engine.run_folder import version_of
-from whet.methods import get_method
+from whet.methods import REGIONS, get_method
 from whet.testing.server import server_process
 
 FOLDER = Path(__file__).parent / "golden"
@@ -39,6 +39,11 @@ def optimize(folder: Path, method: str, settings: dict[str, Any], base_url: str)
     return dict(api.optimize(folder / "task", seed=5, **options))
 
 
+def fences_of(method: str) -> int:
+    """How many regions the prompt of the task has that a method is recorded on."""
+    return 1 + (REGIONS in get_method(method).entry.needs)
+
+
 def record(method: str, settings: dict[str, Any]) -> dict[str, Any]:
     """Run a method against the local server; its answer and journal as JSON values, without the end of its search,
     so that a replay runs the search."""
@@ -50,7 +55,7 @@ def record(method: str, settings: dict[str, Any]) -> dict[str, Any]:
         os.environ["WHET_STATE"] = str(
             folder / "state"
         )  # what this machine opened before is not part of a journal
-        write_task(folder / "task")
+        write_task(folder / "task", fences=fences_of(method))
         result = optimize(folder, method, settings, url)
         journal = folder / "run" / "journal.sqlite"
         query = "SELECT key, name, digest, value, role, calls FROM effects WHERE name != 'search_end' ORDER BY key"
@@ -85,7 +90,7 @@ def restore(folder: Path, golden: dict[str, Any]) -> None:
 def replay(folder: Path, method: str, settings: dict[str, Any]) -> None:
     """Restore a recorded journal and go through it: no call, and the recorded answer."""
     golden = json.loads((FOLDER / f"{method}.json").read_text())
-    write_task(folder / "task")
+    write_task(folder / "task", fences=fences_of(method))
     restore(folder, golden)
     result = optimize(folder, method, settings, NOBODY)
     assert sum(result["usage"]["calls"].values()) == 0

@@ -20,7 +20,7 @@ import pytest
 from tests.crash.world import ROOT, write_task
 from tests.methods.settings import settings_of_tests
 from tests.serving import server_thread
-from whet.methods import METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL
+from whet.methods import METHODS, OPTIMIZER, OPTIMIZER_OPTIONAL, REGIONS
 
 CONCURRENCY = 3
 SETTINGS = settings_of_tests("SWEEP")
@@ -45,7 +45,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
 def sweep(
     tmp_path: Path, served: tuple[str, Path], method: str, settings: dict[str, Any], every: int
 ) -> None:
-    write_task(tmp_path / "task", "reward.py" if "engine" in settings else "exact_match")
+    rule = "reward.py" if "engine" in settings else "exact_match"
+    write_task(tmp_path / "task", rule, fences=1 + (REGIONS in METHODS[method].needs))
     base_url, ledger = served
     before = len(ledger.read_text().splitlines())
     command = [sys.executable, "-m", "tests.crash.driver", method, base_url, str(tmp_path), str(every)]
@@ -100,7 +101,7 @@ def test_a_kill_of_a_run_with_workers_changes_nothing(tmp_path: Path, served: tu
 
 def test_every_method_that_only_calls_models_is_killed() -> None:
     assert set(SETTINGS) == {
-        name for name, entry in METHODS.items() if {*entry.needs} <= {OPTIMIZER, OPTIMIZER_OPTIONAL}
+        name for name, entry in METHODS.items() if {*entry.needs} <= {OPTIMIZER, OPTIMIZER_OPTIONAL, REGIONS}
     }
 
 

@@ -14,7 +14,8 @@ def reward(example, output):
 """
 
 
-def write_task(folder: Path, reward: str = "exact_match") -> None:
+def write_task(folder: Path, reward: str = "exact_match", fences: int = 1) -> None:
+    """The task; with two `fences` the greeting can be edited too."""
     folder.mkdir(parents=True)
     if reward == "reward.py":
         (folder / reward).write_text(REWARD)
@@ -23,7 +24,12 @@ def write_task(folder: Path, reward: str = "exact_match") -> None:
         "data: {train: train.jsonl, validation: validation.jsonl, test: test.jsonl}\n"
     )
     (folder / "prompt.md").write_text(
-        "You answer questions.\n<!-- whet:begin -->\nAnswer the question.\n<!-- whet:end -->\n"
+        (
+            "You answer questions.\n"
+            if fences == 1
+            else "<!-- whet:begin role -->\nYou answer questions.\n<!-- whet:end -->\n"
+        )
+        + "<!-- whet:begin -->\nAnswer the question.\n<!-- whet:end -->\n"
     )
     for split, numbers in {"train": (1, 2, 3), "validation": (4, 5), "test": (6, 7)}.items():
         rows = [{"id": f"n{n}", "input": f"number {n}", "target": str(n)} for n in numbers]

@@ -15,7 +15,16 @@ import pytest
 from tests.methods.settings import settings_of_tests
 
 from whet.errors import BudgetExceeded, UsageError
-from whet.methods import METHODS, OBJECTIVES, OPTIMIZER, OPTIMIZER_OPTIONAL, Method, MethodEntry, get_method
+from whet.methods import (
+    METHODS,
+    OBJECTIVES,
+    OPTIMIZER,
+    OPTIMIZER_OPTIONAL,
+    REGIONS,
+    Method,
+    MethodEntry,
+    get_method,
+)
 from whet.prompt import Prompt
 from whet.search.archive import Archive, Candidate
 from whet.testing.methods import MethodConformance
@@ -42,7 +51,7 @@ def test_every_method_that_only_calls_models_is_judged_by_the_suite() -> None:
     assert set(CONFORMANCE) == {
         name
         for name, entry in METHODS.items()
-        if {*entry.needs} <= {OPTIMIZER, OPTIMIZER_OPTIONAL, OBJECTIVES}
+        if {*entry.needs} <= {OPTIMIZER, OPTIMIZER_OPTIONAL, OBJECTIVES, REGIONS}
     } - {"prompt_learning"}
 
 

@@ -53,6 +53,7 @@ from whet.methods import (
     POLICY,
     POLICY_CALLS,
     POLICY_ROWS,
+    REGIONS,
     carries_policy,
     default_method,
 )
@@ -64,6 +65,7 @@ from whet.rewards.program import programs_of
 from whet.rewards.verifiers import VERIFIERS
 from whet.rewards.verifiers.math_equal import MathEqual
 from whet.run import Budget
+from whet.search.demonstrations import edits_several
 from whet.stats import rows_for_gain
 from whet.task import ModelSpec, Task, find_labels, task_of
 from whet.task.keywords import TaskKeywords
@@ -89,6 +91,7 @@ class _Facts:
     critiques: bool
     program: bool
     objectives: bool
+    regions: bool
     trainable: bool
     default: str
 
@@ -338,6 +341,7 @@ def _facts(task: Task, options: Options, model: LanguageModel | None, critiques:
         critiques=critiques in (OWN, ASKED),
         program=task.program is not None,
         objectives=isinstance(task.reward, Objectives),
+        regions=edits_several(task.prompt, task.region),
     )
 
 
@@ -357,6 +361,7 @@ def _reason(name: str, facts: _Facts) -> str:
     needs = METHODS[name].needs
     for need, words in (
         (OBJECTIVES, "the task has several objectives"),
+        (REGIONS, "the task has several prompts or regions"),
         (POLICY, "a policy is named, and the rows and limits suffice for its training"),
         (LABEL_SCORES, "the task has labels, and its model scores them"),
         (LOCAL, "the task model runs in this process"),
@@ -386,6 +391,7 @@ def _lacks(name: str, facts: _Facts) -> str:
         return "a task with a single prompt; this task has a program"
     for need, there, words in (
         (OBJECTIVES, facts.objectives, "`objectives:` (default: only the reward)"),
+        (REGIONS, facts.regions, "several prompts or regions that one search may edit"),
         (OPTIMIZER, facts.optimizer, "an optimizer model (--optimizer-lm)"),
         (LABEL_SCORES, facts.scores, "`labels:` and a model in this process that scores them"),
         (LOCAL, facts.local, "a task model in this process (hf/..., embedded/...)"),

@@ -26,6 +26,7 @@ from whet.methods import (
     LOCAL,
     OPTIMIZER,
     OPTIMIZER_OPTIONAL,
+    REGIONS,
     Method,
     carries_policy,
     default_method,
@@ -39,6 +40,7 @@ from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFunction
 from whet.rewards.objectives import COST, LATENCY, PROMPT_TOKENS
 from whet.rewards.preference import EMBEDDINGS, with_embeddings
 from whet.run import Budget
+from whet.search.demonstrations import edits_several
 from whet.task import ModelSpec, Task
 from whet.task.roles import changed_spec, identity_of, model_key, model_of, taken_by_task_model, with_base_url
 from whet.task.several import over_models
@@ -168,6 +170,7 @@ def _assemble(task: Task, options: Options, limits: Budget, models: Models | Non
             f"the model is {model.address}."
         )
     _check_local(method, model)
+    _check_regions(get_method(method), task)
     policy = choose_policy(task, options, get_method(method), model.address)
     clients = {"task": _client(model, spec, options)} | _other_clients(task, options, method, models, spec)
     clients |= {
@@ -440,6 +443,15 @@ def _check_program(method: Method, env: Environment) -> None:
         raise UsageError(
             f"The reward {env.reward.name} asks the task model for a score of the target after one "
             "prompt, but the task has a program. Choose a reward that reads answers."
+        )
+
+
+def _check_regions(method: Method, task: Task) -> None:
+    if REGIONS in method.entry.needs and not edits_several(task.prompt, task.region):
+        raise UsageError(
+            f"The method {method.entry.name} gives each of several prompts its share of the reward, but it may edit one text "
+            "only. Give the task a program with several prompts, or several fences, and name no `region:`; or choose a "
+            "method for a single prompt, such as evoprompt."
         )
 
 

@@ -24,7 +24,10 @@ LABEL_SCORES: Final = "label_scores"
 POLICY: Final = "policy"
 LOCAL: Final = "local"
 OBJECTIVES: Final = "objectives"
-Need: TypeAlias = Literal["optimizer", "optimizer_optional", "label_scores", "policy", "local", "objectives"]
+REGIONS: Final = "regions"
+Need: TypeAlias = Literal[
+    "optimizer", "optimizer_optional", "label_scores", "policy", "local", "objectives", "regions"
+]
 NEEDS = get_args(Need)
 NEEDS_IN_WORDS: Mapping[Need, str] = {
     "optimizer": "an optimizer model",
@@ -33,6 +36,7 @@ NEEDS_IN_WORDS: Mapping[Need, str] = {
     "policy": "a policy (default: embedded/tiny)",
     "local": "the task model in this process",
     "objectives": "several objectives (default: the reward alone)",
+    "regions": "several prompts or regions",
 }
 BLOCKS: Mapping[str, int] = {"instructions": 5, "rl": 3, "search": 4}
 """Versions of the packages that methods are built from: raised with every change of a block that can change what a run does."""
@@ -48,7 +52,7 @@ class MethodEntry:
     in advice, the lowest first. `when`: the situation in which to choose it.
     `needs`: `optimizer` (a model that writes), `optimizer_optional` (used when there is one), `label_scores` (a task
     model that can score labels), `policy` (a model whose weights it trains), `local` (a task model in this process),
-    `objectives` (a task with several of them).
+    `objectives` (a task with several of them), `regions` (a prompt with several regions that it may edit, or a program).
     `trains`: what learns, in words. `extra`: the package extra it needs. `bound`: why what it trains cannot be used
     with another task model; empty where it can. `space`: the space of `random_search` that its prompts come from, where that is
     not the one that random search chooses by itself. `edits_all`: it edits every region of a prompt itself (a

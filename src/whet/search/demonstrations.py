@@ -18,6 +18,7 @@ from whet.rewards.text import targets_of
 from whet.search.copies import Copies, comparable
 from whet.search.edits import replace_region, text_in
 from whet.search.regions import prompt_of_region
+from whet.task.spec import REGION_POLICIES
 from whet.types import Example, Rollout
 from whet_client.media import SOURCE
 from whet_client.prompt.fence import LOOKS_LIKE_MARKER, without_markers
@@ -216,6 +217,11 @@ def holds_demonstrations(start: Prompt, region: str) -> bool:
 def instruction_regions(start: Prompt) -> list[str]:
     """The names of the `editable` regions that hold instructions; none where all that may be edited are demonstrations."""
     return [name for name in editable(start) if not holds_demonstrations(start, name)]
+
+
+def edits_several(prompt: Prompt, policy: str) -> bool:
+    """Whether a search that edits all regions at once has several that hold instructions; not where the policy names one."""
+    return policy in REGION_POLICIES and len(instruction_regions(prompt)) > 1
 
 
 def editable(start: Prompt) -> list[str]:

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded
-from whet.methods import LABEL_SCORES, OPTIMIZER, OPTIMIZER_OPTIONAL, Method, configure, get_method
+from whet.methods import LABEL_SCORES, OPTIMIZER, OPTIMIZER_OPTIONAL, REGIONS, Method, configure, get_method
 from whet.models.language_model import LanguageModel
 from whet.models.scripted import load as simulator
 from whet.prompt import Prompt
@@ -30,7 +30,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.testing.runs import MeteredRun, ShuffledRun
-from whet.testing.simulated_task import SOURCE, ConstantReward, garbage, review_world
+from whet.testing.simulated_task import SOURCE, TWO_REGIONS, ConstantReward, garbage, review_world
 
 BANNED_IMPORTS = frozenset(
     {"asyncio", "datetime", "logging", "os", "random", "secrets", "threading", "time", "uuid"}
@@ -63,8 +63,8 @@ class MethodConformance:
         return review_world(scores=LABEL_SCORES in self.load().entry.needs)
 
     def start(self) -> Prompt:
-        """The prompt to begin with; one with a fence and a slot shows most."""
-        return Prompt.parse(SOURCE)
+        """The prompt to begin with; one with a fence and a slot shows most. A method that needs several regions gets two."""
+        return Prompt.parse(TWO_REGIONS if REGIONS in self.load().entry.needs else SOURCE)
 
     def optimizer(self) -> LanguageModel:
         """The model that writes, for methods that have one write."""

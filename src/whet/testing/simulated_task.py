@@ -24,6 +24,11 @@ Say what the review is like. Be quick, and guess freely.
 Review: {{input}}
 Answer:"""
 
+TWO_REGIONS = SOURCE.replace("You sort reviews", "<!-- whet:begin role -->\nYou sort reviews").replace(
+    "to eat.\n", "to eat.\n<!-- whet:end -->\n"
+)
+"""The same prompt with a second editable region."""
+
 CUES = {"positive": ("good", "lovely", "fine"), "negative": ("bad", "awful", "dull")}
 _DISHES = ("soup", "bread", "fish", "rice", "salad", "pie", "stew", "cake", "tea", "pasta")
 
