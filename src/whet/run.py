@@ -145,6 +145,10 @@ class Run(Protocol):
         requests which `ask` makes of it, by their place. No call is made. Raises UsageError for a folder without a run."""
         ...
 
+    def branch(self, name: str) -> Run:
+        """A branch whose place in the program is its name, for work whose order is not known. A name is used once."""
+        ...
+
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         """Run `fn(branch, item)` for all items concurrently; results in the order of the items."""
         ...
@@ -188,13 +192,16 @@ class MemoryRun:
         """A generator of this branch's own: most branches draw nothing, so it is made on first use."""
         return random.Random(f"{self.seed}|{self.path}")
 
-    def _branch(self, position: int, index: int) -> Self:
+    def branch(self, name: str) -> Self:
         """A run that shares everything with this one but its place in the program. A simulation makes them by the million."""
         branch = object.__new__(type(self))
         branch.__dict__.update(self.__dict__)
-        branch.path, branch._position = f"{self.path}/{position}:{index}", 0
+        branch.path, branch._position = f"{self.path}/{name}", 0
         branch.__dict__.pop("rng", None)
         return branch
+
+    def _branch(self, position: int, index: int) -> Self:
+        return self.branch(f"{position}:{index}")
 
     def _next(self) -> int:
         self._position += 1

@@ -196,6 +196,26 @@ async def test_the_failure_of_a_tool_is_recorded_too(tmp_path: Path) -> None:
     assert len(used) == 1
 
 
+async def test_calls_that_begin_in_another_order_at_the_resume_get_their_recorded_answers(
+    tmp_path: Path,
+) -> None:
+    """Calls were recorded by when they came: a program that asks several things at once could not go on after a kill."""
+    order = ["a", "b", "c"]
+
+    async def program(lm: Any, prompts: Any, example: Any) -> str:
+        return " ".join(await asyncio.gather(*[lm("check", x=word) for word in order]))
+
+    env, asked, steps = env_of(program, shout), [], []
+    for change in (list, reversed):
+        order[:] = change(order)
+        core = open_core(tmp_path, model := Model())
+        (rollout,) = await env.evaluate(run_of(core), PROMPT, [EXAMPLE])
+        await close(core)
+        asked.append(model.calls)
+        steps.append([step.inputs["x"] for step in rollout.steps])
+    assert asked == [3, 0] and steps == [["a", "b", "c"]] * 2
+
+
 async def test_a_program_that_asks_otherwise_at_the_resume_is_refused(tmp_path: Path) -> None:
     words = iter("ab")
 

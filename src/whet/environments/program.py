@@ -192,6 +192,7 @@ class _ProgramRun:
         self._loop, self._turn = asyncio.get_running_loop(), asyncio.Lock()
         self._open: set[asyncio.Task[Any]] = set()
         self._seen: dict[str, int] = {}
+        self._places: list[str] = []
         self._calls, self._waiting, self._spent, self._since = 0, 0, 0.0, time.monotonic()
         self._ended: WhetError | None = None
         self._over, self._finish, self._processor = False, "stop", 0.0
@@ -201,12 +202,36 @@ class _ProgramRun:
         outcome = await self._run_program()
         if self._ended is not None:
             raise self._ended
+        await self._recall_order()
         usage = sum((step.usage for step in self.steps), Usage())
         steps: tuple[dict[str, JSON], ...] = tuple(
             {"role": step.role, "name": step.prompt, "arguments": dict(step.inputs), "output": step.output}
             for step in self.steps
         )
         return Completion(outcome["output"], self._finish, usage, outcome["error"], steps=steps)
+
+    async def _recall_order(self) -> None:
+        """Put the steps in the order in which they came when the rollout ran first: a program may ask several things at once, and
+        a replay answers them faster. Raises ReplayDiverged where it did other steps then."""
+
+        async def compute() -> object:
+            return self._places
+
+        branch, all_places = self.run.branch("order"), sorted(self._places)
+        record = await branch.effect("program_order", compute, content_hash(all_places))
+        steps = dict(zip(self._places, self.steps, strict=True))
+        self.steps = [steps[place] for place in convert_record(record, list[str])]
+
+    def _place(self, content: JSON) -> tuple[str, int]:
+        """The name of the branch in which a call or a tool is recorded, by its content and not by when it is asked for; and how
+        often that was asked for before."""
+        key = content_hash(content)
+        self._seen[key] = again = self._seen.get(key, -1) + 1
+        return f"{key[:16]}.{again}", again
+
+    def _add_step(self, place: str, step: TraceStep) -> None:
+        self._places.append(place)
+        self.steps.append(step)
 
     async def _run_program(self) -> dict[str, Any]:
         """The outcome of the program's code, here or in a worker process."""
@@ -365,17 +390,17 @@ class _ProgramRun:
             most = quantity(self._calls, "call")
             return {"failed": f"program: more than {most} in one rollout (program: {{calls: N}} allows more)"}
         self._calls += 1
-        key, g = content_hash([role, [[m.role, m.content] for m in messages]]), self.generation
-        self._seen[key] = again = self._seen.get(key, -1) + 1
+        place, again = self._place([role, [[m.role, m.content] for m in messages]])
+        g = self.generation
         sample = self.sample + again * _AGAIN
         form = g.schema if schema is None else schema
         request = Request(messages, g.temperature, g.max_tokens, stop=g.stop, schema=form, sample=sample)
         self._spent, self._waiting = self.own_seconds(), 1
         try:
-            completion = g.answer((await self.run.generate(role, request))[0])
+            completion = g.answer((await self.run.branch(place).generate(role, request))[0])
         finally:
             self._since, self._waiting = time.monotonic(), 0
-        self.steps.append(TraceStep(name, inputs, completion.text, role, completion.usage))
+        self._add_step(place, TraceStep(name, inputs, completion.text, role, completion.usage))
         if role == "task" and completion.finish == "length":
             self._finish = "length"
         return {"value": completion.text} if completion.error is None else {"failed": completion.error}
@@ -386,10 +411,11 @@ class _ProgramRun:
         async def compute() -> object:
             return await back(True)
 
-        record = await self.run.effect("program_tool", compute, content_hash([name, inputs]))
+        place, _ = self._place(["tool", name, dict(inputs)])
+        record = await self.run.branch(place).effect("program_tool", compute, content_hash([name, inputs]))
         outcome = convert_record(record, dict[str, object])
         result = outcome.get("value")
-        self.steps.append(TraceStep(name, inputs, str(outcome.get("error") or to_text(result)), "tool"))
+        self._add_step(place, TraceStep(name, inputs, str(outcome.get("error") or to_text(result)), "tool"))
         return {"failed": str(outcome["error"])} if "error" in outcome else {"value": result}
 
 

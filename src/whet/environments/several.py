@@ -142,6 +142,10 @@ class _RoleRun:
         """See `whet.run.Run`."""
         return await self._run.generate(self._role if role == TASK else role, request)
 
+    def branch(self, name: str) -> Run:
+        """See `whet.run.Run`."""
+        return in_role(self._run.branch(name), self._role)
+
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         """See `whet.run.Run`."""
         return await self._run.map(lambda branch, item: fn(in_role(branch, self._role), item), items)

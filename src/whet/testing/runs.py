@@ -103,9 +103,10 @@ class RecordedRun(MeteredRun):
         again.record, again.replaying = self.record, True
         return again
 
-    def _branch(self, position: int, index: int) -> Self:
+    def branch(self, name: str) -> Self:
+        """As `Run.branch`, with the same record."""
         _ = self.record  # made before it is shared
-        return super()._branch(position, index)
+        return super().branch(name)
 
     async def _once(self, what: object, compute: Callable[[], Awaitable[R]]) -> R:
         key = f"{self.path}/{self._position + 1}"
