@@ -144,8 +144,8 @@ def find_verdict(reply: str) -> bool | None:
     first = yes_or_no(reply)
     if first is not None:
         return first
-    found = {yes_or_no(text) for text in marked_texts(reply) if _VERDICT.fullmatch(text)}
-    return found.pop() if len(found) == 1 else None
+    verdicts = {yes_or_no(text) for text in marked_texts(reply) if _VERDICT.fullmatch(text)}
+    return verdicts.pop() if len(verdicts) == 1 else None
 
 
 def without_verdict(text: str) -> str:
