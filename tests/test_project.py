@@ -376,6 +376,7 @@ NEEDS_EXTRAS = (
     "whet.rl.preference_pairs",
     "whet.rl.judged_texts",
     "whet.methods.dpo",
+    "whet.methods.self_rewarding",
     "whet.methods.prompt_a_video",
     "whet.methods.fst",
     "whet.methods.p2o",

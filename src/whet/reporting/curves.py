@@ -49,6 +49,8 @@ FIGURES = {
                            "always writes the same text.")),
     "kl": ("KL divergence", "Divergence of the trained policy from its start, in nats per token."),
     "divergence": ("Divergence", "Divergence of the trained policy from its start, in nats per text."),
+    "anchor_agreement": ("Anchors", "Agreement of the policy's own scores with people's on the anchors."),
+    "own_score": ("Own score", "Mean score that the policy gives its own answers, on the scale of the judge."),
     "agreement": ("Agreement", "Share of people's judgements on validation inputs with which the policy agrees."),
     "pass_at_1": ("pass@1", "Probability that one answer to a problem of a step has the highest reward."),
     "pass_at_2": ("pass@2", "Probability that one of two answers to a problem has the highest reward."),
