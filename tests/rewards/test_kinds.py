@@ -17,6 +17,7 @@ from whet.errors import UsageError
 from whet.rewards.dates import Date
 from whet.rewards.fields_of_json import JsonFields
 from whet.rewards.item_list import ItemList
+from whet.rewards.json_alignment import Alignment
 from whet.rewards.month_names import month_names
 from whet.rewards.numbers import Number, numbers_in, parse_number
 from whet.rewards.text import F1, Contains, ExactMatch, Regex, f1_score
@@ -453,11 +454,51 @@ async def test_a_text_that_looks_like_a_number_stays_a_text(reward: Any) -> None
         ('[{"a": 1}, {"a": 2}]', [{"a": 1}, {"a": 2}], 1.0),  # all accepted answers as one list
         ('[{"a": 1}]', [{"a": 1}], 1.0),
         ("[[1, 2]]", [1, 2], 0.0),
+        ('{"a": [2, 3, 4]}', {"a": [1, 2, 3, 4]}, 0.75),
+        ('{"a": [0, 1, 2, 3]}', {"a": [1, 2, 3]}, 0.75),
+        ('{"a": [1, 9, 3]}', {"a": [1, 2, 3]}, 1 - 1 / 3),
+        ('{"a": [3, 2, 1]}', {"a": [1, 2, 3]}, 1 - 2 / 3),
+        ('{"a": [{"n": "b", "q": 2}]}', {"a": [{"n": "a", "q": 1}, {"n": "b", "q": 2}]}, 0.5),
+        (
+            '{"a": [{"n": "b", "q": 3}, {"n": "c", "q": 3}]}',
+            {"a": [{"n": "a", "q": 1}, {"n": "b", "q": 2}, {"n": "c", "q": 3}]},
+            0.5,
+        ),
+        ('{"a": [[2], [3, 4]]}', {"a": [[1], [2], [3, 4]]}, 0.75),
     ],
 )
 async def test_json_is_compared_by_field(answer: str, target: Any, partial: float) -> None:
     assert await grade(JsonFields(partial=True), answer, target) == partial
     assert await grade(JsonFields(), answer, target) == float(partial == 1.0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"), [("[1, 2, 3]", 1.0), ("[0, 1, 2]", 0.0), ("[1, 0, 2]", 0.0), ("[1]", 0.0)]
+)
+async def test_more_items_are_allowed_behind_the_last_one_only(answer: str, value: float) -> None:
+    assert await grade(JsonFields(extra=True), f'{{"a": {answer}}}', {"a": [1, 2]}) == value
+    assert (
+        await grade(JsonFields(extra=True, partial=True), f'{{"a": {answer}}}', {"a": [1, 2]}) == 1.0
+    ) == (value == 1.0)
+
+
+def test_lists_that_are_nested_or_long_are_compared_in_time() -> None:
+    """Each field of one list may be compared with each one of the other, but not for every level or list anew."""
+    calls = list[object]()
+
+    def is_right(one: object, other: object) -> bool:
+        calls.append(one)
+        return one == other
+
+    nested: list[object] = [0]
+    for _ in range(90):
+        nested = [nested]
+    assert list(Alignment(is_right).pairs([1, nested], [nested]))
+    assert list(Alignment(is_right).pairs([*range(1, 3_000)], [*range(3_000)]))
+    assert list(Alignment(is_right).pairs([*range(3_000)], [*range(3_000, 0, -1)]))
+    lists = [[[n, m] for m in range(30)] for n in range(100)]
+    assert list(Alignment(is_right).pairs(lists, [one[::-1] for one in lists]))
+    assert len(calls) < 300_000
 
 
 async def test_options_of_json() -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
-
-import regex
 
 from whet._util.words import fold
 from whet.errors import UsageError
 from whet.replies import without_thought
 from whet.replies.blocks import blocks_in
+from whet.rewards.json_alignment import MISSING, Alignment, fields
 from whet.rewards.numbers import are_close, number_of, parse_number
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import quote_target, show_target
@@ -20,12 +19,10 @@ from whet.run import Run
 from whet.types import Completion, Example, Reward
 
 _MOST_TRIES, _MOST_NAMED, _DEEPEST = 200, 5, 100
-_MISSING = object()
 _KINDS: dict[type, str] = {
     str: "a text", bool: "a truth value", int: "a number", float: "a number", list: "a list", dict: "an object",
     type(None): "null",
 }  # fmt: skip
-_PLAIN_KEY = regex.compile(r"[^.\[\]\"]+")
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -111,30 +108,6 @@ def _in_prose(text: str) -> Iterator[object]:
                 yield value
 
 
-def fields(value: object, path: str = "") -> dict[str, object]:
-    """The values of a JSON value by their paths; of an empty object or list, itself. A key that could be read as a path is
-    quoted.
-
-    >>> fields({"a": {"b": 1}, "c": [2, 3]})
-    {'a.b': 1, 'c[0]': 2, 'c[1]': 3}
-    >>> fields({"a.b": 1})
-    {'["a.b"]': 1}
-    """
-    if isinstance(value, Mapping) and value:
-        inner = ((_path_of(path, str(key)), item) for key, item in value.items())
-    elif isinstance(value, list) and value:
-        inner = ((f"{path}[{n}]", item) for n, item in enumerate(value))
-    else:
-        return {path: value}
-    return {name: leaf for at, item in inner for name, leaf in fields(item, at).items()}
-
-
-def _path_of(path: str, key: str) -> str:
-    if _PLAIN_KEY.fullmatch(key) is None:
-        return f"{path}[{json.dumps(key, ensure_ascii=False)}]"
-    return f"{path}.{key}" if path else key
-
-
 def is_equal(value: object, target: object, strict: bool = False) -> bool:
     """Whether a value of an answer is that of the target: numbers as numbers (also one in a text, where the target is a
     number by its type), texts without case and outer spaces unless `strict`."""
@@ -162,7 +135,7 @@ def is_same_json(value: object, target: object) -> bool:
 @dataclass(frozen=True)
 class JsonFields:
     """1 when the JSON in the answer has the fields of the target with their values, else 0; with `partial`, the share of the
-    fields of both that agree.
+    fields of both that agree. Items of lists are paired in their order so that as few fields as possible differ.
 
     The order of keys is free, numbers are compared as numbers, texts without case and outer spaces unless `strict`. The JSON
     may be the whole answer, stand in a fenced block, or in prose; `bare` takes an answer that is nothing else only. With
@@ -215,23 +188,25 @@ class JsonFields:
         return max(results, key=lambda result: result.value) if results else Reward(0.0)
 
     def _compare(self, value: object, target: object) -> Reward:
-        values, wanted = fields(value), fields(target)
-        names = list(wanted) if self.extra else list(dict.fromkeys((*wanted, *values)))
-        faults = [fault for name in names if (fault := self._fault(name, values, wanted))]
+        pairs = Alignment(self._is_right, self.extra).pairs(value, target)
+        compared = sorted(pairs, key=lambda pair: pair[2] is MISSING)
+        faults = [fault for pair in compared if (fault := self._fault(*pair))]
         if not faults:
             return Reward(1.0)
-        share = 1.0 - len(faults) / len(names) if self.partial else 0.0
+        share = 1.0 - len(faults) / len(compared) if self.partial else 0.0
         more = [f"{len(faults) - _MOST_NAMED} more fields differ."] if len(faults) > _MOST_NAMED else []
         return Reward(share, critique="\n".join([*faults[:_MOST_NAMED], *more]))
 
-    def _fault(self, name: str, values: Mapping[str, object], wanted: Mapping[str, object]) -> str:
-        value, target = values.get(name, _MISSING), wanted.get(name, _MISSING)
+    def _is_right(self, value: object, target: object) -> bool:
+        return is_equal(value, target, self.strict)
+
+    def _fault(self, name: str, value: object, target: object) -> str:
         where = f"The field `{name}`" if name else "The JSON"
-        if target is _MISSING:
+        if target is MISSING:
             return f"{where} must not be there."
-        if value is _MISSING:
+        if value is MISSING:
             return f"{where} is missing; it should be {quote_target(show_target(target))}."
-        if is_equal(value, target, self.strict):
+        if self._is_right(value, target):
             return ""
         shown, right = quote_target(show_target(value)), quote_target(show_target(target))
         if shown == right:

@@ -14,7 +14,8 @@ from whet.errors import UsageError
 from whet.replies import list_items, without_thought
 from whet.replies.blocks import blocks_in
 from whet.replies.marked import last_boxes, marked_results
-from whet.rewards.fields_of_json import fields, is_same_json, json_in
+from whet.rewards.fields_of_json import is_same_json, json_in
+from whet.rewards.json_alignment import fields
 from whet.rewards.numbers import are_close, number_of, parse_number
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import quote_target, show_target
