@@ -117,6 +117,16 @@ async def test_a_prompt_is_not_scored_on_the_rows_that_it_shows() -> None:
         assert not shown & {rollout.example_id for rollout in first.rollouts}
 
 
+async def test_a_prompt_is_not_scored_on_a_copy_of_a_row_that_it_shows_under_another_id() -> None:
+    """As a table with the same row twice has it; ids are those of its lines."""
+    copies = tuple(replace(row, id=f"{row.id}-again") for row in ENV.train[:12])
+    firsts, _ = await tried(PLAIN, replace(ENV, train=(*copies, *ENV.train[:12])))
+    assert any(first.demos for first in firsts)
+    for first in firsts:
+        shown = {demo.row.removesuffix("-again") for demo in first.demos}
+        assert not shown & {rollout.example_id.removesuffix("-again") for rollout in first.rollouts}
+
+
 async def test_nothing_is_tried_for_a_program_a_start_that_earns_or_targets_that_are_no_answers() -> None:
     program = Prompt.of_parts({"first": "Think about {{input}}", "second": "Answer.\n{{input}}"})
     run, archive = MeteredRun({"task": ENV.model}, 1), Archive(validated={program.id: 0.0})

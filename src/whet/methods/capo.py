@@ -31,7 +31,7 @@ Run it:  whet optimize TASK --method capo --lm openai/NAME --optimizer-lm openai
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt, Probability
@@ -51,6 +51,7 @@ from whet.search.demonstrations import (
     instruction_regions,
     label_rows,
     mutate_demonstrations,
+    rows_not_shown,
     with_demonstrations,
 )
 from whet.search.edits import move_region, text_in
@@ -130,7 +131,7 @@ async def capo(
     await archive.validate(run, share.env, [Candidate(start)])
     share, firsts = await leave_zero(run, share, archive, start, secrets, k=config.shots)
     seeds = [Combination(start, start), *(Combination.of(start, first) for first in firsts)]
-    used = {demo.row for first in firsts for demo in first.demos}
+    used = [demo for first in firsts for demo in first.demos]
     rows, pool, left = await split_rows(run, env, start, config, used, share.rollouts)
     track = RaceTrack(env, rows, config.block, config.alpha, left)
     operator = Operator(env, policy, start, config, pool)
@@ -174,7 +175,7 @@ def sizes(run: Run, env: Environment, config: Config) -> tuple[SearchPlan, Confi
 
 
 async def split_rows(
-    run: Run, env: Environment, start: Prompt, config: Config, used: Collection[str], left: int | None
+    run: Run, env: Environment, start: Prompt, config: Config, used: Sequence[Demonstration], left: int | None
 ) -> tuple[list[Example], list[Demonstration], int | None]:
     """The rows of races, balanced over targets; demonstrations of other rows; and the rollouts that are left.
 
@@ -183,7 +184,7 @@ async def split_rows(
     """
     order = minibatch(run.rng, env.train, len(env.train), balanced=True)
     held = min(len(order) // 4, ROWS_PER_SHOT * config.shots)
-    rows = [row for row in order[held:] if row.id not in used][: config.block * config.blocks]
+    rows = (rows_not_shown(order[held:], used) or order[held:])[: config.block * config.blocks]
     shown = order[:held]
     number = 0 if right_answers(env) else held if left is None else min(held, left // 10)
     good = demonstrations(env, start, await env.evaluate(run, start, shown[:number]), 1.0, secrets)

@@ -52,6 +52,7 @@ from whet.search.demonstrations import (
     instruction_regions,
     label_rows,
     random_set,
+    rows_not_shown,
     with_demonstrations,
 )
 from whet.search.edits import replace_region, text_in
@@ -120,8 +121,8 @@ async def mipro(
     planned = plan.rounds - POOL
     rows = minibatch(run.rng, env.train, len(env.train), balanced=bool(env.labels))
     cut = min(POOL * plan.examples, len(rows) - plan.examples)
-    used = {demo.row for first in firsts for demo in first.demos}
-    shown, held = rows[:cut], [row for row in rows[cut:] if row.id not in used] or rows[cut:]
+    used = [demo for first in firsts for demo in first.demos]
+    shown, held = rows[:cut], rows_not_shown(rows[cut:], used) or rows[cut:]
     sets = await demonstration_sets(run, env, start, shown, config)
     payable = texts if plan.asks is None else min(texts, plan.asks)
     written = min(planned, (payable - 1) // max(1, len(names)))

@@ -42,6 +42,7 @@ from whet.run import Run
 from whet.search.anchored_edits import DELETE, AnchoredEdit
 from whet.search.archive import Archive, Candidate
 from whet.search.copies import objectionable
+from whet.search.demonstrations import rows_not_shown
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import FirstPrompt, leave_zero
 from whet.search.label_signal import Signal, label_signal
@@ -158,8 +159,7 @@ class LossSearch:
 
     async def measure_first(self, run: Run, first: FirstPrompt) -> Individual[str]:
         """A prompt that was tried because the start earns nothing, measured on the rows that it does not show."""
-        shown = {demo.row for demo in first.demos}
-        rows = [row for row in self.rows if row.id not in shown] or self.rows
+        rows = rows_not_shown(self.rows, first.demos) or self.rows
         (score,) = await self.env.score(run, [first.candidate.prompt], rows)
         return Individual(first.candidate, "", self.value(score))
 

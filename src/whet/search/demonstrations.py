@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
@@ -122,6 +122,12 @@ def label_rows(env: Environment, known: Prompt, rows: Sequence[Example]) -> list
     refuse = demonstration_filter(env, known)
     made = [demonstrate(known, row, targets_of(row)[0]) for row in rows if isinstance(row.target, str)]
     return [demonstration for demonstration in made if not refuse(demonstration)]
+
+
+def rows_not_shown(rows: Sequence[Example], demos: Iterable[Demonstration]) -> list[Example]:
+    """The rows that no demonstration is of, nor of another row with the same input: those a prompt that shows them has solved."""
+    inputs = {comparable(demo.question) for demo in demos}
+    return [row for row in rows if comparable(row.user_text) not in inputs] if inputs else list(rows)
 
 
 def _steps(known: Prompt, row: Example, rollout: Rollout) -> tuple[tuple[str, str, str], ...]:

@@ -14,7 +14,13 @@ from whet.prompt import Prompt
 from whet.rewards import JUDGE, LABELS, TARGET_SCORE, RewardFailed
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.demonstrations import Demonstration, instruction_regions, label_rows, with_demonstrations
+from whet.search.demonstrations import (
+    Demonstration,
+    instruction_regions,
+    label_rows,
+    rows_not_shown,
+    with_demonstrations,
+)
 from whet.search.edits import replace_region, text_in
 from whet.search.labels import by_label, right_answers
 from whet.search.minibatch import answered_rollouts, minibatch
@@ -90,8 +96,7 @@ async def from_zero(
     made = [one for one in proposals(env, start, rows, objections, k, inline) if one[1] not in archive]
 
     async def answers(branch: Run, one: tuple[str, Prompt, Sequence[Demonstration]]) -> list[Rollout]:
-        shown = {demo.row for demo in one[2]}
-        return await env.evaluate(branch, one[1], [row for row in rows if row.id not in shown] or rows)
+        return await env.evaluate(branch, one[1], rows_not_shown(rows, one[2]) or rows)
 
     outcomes = await run.map(answers, made)
     tried = [
