@@ -74,6 +74,7 @@ SAME = [
     ("La r\u00e9ponse : 1/2", "0.5"), ("2 1/3", "7/3"), ("It is -2 1/3", r"-\frac{7}{3}"),
     ("3 cm", r"3\text{ cm}"), ("3cm", r"3\text{ cm}"), ("It is **3 cm^2**.", r"3\text{ cm}^2"), ("So it is 3 m.", r"3\text{ m}"),
     ("It is -2", "-2"), ("So x = 2.", "2"), ("It costs $7.", r"\$7"), (r"Area: 3 \text{ cm}", r"3\text{ cm}"),
+    (r"3\text{ cm}", "3 cm"), (r"\boxed{3\,\mathrm{cm}}", "3cm"), (r"\frac{1}{2}\text{ kg}", r"\frac{1}{2} kg"), ("3 cm", "3 cm"),
     ("xy", "$yx$"), ("yes", r"\text{yes}"), ("115 000", "115,000"), (r"1\ 234~567", "1 234 567"), ("It is 1\u202f234.", "1234"),
     (r"10,\!080", "10080"), (r"\text{East}", r"\text{east}"), ("**East**.", r"\text{east}"), ("C", r"\text{(C)}"),
     ("(C)", r"\text{(C)}"),
@@ -97,6 +98,7 @@ DIFFERENT = [
     
     ("18,90", "18.90"), (r"\boxed 42", "4"), ("\u20ac5 and \u20ac6", "5"),
     ("exec(2)", "2"), ("Answer: 2\nSo it is $3$.", "2"), ("It is 3 kg", r"3\text{ g}"), ("3 cm", "3"),
+    (r"3\text{ m}", "3 cm"), (r"3\text{ cm}", "3 m"), (r"2\text{ cm}", "3 cm"), ("100 mm", "10 cm"), ("3", "3 cm"),
     ("So the cost xy = 2", "2"),
     ("The answer is 2 3", "3"), ("Answer: 2\nAnswer: 3", "2"), ("Answer: 2 because of that", "2"), 
     ("(D)", r"\text{(C)}"), ("2516_7", "2516_8"), ("2516_8", "2516"), (r"x \in [-2,7)", r"x \in [-2,7]"),

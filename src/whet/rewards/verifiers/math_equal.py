@@ -16,7 +16,13 @@ from whet.rewards.asking import RewardOptions
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import quote_target, targets_of
 from whet.rewards.verifiers.math_money import is_currency
-from whet.rewards.verifiers.math_places import formula_in, is_marked, read_answer, without_emphasis
+from whet.rewards.verifiers.math_places import (
+    formula_in,
+    is_marked,
+    read_answer,
+    with_plain_unit,
+    without_emphasis,
+)
 from whet.rewards.verifiers.math_reading import (
     Formula,
     MathNode,
@@ -89,7 +95,11 @@ class MathEqual:
             by_unit = {unit: read_answer(answer, unit) for unit in {target.unit for target in wanted}}
         except Unread as error:
             return f"The answer {quote_target(text)} was refused: {cut(str(error))}. It should be {quote_target(targets[0])}."
-        faults = [self._difference(by_unit[target.unit][1], target) for target in wanted]
+        answers = [by_unit[target.unit][1] for target in wanted]
+        faults = [
+            self._difference(read, with_plain_unit(formula_in(one), target, read.unit))
+            for one, target, read in zip(targets, wanted, answers, strict=True)
+        ]
         if None in faults:
             return ""
         return f"The answer {quote_target(by_unit[wanted[0].unit][0])} should be {quote_target(targets[0])}{faults[0]}."

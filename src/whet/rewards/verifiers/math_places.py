@@ -171,3 +171,14 @@ def _read_with_unit(text: str, unit: str) -> Formula:
     bare = _without_unit(text, unit)
     formula = read_formula(text if bare is None else bare)
     return formula if bare is None or formula.unit else Formula(formula.node, unit)
+
+
+def with_plain_unit(text: str, target: Formula, unit: str) -> Formula:
+    """A target as it is read beside an answer with a unit: `10 cm`, whose letters are factors by themselves, is ten of the unit
+    beside `10\\text{ cm}`."""
+    if target.unit or _without_unit(text, unit) is None:
+        return target
+    try:
+        return _read_with_unit(text, unit)
+    except Unread:
+        return target
