@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import builtins
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 
 import whet
 from whet.errors import UsageError
+from whet.task.rows import read_rows
 
 YAML = "name: t\nprompt: prompt.md\nreward: exact_match\n"
 FEW = "columns: {input: text, target: label}"
@@ -222,3 +226,16 @@ def test_the_delimiter_of_a_table_is_found_and_may_be_named(folder: Path) -> Non
 def test_a_delimiter_that_is_none_is_refused(folder: Path, data: str, said: str) -> None:
     table(folder, ";")
     assert said in refused(folder, data)
+
+
+def test_the_command_that_converts_a_file_makes_rows_of_it(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "my rows.parquet"
+    pd.DataFrame({"input": ["a", "é"], "target": ["007", "x"], "n": [1, 2]}).to_parquet(path)
+    with pytest.raises(UsageError, match="Convert it: pip install pandas pyarrow && python -c") as refused:
+        read_rows(path, "data")
+    words = shlex.split(str(refused.value).rpartition("&& ")[2])
+    subprocess.run([sys.executable, *words[1:]], check=True)
+    rows = [row.value for row in read_rows(path.with_suffix(".jsonl"), "data")]
+    assert rows == [{"input": "a", "target": "007", "n": 1}, {"input": "é", "target": "x", "n": 2}]

@@ -13,7 +13,16 @@ from whet.rewards.program import load_module
 from whet.task.files import kind_of, read_bytes
 from whet.task.imported_data import ImportedData, read_table
 from whet.task.promptfoo import read_promptfoo, read_promptfoo_table
-from whet.task.rows import INPUT_NAMES, LINES, TABLES, TARGET_NAMES, SourceRow, read_rows, row_of
+from whet.task.rows import (
+    INPUT_NAMES,
+    LINES,
+    TABLES,
+    TARGET_NAMES,
+    SourceRow,
+    conversion_of,
+    read_rows,
+    row_of,
+)
 from whet.task.sources import load_split
 from whet.task.table import clean_row, tidy_columns
 from whet_client.storable import show_value
@@ -53,7 +62,8 @@ def read_material(source: str) -> ImportedData:
     if kind_of(path) not in readers:
         read_bytes(path, "")  # a file that is not there is said first
         raise UsageError(
-            f"{source}: rows come from {', '.join(readers)}, {DATASETS}NAME or example. Convert the file."
+            f"{source}: rows come from {', '.join(readers)}, {DATASETS}NAME or example. "
+            f"{conversion_of(path) or 'Convert the file.'}"
         )
     return readers[kind_of(path)](path)
 

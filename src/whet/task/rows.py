@@ -10,6 +10,7 @@ import enum
 import io
 import json
 import math
+import shlex
 import sys
 import types
 import uuid
@@ -98,7 +99,7 @@ def read_rows(
     else:
         raise UsageError(
             f"{named_by}: data files end in {', '.join(KINDS)}; this is {path.name}. "
-            "Convert it, or write a data.py with `def rows()`."
+            f"{conversion_of(path) or 'Convert it, or write a data.py with `def rows()`.'}"
         )
     if not rows:
         raise UsageError(f"{path}:1: there are no rows in the file. Write rows such as {example}.")
@@ -301,6 +302,29 @@ def csv_row(cells: dict[str, object]) -> dict[str, object]:
     row: dict[str, object] = {k: cells.pop(k) for k in ("id", "target") if k in cells}
     row = {key: value for key, value in row.items() if value != ""}
     return row | (cells if "input" in cells else {"input": cells})
+
+
+_PANDAS_READERS = {
+    ".xlsx": ("read_excel", "openpyxl"),
+    ".xls": ("read_excel", "xlrd"),
+    ".ods": ("read_excel", "odfpy"),
+    ".parquet": ("read_parquet", "pyarrow"),
+    ".feather": ("read_feather", "pyarrow"),
+}
+"""Functions of pandas that read files of other programs, with the package that each needs."""
+
+
+def conversion_of(path: Path) -> str:
+    """The command that makes JSON Lines of a file that pandas can read; empty for any other file."""
+    if kind_of(path) not in _PANDAS_READERS:
+        return ""
+    reader, package = _PANDAS_READERS[kind_of(path)]
+    code = (
+        "import sys, pandas; "
+        f"pandas.{reader}(sys.argv[1]).to_json(sys.argv[2], orient='records', lines=True, date_format='iso')"
+    )
+    names = shlex.join([str(path), str(path.with_suffix(".jsonl"))])
+    return f'Convert it: pip install pandas {package} && python -c "{code}" {names}'
 
 
 def _program(path: Path, named_by: str) -> Iterator[SourceRow]:
