@@ -10,10 +10,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from whet.instructions.guard import find_reasons_to_withhold
 from whet.instructions.neighbours import comparable
 from whet.instructions.questions import LONGEST_SHOWN, Critique, confusions, one_line, quote
 from whet.rewards.choose import find_labels
 from whet.rewards.targets import state_correction, targets_of
+from whet.run import Run
 from whet.search.corrections import mentions, say_the_same
 from whet.search.minibatch import answered_rollouts, shorten, show_example, show_rollout
 from whet.types import Example, Rollout, TraceStep
@@ -122,6 +124,16 @@ class CritiqueBatch:
             if len(rare) > 1 or (rare and len(own) == 1) or nowhere_else:
                 return True
         return False
+
+
+def withhold_attacks(run: Run, batch: CritiqueBatch, at: str) -> CritiqueBatch:
+    """The batch without the critiques that hold a known attack, which no model is shown; how many and why is logged."""
+    hostile = {c.text: why for c in batch.critiques if (why := find_reasons_to_withhold(c.text))}
+    if not hostile:
+        return batch
+    reasons = Counter(itertools.chain.from_iterable(hostile.values()))
+    run.log("withheld", {"at": at, "critiques": len(hostile), "reasons": {**reasons}})
+    return batch.but(hostile.keys())
 
 
 def collect_critiques(

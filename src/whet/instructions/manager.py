@@ -26,11 +26,11 @@ from whet.instructions.changes import (
 )
 from whet.instructions.consolidate import WIDEST, Comparison, compare, merge_equal, near_doubles
 from whet.instructions.contradictions import Contradictions
-from whet.instructions.critiques import CritiqueBatch
+from whet.instructions.critiques import CritiqueBatch, withhold_attacks
 from whet.instructions.drafts import UNTRIED, Drafts
 from whet.instructions.effects import Effects, Round
 from whet.instructions.falls import read_fall
-from whet.instructions.guard import find_reasons_to_withhold, harmless
+from whet.instructions.guard import harmless
 from whet.instructions.history import History
 from whet.instructions.neighbours import Embed, comparable
 from whet.instructions.questions import Critique, mostly_rows
@@ -230,11 +230,8 @@ class InstructionManager:
         """What the reader is shown: not what holds a known attack or was dismissed twice, as much as the calls can hold, and, but
         in a trial, what was left over or is to be read again. A model
         that manages no form makes something of everything: a single critique of a round, or few rows, are not shown to it."""
-        hostile = {c.text: why for c in judged.critiques if (why := find_reasons_to_withhold(c.text))}
-        if hostile:
-            reasons = Counter(chain.from_iterable(hostile.values()))
-            run.log("withheld", {"at": at, "critiques": len(hostile), "reasons": {**reasons}})
-        judged = judged.but({text for text, times in self.dismissed.items() if times > 1} | hostile.keys())
+        judged = withhold_attacks(run, judged, at)
+        judged = judged.but({text for text, times in self.dismissed.items() if times > 1})
         if not trial:
             again = self.rechecks.ask(self._doubtful(), judged.critiques) if judged.critiques else []
             judged = judged.but((), [*self.unread, *again])

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from whet.instructions.critiques import CritiqueBatch
+from whet.instructions.critiques import CritiqueBatch, withhold_attacks
 from whet.instructions.manager import InstructionManager
 from whet.instructions.reader import ask_model, make_packs
 from whet.prompt import Prompt
@@ -94,7 +94,7 @@ class RegionManagers:
         self, run: Run, judged: CritiqueBatch, most: int | None, at: str, *, last: bool = False
     ) -> int:
         """Learn from a roll-out: assign the critiques, then one step of each region. Returns how many instructions changed."""
-        before = self.calls
+        judged, before = withhold_attacks(run, judged, at), self.calls
         regions = await self._assign_regions(run, judged, most)
         run.log("assigned", {"at": at, **Counter(regions)})
         places = {name: [n for n, r in enumerate(regions) if r == name] for name in self.managers}
