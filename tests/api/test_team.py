@@ -59,6 +59,17 @@ def test_the_index_of_nobody_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     assert not list(tmp_path.rglob("runs.sqlite")), "one user on one machine has no index"
 
 
+def test_an_index_that_cannot_be_written_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run writes its row after the baseline and at the end."""
+    monkeypatch.setenv("WHET_STATE", str(tmp_path / "state"))
+    (tmp_path / "state" / "runs.sqlite").mkdir(parents=True)
+    words: Any = {"method": "random_search", "settings": {"n": 2, "space": "phrases"}}
+    whet.optimize(PROMPT, data=rows(), reward=right, lm=Counted(), run=tmp_path / "run", **words)
+    assert capsys.readouterr().err.count("the index of runs was not written") == 1
+
+
 async def test_answers_that_one_machine_paid_are_not_paid_on_another(
     state_url: str,  # noqa: F811
     machines: tuple[Path, Path],

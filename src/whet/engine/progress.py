@@ -69,7 +69,7 @@ class Progress:
     comparison) that goes on, `earlier` the calls and `earlier_cost` the US dollars that the parts before it took,
     `planned_calls` the most that all parts may take. `warn` is called with what a person should know before anything is paid,
     `planned` with the plan. `parts` are runs that go on at once in processes of their own: by the name of each, a line that
-    says how it goes on.
+    says how it goes on. `index_failed`: it was said that the index of runs cannot be written.
     """
 
     phase: str = "starting"
@@ -99,6 +99,7 @@ class Progress:
     say: Callable[[str], None] = lambda line: None
     planned: Callable[[PlanJSON], None] = warn_of_plan
     best_is_start: bool = False
+    index_failed: bool = False
     latest_prompts: deque[str] = field(default_factory=lambda: deque(maxlen=LATEST))
     _start: dict[str, float] = field(default_factory=dict)
     _start_id: str = ""

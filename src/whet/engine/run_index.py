@@ -42,16 +42,18 @@ _LIST = "SELECT machine, began, changed, figures FROM runs ORDER BY began, id"
 
 
 async def note_in_index(folder: Path, progress: Progress) -> None:
-    """Write down for the team how the run in a folder stands, where somebody has said where state lies. Where that fails, the run
-    goes on: its folder has everything."""
+    """Write down for the team how the run in a folder stands, where somebody has said where state lies. Where that fails, which
+    is said once, the run goes on: its folder has everything."""
     if not is_shared():
         return
     try:
         await asyncio.to_thread(_note, folder, run_row(folder))
     except StorageError as error:
-        progress.say(
-            f"warning: the index of runs was not written ({error}); run the same command again to write it"
-        )
+        if not progress.index_failed:
+            progress.index_failed = True
+            progress.say(
+                f"warning: the index of runs was not written ({error}); run the same command again to write it"
+            )
 
 
 def _note(folder: Path, row: RunRowJSON) -> None:
