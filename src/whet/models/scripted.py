@@ -31,6 +31,7 @@ PHRASES = (
     "Be brief.|You are an expert.|Think step by step.|Take a deep breath."
 )
 _ANSWERED = 0.9
+_CODING = ("utf-8", "surrogatepass")
 _TOKEN = re.compile(r"[a-z0-9][a-z0-9'-]*")
 
 
@@ -40,9 +41,7 @@ def chance(*parts: object) -> float:
     It stands in for a random generator: the same question always meets the same luck, in any order,
     in any process.
     """
-    digest = hashlib.blake2b(
-        "\x1f".join(map(str, parts)).encode("utf-8", "surrogatepass"), digest_size=8
-    ).digest()
+    digest = hashlib.blake2b("\x1f".join(map(str, parts)).encode(*_CODING), digest_size=8).digest()
     return (int.from_bytes(digest, "big") >> 11) / 2**53
 
 
@@ -52,8 +51,14 @@ def choose(items: Sequence[T], *parts: object) -> T:
 
 
 def shuffle(items: Sequence[T], *parts: object) -> list[T]:
-    """The items in an order that depends on the other arguments only."""
-    return [items[i] for i in sorted(range(len(items)), key=lambda i: chance(*parts, i))]
+    """The items by their `chance(*parts, i)`, in an order that depends on the other arguments only."""
+    start = hashlib.blake2b("\x1f".join([*map(str, parts), ""]).encode(*_CODING), digest_size=8)
+    digests = []
+    for i in range(len(items)):
+        one = start.copy()  # what the arguments say is read once: a question may be long
+        one.update(b"%d" % i)
+        digests.append(int.from_bytes(one.digest(), "big") >> 11)
+    return [items[i] for i in sorted(range(len(items)), key=digests.__getitem__)]
 
 
 def tokens(text: str) -> int:
