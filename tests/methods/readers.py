@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from statistics import fmean
 from typing import ClassVar
 
@@ -143,11 +144,15 @@ class TopicModel(Scripted):
     OPTIONS: ClassVar[Mapping[str, str]] = {}
     FAILING = 4
 
+    @cached_property
+    def hard(self) -> list[int]:
+        """The topics that it does not understand."""
+        return shuffle(range(TOPICS), self.seed, "hard")[: self.FAILING]
+
     def right(self, topic: int, prompt: str) -> float:
         """How often it is right on inputs about a topic."""
-        hard = shuffle(range(TOPICS), self.seed, "hard")[: self.FAILING]
         cost = 0.01 * sum(phrase in prompt for phrase in PHRASES)
-        return (0.1 if topic in hard and PHRASES[topic] not in prompt else 0.9) - cost
+        return (0.1 if topic in self.hard and PHRASES[topic] not in prompt else 0.9) - cost
 
     def accuracy(self, prompt: str) -> float:
         """Expected accuracy of a prompt over all topics."""

@@ -26,7 +26,7 @@ from whet.instructions.rewrite import Failing, rewrite
 from whet.models.addresses import resolve
 from whet.models.language_model import LanguageModel
 from whet.models.scripted import SIMULATORS as OWN
-from whet.models.scripted import Scripted, load
+from whet.models.scripted import Scripted, chance, load, shuffle
 from whet.prompt import Prompt
 from whet.run import MemoryRun
 from whet.types import Message, Request
@@ -475,3 +475,11 @@ def fits(value: Any, schema: Any) -> bool:
 async def test_any_schema_is_obeyed(schema: dict[str, Any], text: str) -> None:
     reply = await said(simulated("rules-optimizer", PERFECT), complaints(3) + text, schema=schema)
     assert fits(json.loads(reply), schema)
+
+
+@pytest.mark.parametrize(
+    "parts", [(), ("",), (3, "a question"), (0.5, None, "na\u00efve \ud800"), (("t", 1), "x" * 300)]
+)
+def test_items_are_shuffled_by_the_chance_of_each(parts: tuple[object, ...]) -> None:
+    order = sorted(range(30), key=lambda i: chance(*parts, i))
+    assert shuffle(range(30), *parts) == order != list(range(30))
