@@ -210,11 +210,13 @@ def test_the_judgements_themselves_reach_the_method(place: Path, loss: str) -> N
     assert (run["method"], run["models"]["policy"]) == ("dpo", "embedded/tiny")
     settings = (read_header(place / run["run"]) or {})["config"]
     assert settings["kl_limit"] == pytest.approx(result["supported_kl"], abs=1e-3)
-    task = Path(result["folder"]) / "judged-task"
+    task = place / result["folder"] / "judged-task"
     train, sealed = (
-        json.loads((place / task / f"{name}.jsonl").read_text().splitlines()[0]) for name in ("train", "test")
+        [json.loads(line) for line in (task / f"{name}.jsonl").read_text().splitlines()]
+        for name in ("train", "test")
     )
-    assert train["pairs" if loss == "dpo" else "thumbs"] and "pairs" not in sealed
+    assert any(row["pairs" if loss == "dpo" else "thumbs"] for row in train), "equal thumbs form no pair"
+    assert not any({"pairs", "thumbs"} & row.keys() for row in sealed)
 
 
 def pairs_of(rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
