@@ -219,6 +219,29 @@ def test_the_judgements_themselves_reach_the_method(place: Path, loss: str) -> N
     assert not any({"pairs", "thumbs"} & row.keys() for row in sealed)
 
 
+@pytest.mark.long
+def test_a_result_of_trained_weights_leaves_the_prompt_and_names_their_folder(place: Path) -> None:
+    """People prefer short answers, the task model writes long ones, and the trained model, a random one, short ones."""
+    for package in ("torch", "transformers", "peft"):
+        pytest.importorskip(package)
+    from tests.rl.tiny_llama import save
+
+    (place / "prompt.md").write_text("write {{input}}\n")
+    rows = [
+        {"input": f"a {i}", "chosen": "b c", "rejected": " ".join(["word"] * (20 + i % 7))} for i in range(60)
+    ]
+    result = whet.learn_preferences(
+        "prompt.md", write_rows(place / "pairs.jsonl", rows), lm=lambda messages: " ".join(["word"] * 22), progress=False,
+        policy=f"hf/{save(place / 'base')}", method="dpo", anyway=True, alarm=False,
+        settings={"steps": 2, "checks": 1, "max_tokens": 3},
+    )  # fmt: skip
+    assert (result.status, (place / "prompt.md").read_text()) == ("trained", "write {{input}}\n"), result.get(
+        "reason"
+    )
+    assert (place / result["weights"] / "adapter.safetensors").is_file()
+    assert any("whet policy export" in warning for warning in result.warnings)
+
+
 def pairs_of(rows: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Of two answers to one input the better one by the simulated taste first."""
     both = zip(rows[::2], rows[1::2], strict=True)
