@@ -45,6 +45,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     said = [Feedback("correction", f"i{i}", text=f"the right answer {i} has some words") for i in range(24)]
     said += [
         Feedback("correction", "i3", text="the newest answer to question three"),
+        Feedback("correction", "i3", text="an older one, which arrives late", time=START),
         Feedback("comment", "i3", text="It is rude."),
         Feedback("rating", "i3", value=1.0),
         Feedback("follow_up", "i3", value=1.0, text="and what about that?"),

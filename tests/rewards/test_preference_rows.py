@@ -158,6 +158,45 @@ def test_of_two_thumbs_of_a_person_the_later_one_counts_in_whatever_order_they_a
     assert [label.good for label in read_preferences(rows).judged.labels] == [True]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "better"),
+    [
+        ({"thumb": "up"}, {"rating": 2}, ["a"]),
+        ({"thumb": "up"}, {"rating": 1}, ["a"]),
+        ({"thumb": "down"}, {"rating": 2}, ["b"]),
+        ({"thumb": "up"}, {"rating": 5}, []),
+        ({"rating": "good"}, {"rating": 4}, ["a"]),
+    ],
+)
+def test_a_thumb_is_an_end_of_the_scale_of_ratings_beside_it(
+    first: dict[str, object], second: dict[str, object], better: list[str]
+) -> None:
+    """A thumb up counted as 1 beside stars from 1 to 5, so that two stars were better."""
+    rows = [{"input": "z", "output": "c", "rating": 5}]
+    rows += [{"input": "q", "output": "a", **first}, {"input": "q", "output": "b", **second}]
+    assert [one.better for one in read_preferences(rows).judged.pairs] == better
+
+
+def test_a_second_column_of_judgements_is_counted_and_not_used() -> None:
+    rows = [
+        {"input": "q", "output": "a", "thumb": 0, "rating": 5},
+        {"input": "q", "output": "b", "thumb": 1, "rating": 1},
+    ]
+    read = read_preferences(rows)
+    assert [one.better for one in read.judged.pairs] == ["a"]
+    assert read.dropped == {"beside another judgement in their row, of which the first column counts": 2}
+
+
+@pytest.mark.parametrize("verdicts", [[0, 1], ["0", "1"], ["0.0", "1.0"], [0, 0]])
+def test_verdicts_that_may_count_from_zero_are_refused(verdicts: list[object]) -> None:
+    """0 was read as a tie and 1 as the first, in tables that number answers from 0 as well."""
+    rows = [{"input": f"q{n}", "output_1": "a", "output_2": "b", "label": v} for n, v in enumerate(verdicts)]
+    with pytest.raises(UsageError, match="the verdict 0 may name the first answer or a tie"):
+        read_preferences(rows)
+    both = [*rows, {"input": "r", "output_1": "a", "output_2": "b", "label": 2}]
+    assert [one.better for one in read_preferences(both).judged.pairs][-1] == "b"
+
+
 def test_an_id_that_is_there_twice_is_two_rows_unless_they_are_equal() -> None:
     rows = [{"id": 1, "input": f"q{i}", "output": "a", "thumb": "up"} for i in (1, 2, 2)]
     assert len(read_preferences(rows).judged) == 2

@@ -29,7 +29,7 @@ _Z = NormalDist().inv_cdf(0.975)
 
 
 def load_pairwise_votes(database: Database, prompt: str, *, most: int = MOST_OF_ONE) -> list[Choice]:
-    """The choices between two versions of a prompt that count, in the order of arrival.
+    """The choices between two versions of a prompt that count, oldest first.
 
     A choice is feedback of the kind `choice` about one inference, and its label is the id of the other one. Choices
     between answers of one version, or whose other inference is not known, are left out. One person's last choice
@@ -53,7 +53,7 @@ def load_pairwise_votes(database: Database, prompt: str, *, most: int = MOST_OF_
         .join(other, other.c.id == feedback.c.label)
         .where(feedback.c.kind == "choice", feedback.c.prompt == prompt, other.c.prompt == prompt)
         .where(shown.c.version != other.c.version)
-        .order_by(feedback.c.joined)
+        .order_by(feedback.c.time, feedback.c.joined)
     )
     with database.read() as connection:
         rows = connection.execute(query).all()

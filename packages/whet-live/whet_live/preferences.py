@@ -35,9 +35,11 @@ def preference_rows(
         if inference.error is not None or not inference.id:
             continue
         answers[inference.id] = inference
-        judgements += [(one.seq, inference, one.feedback) for one in traffic.about(stored.seq)]
+        judgements += [
+            (one.feedback.time, one.seq, inference, one.feedback) for one in traffic.about(stored.seq)
+        ]
     rows = []
-    for seq, inference, feedback in sorted(judgements, key=lambda one: one[0]):
+    for _, seq, inference, feedback in sorted(judgements, key=lambda one: one[:2]):
         if feedback.source not in PEOPLE:
             continue
         shared: dict[str, Any] = {

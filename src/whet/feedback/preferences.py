@@ -5,7 +5,7 @@ The rules, row by row, then input by input:
 1. A row with a preferred and a rejected answer is a pair. So is a row with two answers and a verdict on them.
 2. A row with an answer and its correction is a pair: the correction is preferred.
 3. Rows that rate an answer are taken together by input: of two answers to one input the one with the higher mean rating is
-   preferred. Thumbs count as 1 and 0; ratings of different metrics are not mixed.
+   preferred. A thumb is an end of the scale that ratings beside it have; ratings of different metrics are not mixed.
 4. A rated answer that stands in no such pair is a thumb: up or down as its rating says. Two answers to one input with the same
    rating are a tie, which gives no pair: both are thumbs.
 
@@ -30,6 +30,7 @@ from whet.feedback.rows import (
     FeedbackRow,
     SaysNothing,
     flatten_row,
+    further_verdicts,
     misspelt_columns,
     name_in,
     read_judged_rows,
@@ -73,6 +74,7 @@ NO_ANSWER = "without an answer"
 SAME = "with the same answer twice"
 TWICE = "equal rows"
 AGAIN = "judged again by the same person"
+BESIDE = "beside another judgement in their row, of which the first column counts"
 SILENT = "without a judgement (comments alone; `whet learn` reads them)"
 MORE = "beyond the pairs that count of one input"
 
@@ -120,6 +122,7 @@ def read_preferences(
     """
     notes: list[str] = []
     sourced = _by_time(sourced_rows(sources, notes, COLUMNS))
+    _check_numbering(sourced)
     dropped: Counter[str] = Counter()
     pairs: dict[tuple[object, ...], PreferencePair] = {}
     open_pairs: dict[tuple[str, frozenset[str]], tuple[str, str, str]] = {}
@@ -146,6 +149,8 @@ def read_preferences(
             dropped[OPEN] += 1
         elif person in (None, pair.person):
             _take(pairs, pair, number, dropped)
+    if beside := sum(len(further_verdicts(row.value)) for row in others):
+        dropped[BESIDE] = beside
     rated: list[FeedbackRow] = []
     for number, judged in enumerate(_read_others(others, good, bad, scale), len(sourced)):
         if person not in (None, judged.user):
@@ -208,6 +213,21 @@ def _by_time(rows: Sequence[SourceRow]) -> Sequence[SourceRow]:
     if len(known) < len(rows):
         return rows
     return [rows[at] for at in sorted(range(len(rows)), key=known.__getitem__)]
+
+
+def _check_numbering(rows: Sequence[SourceRow]) -> None:
+    """Raise UsageError for verdicts on two answers that hold 0 and no 2: they may count the answers from 0, or call a tie."""
+    verdicts: dict[str, str] = {}
+    for row in rows:
+        left = flatten_row(row.value)
+        verdict = next((left[name] for name in VERDICTS if name in left), None)
+        if _sides(left) is not None and verdict is not None and not isinstance(verdict, bool):
+            verdicts.setdefault(str(verdict).strip().removesuffix(".0"), row.where)
+    if "0" in verdicts and "2" not in verdicts:
+        raise UsageError(
+            f"{verdicts['0']}: the verdict 0 may name the first answer or a tie, and no row has the verdict 2. Write 1 or 2 (or "
+            "a or b) for the better answer, and tie."
+        )
 
 
 def _says_it_again(pairs: Mapping[tuple[object, ...], PreferencePair], pair: object) -> bool:
@@ -347,19 +367,19 @@ def _of_ratings(
         if key in latest:
             dropped[AGAIN] += 1
         latest[key] = row
-    groups: dict[tuple[str, str], list[FeedbackRow]] = defaultdict(list)
+    groups: dict[tuple[str, str, bool], list[FeedbackRow]] = defaultdict(list)
     for row in latest.values():
-        groups[str(row.input), row.metric].append(row)
+        groups[str(row.input), row.metric, _share_of_scale(row) is not None].append(row)
     pairs: list[PreferencePair] = []
     compared: set[tuple[str, str]] = set()
-    for (query, _), rows in groups.items():
+    for (query, _, _), rows in groups.items():
         scores: dict[str, list[float]] = defaultdict(list)
         for row in rows:
-            value = row.rating if row.rating is not None else float(bool(row.liked))
-            scores[str(row.output)].append(value)
+            share = _share_of_scale(row)
+            scores[str(row.output)].append(float(row.rating or 0) if share is None else share)
         people = {row.user or "" for row in rows}
         person = people.pop() if len(people) == 1 else ""
-        means = {answer: sum(values) / len(values) for answer, values in scores.items()}
+        means = {answer: round(sum(values) / len(values), 9) for answer, values in scores.items()}
         for better, worse in _compare(means, dropped):
             pairs.append(PreferencePair(query, better, worse, person))
             compared |= {(query, better), (query, worse)}
@@ -376,6 +396,14 @@ def _of_ratings(
             continue
         labels.append(PreferenceLabel(str(row.input), str(row.output), row.liked, row.user or ""))
     return pairs, labels
+
+
+def _share_of_scale(row: FeedbackRow) -> float | None:
+    """A rating from 0 (worst) to 1 (best), so that a thumb and stars can be compared; None for one of no known scale."""
+    if row.scale is not None and row.rating is not None:
+        low, high = row.scale
+        return (row.rating - low) / (high - low)
+    return None if row.liked is None else float(row.liked)
 
 
 def _refuse_scale(ratings: Sequence[float | None]) -> NoReturn:

@@ -109,6 +109,44 @@ def test_a_winner_takes_the_label(world: Make) -> None:
     assert live.experiments.refresh(now=now() + SOON) == []
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_every_answer_of_a_unit_counts_for_its_errors(world: Make, together: bool) -> None:
+    """Only the first one did where each was stored in a commit of its own, as those of live traffic are."""
+    live = world(v1=0.5, v2=0.5)
+    live.start(unit="session", guards=[{"metric": "error", "limit": 0.05}])
+    (definition,) = live.experiments.assignments(NAME)
+    turns: list[list[Inference]] = [[], [], []]
+    for number in range(200):
+        session = f"session-{number}"
+        version = version_for(json.loads(json.dumps(definition)), session)
+        for turn, rows in enumerate(turns):
+            rows.append(
+                Inference(
+                    NAME, version, session=session, experiment=definition["id"], variant=str(definition["revision"]),
+                    error="boom" if version == 2 and turn else None,
+                )
+            )  # fmt: skip
+    for rows in [[row for turn in turns for row in turn]] if together else turns:
+        live.traffic.add(rows)
+    (found,) = live.experiments.refresh(now=now() + SOON)
+    assert found.state == "rolled_back" and "error" in found.reason and live.label() == 1
+
+
+def test_values_after_the_window_are_said(world: Make) -> None:
+    live = world(v1=0.5, v2=0.5)
+    key = live.start(goal={"name": "thumb", "window": 0})
+    (definition,) = live.experiments.assignments(NAME)
+    asked = [
+        Inference(NAME, version_for(json.loads(json.dumps(definition)), f"u{n}"), user=f"u{n}", id=f"a{n}",
+                  experiment=definition["id"], variant=str(definition["revision"]))
+        for n in range(40)
+    ]  # fmt: skip
+    live.traffic.add(asked)
+    live.traffic.add((), [Feedback("thumb", one.id, 1.0, user=one.user) for one in asked])
+    warnings = live.experiments.status(key, now=now() + SOON)["now"]["verdict"]["warnings"]
+    assert any("40 of 40 values came after the window" in warning for warning in warnings), warnings
+
+
 def test_the_end_of_a_cycle_is_noticed_without_further_traffic(world: Make) -> None:
     """A process that had looked within the cycle kept its judgement until traffic came."""
     live, hour = world(v1=0.3, v2=0.9), 3600 * 10**6

@@ -61,10 +61,15 @@ _DEFAULTS: Mapping[str, Mapping[str, object]] = {
 """Others (thumb, external_check, choice, scores) are better when they are more, from 0 to 1, for an hour."""
 
 
+FURTHER_ANSWERS = 3600.0
+"""Seconds after its first answer in which further answers of a unit count for what an inference carries itself."""
+
+
 def defaults_of(name: str, settings: Mapping[str, object]) -> dict[str, object]:
     """The keys that follow from a metric's name; those in `settings` are set already.
 
-    Things that people do are 0 where nobody did them; what an inference carries itself is known at once (window 0). Raises
+    Things that people do are 0 where nobody did them; what an inference carries itself is known at once (window 0), and the
+    further answers of a unit count for as long as `FURTHER_ANSWERS` too. Raises
     UsageError for a kind of feedback that is no number, and for a key that only the caller can know, with what to write.
     """
     if name in KINDS and KINDS[name].needs != "value":

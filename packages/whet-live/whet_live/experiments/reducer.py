@@ -5,7 +5,8 @@ the store that received the events, in microseconds, so that they never run back
 apps say. The outcome of a unit is settled when its window has closed, so that units settle in the order of their
 assignment however fast or slow each answer was: an arm whose complaints come sooner looks neither better nor
 worse for that. A value counts if it was received within the window, also when a look came before the fold read
-it: what was settled is put right then, so that the figures never depend on who looked, or when.
+it: what was settled is put right then, so that the figures never depend on who looked, or when. What an answer carries itself
+(its error, latency and cost) settles with the unit's first answer, and further answers put it right for an hour.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from whet_client.assignment import assign
 from whet_live.experiments.definition import Definition, Metric
 from whet_live.experiments.effects import Array, MetricSample
-from whet_live.experiments.metrics import Signal, read_reward
+from whet_live.experiments.metrics import FURTHER_ANSWERS, MEASURED, Signal, read_reward
 from whet_live.traffic.dataset import signals
 
 MICROSECONDS = 1_000_000
@@ -292,7 +293,8 @@ class ExperimentReducer:
     def _receive(self, number: int, request: int, event: MetricOutcome) -> None:
         unit, settled = self.units[number], self._settled[event.metric]
         metric = settled.metric
-        if event.at > unit.at + metric.window * MICROSECONDS:
+        seconds = max(metric.window, FURTHER_ANSWERS) if metric.name in MEASURED else metric.window
+        if event.at > unit.at + seconds * MICROSECONDS:
             self.counts.late += 1
         elif math.isfinite(event.value):
             self._add(unit, request, metric, event)

@@ -37,6 +37,7 @@ State = Literal["running", "winner", "no_difference", "futile", "rolled_back", "
 WHOLE = "whole cycles"
 _IMBALANCE_ALPHA = 0.01
 _MOST_CLIPPED = 0.05
+_MOST_LATE = 0.05
 _DIFFERENCES, _MEANS = (-1.0, 1.0), (0.0, 1.0)
 
 
@@ -299,6 +300,12 @@ def _diagnostics(
     beyond = _beyond(snapshot)
     held = bool(unexplained) or (bool(unequal) and goal.missing is None) or goal.name in beyond
     warnings = [*unexplained, *unequal, *beyond.values()]
+    late, used = snapshot.counts.late, sum(snapshot.values.values())
+    if late > _MOST_LATE * (late + used):
+        warnings.append(
+            f"{late:,} of {late + used:,} values came after the window of their unit and are not used. Start again with a longer "
+            "window where these values should count."
+        )
     if snapshot.counts.mismatched:
         warnings.append(
             f"Left out: {quantity(snapshot.counts.mismatched, 'inference')} with a version that the definition does not assign."

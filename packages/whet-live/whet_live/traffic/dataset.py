@@ -26,6 +26,8 @@ from whet_live.traffic.traffic_tables import feedback
 
 PEOPLE = ("user", "annotator")
 _ROWS = 1000
+OLDEST_FIRST = feedback.c.time, feedback.c.seq
+"""The order of feedback about one answer, however late it arrived."""
 _COMBINED: Mapping[str, Callable[[Sequence[float]], float]] = {
     **dict.fromkeys(("regenerate", "follow_up", "dwell", "share"), math.fsum),
     "edit_distance": itemgetter(-1),
@@ -60,15 +62,15 @@ def observations(
 def answers_with_feedback(
     database: Database, wanted: Filter, most: int
 ) -> Iterator[tuple[StoredInference, list[Feedback]]]:
-    """The newest `most` answers that fit, newest first, each with the feedback about it in the order of arrival. Of somebody
-    who is being forgotten there is nothing."""
+    """The newest `most` answers that fit, newest first, each with the feedback about it, oldest first. Of somebody who is being
+    forgotten there is nothing."""
     cursor, left = None, most
     while left > 0:
         with database.read() as connection:
             page = find_inferences(connection, wanted, min(_ROWS, left), cursor)
             by_answer: dict[int, list[Feedback]] = {}
             for part in chunks(row.seq for row in page.rows):
-                query = select(feedback).where(feedback.c.about.in_(part)).order_by(feedback.c.seq)
+                query = select(feedback).where(feedback.c.about.in_(part)).order_by(*OLDEST_FIRST)
                 rows = hide_forgotten(connection, feedback, connection.execute(query).all())
                 for one in map(stored_feedback, rows):
                     by_answer.setdefault(one.about or 0, []).append(one.feedback)
@@ -99,7 +101,7 @@ def _feedback_by_answer(connection: Connection, numbers: Sequence[int]) -> dict[
     by_answer: dict[int, list[object]] = {}
     columns = (feedback.c.about, feedback.c.kind, feedback.c.value, feedback.c.source)
     for part in chunks(numbers):
-        query = select(*columns).where(feedback.c.about.in_(part)).order_by(feedback.c.seq)
+        query = select(*columns).where(feedback.c.about.in_(part)).order_by(*OLDEST_FIRST)
         for row in connection.execute(query):
             by_answer.setdefault(row.about, []).append(row)
     return by_answer
