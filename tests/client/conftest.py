@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -85,7 +86,12 @@ class World:
             return 400, {"error": {"status": 400, "message": str(error)}, "refused": refused}
         except UsageError as error:
             return 400, {"error": {"status": 400, "message": str(error)}}
-        conflicts = [{"id": row.id} for row in rows if row.id in self.taken]
+        first: dict[str, Any] = {}
+        conflicts = [
+            {"id": row.id}
+            for row in rows
+            if row.id in self.taken or replace(first.setdefault(row.id, row), time=row.time) != row
+        ]
         refused = [{"id": row.id} for row in rows if row.id in self.beyond]
         if refused:
             return 403, {"error": {"status": 403, "message": "not for this prompt"}, "refused": refused}

@@ -220,6 +220,17 @@ def test_rows_that_the_server_refuses_do_not_hold_up_the_others(world: World) ->
     assert (sender.tally.sent, sender.tally.refused, sender.tally.lost) == (96, 4, 0)
 
 
+def test_of_two_rows_with_one_id_in_a_batch_the_first_is_stored(world: World) -> None:
+    sender = Sender(Line(world), NOWHERE, None, 1_000_000, 10.0)
+    world.taken = {"f3"}
+    for number, value in [(1, 1.0), (2, 1.0), (1, 0.0), (3, 1.0), (3, 0.0), (1, 1.0)]:
+        sender.put("feedback", row(number, value=value))
+    assert sender.flush(60)
+    sender.close(1)
+    assert {key: one.value for key, one in world.feedback.items()} == {"f1": 1.0, "f2": 1.0}
+    assert (sender.tally.sent, sender.tally.refused) == (3, 3), "the same row again is no other row"
+
+
 def test_rows_that_the_server_names_are_left_out_at_once(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

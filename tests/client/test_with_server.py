@@ -103,6 +103,23 @@ def test_a_prompt_goes_out_and_what_people_do_comes_back(tmp_path: Path) -> None
             assert [one.feedback.text for one in live.traffic.about(stored.seq)] == ["Thanks."]
 
 
+def test_a_thumb_that_changes_at_once_under_one_id_is_the_first_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(f"sqlite:///{tmp_path / 'whet.db'}") as server:
+        with Client(server.address, server.tokens["app"], spool=None) as client:
+            client.log("p", "first", id="a")
+            client.log("p", "second", id="a")
+            client.feedback("a", thumb="up", id="t", user="ann")
+            client.feedback("a", thumb="down", id="t", user="ann")
+            assert client.flush(60)
+            assert (client.tally.sent, client.tally.refused) == (2, 2)
+        assert 'The id "t"' in caplog.text and "is taken" not in caplog.text
+        with server.state.live.database.read() as connection:
+            assert connection.execute(select(inferences.c.output)).scalars().all() == ["first"]
+            assert connection.execute(select(feedback.c.value)).scalars().all() == [1.0]
+
+
 def test_a_bundled_folder_is_what_the_registry_exports(tmp_path: Path) -> None:
     with running(f"sqlite:///{tmp_path / 'whet.db'}") as server:
         live = server.state.live

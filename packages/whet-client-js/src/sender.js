@@ -308,6 +308,7 @@ export class Sender {
 
   /**
    * The rows without those that the server names: their ids are taken, the token is not for their prompts, or they cannot be stored.
+   * Of rows with one id and several contents, the first may still be stored.
    * @param {readonly Line[]} batch
    * @param {import("./http.js").HttpReply} answer
    */
@@ -316,7 +317,7 @@ export class Sender {
     const value = parseJson(answer.body);
     const named = isObject(value) && Array.isArray(value[name]) ? value[name].filter(isObject) : [];
     const taken = new Map(named.map((one) => [String(one.id), String(one.message ?? "")]));
-    const rest = taken.size ? batch.filter((line) => !taken.has(idOf(line))) : batch;
+    const rest = taken.size ? leaveOut(batch, taken, answer.status === 409) : batch;
     const count = batch.length - rest.length;
     if (count === 0) return batch;
     this.tally.refused += count;
@@ -361,6 +362,20 @@ export class Sender {
       throw error;
     }
   }
+}
+
+/**
+ * The rows without those of these ids; with `keepsFirst`, an id with several contents keeps the first of them.
+ * @param {readonly Line[]} batch @param {ReadonlyMap<string, string>} ids @param {boolean} keepsFirst
+ */
+function leaveOut(batch, ids, keepsFirst) {
+  /** @type {Map<string, Set<string>>} */
+  const contents = new Map();
+  for (const line of batch) contents.set(idOf(line), (contents.get(idOf(line)) ?? new Set()).add(line.text));
+  return batch.filter((line) => {
+    const texts = [...(contents.get(idOf(line)) ?? [])];
+    return !ids.has(idOf(line)) || (keepsFirst && texts.length > 1 && line.text === texts[0]);
+  });
 }
 
 /** @param {Line} line */

@@ -55,7 +55,9 @@ export class World {
   /** @param {Record<string, any[]>} body */
   #store(body) {
     const rows = Object.values(body).flat();
-    const conflicts = rows.filter((row) => this.taken.has(row.id)).map((row) => ({ id: row.id, message: "it is taken" }));
+    const first = new Map([...rows].reverse().map((row) => [row.id, JSON.stringify(row)]));
+    const clashes = rows.filter((row) => this.taken.has(row.id) || first.get(row.id) !== JSON.stringify(row));
+    const conflicts = clashes.map((row) => ({ id: row.id, message: "it is taken" }));
     if (conflicts.length) return reply(409, { error: { message: "taken" }, conflicts });
     for (const row of rows) {
       if (row.kind === "shrug") return reply(400, { error: { message: "no kind" } });

@@ -160,6 +160,16 @@ test("rows that the server refuses do not hold up the others", async () => {
   assert.match(messages.join("\n"), /refuses a row: no kind/);
 });
 
+test("of two rows with one id in a batch the first is stored", async () => {
+  const world = new World();
+  const sender = new Sender(world.send, NOWHERE, null, 1_000_000, 0, SILENT);
+  world.taken = new Set(["f3"]);
+  for (const [n, value] of [[1, 1], [2, 1], [1, 0], [3, 1], [3, 0], [1, 1]]) sender.put("feedback", row(n ?? 0, { value }));
+  assert.ok(await sender.flush(60));
+  assert.deepEqual([...world.rows.values()].map((one) => [one.id, one.value]), [["f1", 1], ["f2", 1]]);
+  assert.deepEqual([sender.tally.sent, sender.tally.refused], [3, 3]);
+});
+
 test("rows wait while the server cannot take them", async () => {
   for (const status of [401, 403, 404, 429, 500, 503, 302, 200]) {
     const world = new World();

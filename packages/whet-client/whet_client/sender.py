@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from whet_client.http import HttpReply, Send, Unavailable, raise_if_unavailable, reason_of
@@ -282,14 +282,14 @@ class Sender:
 
     def _without_refused(self, batch: list[Line], answer: HttpReply) -> list[Line]:
         """The rows without those that the server names: their ids are taken, the token is not for their prompts, or they
-        cannot be stored."""
+        cannot be stored. Of rows with one id and several contents, the first may still be stored."""
         name = {400: "refused", 403: "refused", 409: "conflicts"}.get(answer.status)
         try:
             named = json.loads(answer.body)[name] if name else []
             taken = {str(one["id"]): str(one.get("message", "")) for one in named if one.get("id")}
         except (ValueError, KeyError, TypeError, AttributeError):
             return batch
-        rest = [line for line in batch if json.loads(line[1]).get("id") not in taken] if taken else batch
+        rest = _leave_out(batch, taken, keep_first=answer.status == 409) if taken else batch
         if len(rest) == len(batch):
             return batch
         self.tally.refused += len(batch) - len(rest)
@@ -312,6 +312,16 @@ class Sender:
                         path.unlink(missing_ok=True)
         except OSError as error:
             log.warning("The spool %s cannot be read: %s.", self._spool.folder, error)
+
+
+def _leave_out(batch: list[Line], ids: Collection[str], keep_first: bool) -> list[Line]:
+    """The rows without those of these ids; with `keep_first`, an id with several contents keeps the first of them."""
+    contents: dict[str, dict[Line, None]] = {}
+    places = [str(json.loads(line[1]).get("id") or "") for line in batch]
+    for id, line in zip(places, batch, strict=True):
+        contents.setdefault(id, {})[line] = None
+    first = {next(iter(lines)) for lines in contents.values() if keep_first and len(lines) > 1}
+    return [line for id, line in zip(places, batch, strict=True) if id not in ids or line in first]
 
 
 def _is_receipt(answer: HttpReply) -> bool:

@@ -90,7 +90,7 @@ def test_other_content_under_a_taken_id_is_refused_and_the_message_names_neither
     assert clash.stored.startswith('thumb=1 about inference "i"') and clash.sent.startswith("thumb=0")
     with pytest.raises(IdConflict):
         traffic.add([answer(id="i", output="Replace it.")])
-    with pytest.raises(IdConflict):
+    with pytest.raises(IdConflict, match='"j" stands for two rows of one request'):
         traffic.add([answer(id="j"), answer(id="j", output="Another.")])
     assert stored(traffic.database) == (1, 1)
 

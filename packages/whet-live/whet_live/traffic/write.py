@@ -67,11 +67,12 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """One id with two contents, each in a few words."""
+    """One id with two contents, each in a few words. `together`: both came in one batch, so that neither is stored."""
 
     id: str
     stored: str
     sent: str
+    together: bool = False
 
 
 class IdConflict(UsageError):
@@ -82,7 +83,8 @@ class IdConflict(UsageError):
         self.clashes = tuple(clashes)
         first = clashes[0]
         more = f" (and {len(clashes) - 1} more)" if len(clashes) > 1 else ""
-        super().__init__(f'The id "{first.id}" is taken{more}. Send new content under a new id.')
+        what = "stands for two rows of one request" if first.together else "is taken"
+        super().__init__(f'The id "{first.id}" {what}{more}. Send new content under a new id.')
 
 
 def take_turn(connection: Connection) -> int:
@@ -231,8 +233,9 @@ class _Writing:
             elif before.mark in (None, mark) and (who is None or who == before.sender):
                 repeats += 1
             else:
-                other = fresh[one.id][0] if one.id in fresh else self._find(kind, one.id)
-                clashes.append(Clash(one.id, describe_record(other), describe_record(one)))
+                together = one.id in fresh
+                other = fresh[one.id][0] if together else self._find(kind, one.id)
+                clashes.append(Clash(one.id, describe_record(other), describe_record(one), together))
         return list(fresh.values()), repeats, clashes
 
     def _find(self, kind: type[_R], key: str) -> _R:
