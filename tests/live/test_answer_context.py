@@ -108,6 +108,27 @@ def test_a_bad_rating_counts_with_its_answer_and_not_without_it(desk: Desk) -> N
     assert update.requirements[0].confirmed == 3
 
 
+def test_a_rating_that_its_author_changes_counts_as_it_is_now(desk: Desk) -> None:
+    about, other = desk.answer(TICKETS[0], "a"), desk.answer(TICKETS[1], "a")
+    rows = [
+        Feedback("thumb", about, 0.0, user="a", id="down"),
+        Feedback("rating", about, 1, user="a", id="one star"),
+        Feedback("thumb", about, 0.0, user="b", id="of somebody else"),
+        Feedback("rating", other, 1, user="a", id="about another answer"),
+    ]
+    later = [
+        Feedback("thumb", about, 1.0, user="a", id="up"),
+        Feedback("rating", about, 5, user="a", text="Now it is fine.", id="five stars"),
+        Feedback("rating", other, 2, user="a", id="two stars"),
+    ]
+    desk.traffic.add([], rows[:1])
+    assert list(desk.feedback().rated) == ["down"]
+    desk.traffic.add([], [*rows[1:], *later])
+    assert list(desk.feedback().rated) == ["of somebody else", "two stars"]
+    desk.traffic.add([], [Feedback("thumb", about, 0.0, user="a", id="down again")])
+    assert list(desk.feedback().rated) == ["of somebody else", "two stars", "down again"]
+
+
 def test_who_says_in_words_what_is_wrong_counts_once_about_an_answer(desk: Desk) -> None:
     about = desk.answer(TICKETS[0], "a")
     rating = Feedback("rating", about, 1, user="a", id="stars")

@@ -3,7 +3,8 @@
 Rows with a text are kept word by word: comments, corrections, and verdicts of any kind that come with an explanation. What of
 them looks like an attack is noted beside them. The state of a prompt is bounded: the oldest rows of a source make room, and
 those of whoever has the most before those of all others, so that a few who say much do not drive out many who say something.
-Bad ratings without words are kept beside them: they say something only to a reader who sees the answer.
+Bad ratings without words are kept beside them: they say something only to a reader who sees the answer. Of several ratings, or
+thumbs, of one source about one answer, the one that arrived last counts: a good one takes a bad one back.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ LONGEST = 4000
 """Characters that are kept of a row."""
 ERASED = "erased"
 _KINDS = frozenset({"comment", "rating", "thumb", "correction", "label", "score", "edit_distance"})
+_THUMB = "thumbs down, without a word"
 _EDITS = ("correction", "edit_distance")
 WORDED_KINDS = tuple(sorted(_KINDS))
 """Kinds of feedback whose words are kept."""
@@ -130,8 +132,11 @@ def fold_feedback(state: FeedbackState, events: Iterable[TrafficEvent]) -> Feedb
 
     def of(name: str) -> _Working:
         if name not in working:
-            working[name] = _Working.of(state.prompts.get(name, PromptFeedback()))
+            working[name] = _Working.of(of_state(name))
         return working[name]
+
+    def of_state(name: str) -> PromptFeedback:
+        return state.prompts.get(name, PromptFeedback())
 
     for event in events:
         if event.seq <= seq:
@@ -143,10 +148,13 @@ def fold_feedback(state: FeedbackState, events: Iterable[TrafficEvent]) -> Feedb
         elif event.feedback is not None and event.inference is not None:
             clock = max(clock, event.received)
             row, rating = _row(event, clock), _rating(event, clock)
+            name = event.inference.prompt
+            if _replaced(event, working[name].rated if name in working else of_state(name).rated):
+                of(name).take_back(event)
             if row is not None:
-                of(event.inference.prompt).add(row)
+                of(name).add(row)
             elif rating is not None:
-                of(event.inference.prompt).add_rating(rating)
+                of(name).add_rating(rating)
     done = {name: PromptFeedback(one.rows, one.first, one.rated) for name, one in working.items()}
     return FeedbackState(seq, clock, _kept_prompts({**state.prompts, **done}))
 
@@ -211,6 +219,11 @@ class _Working:
         if len(self.rated) > MOST_RATED:
             del self.rated[next(iter(self.rated))]
 
+    def take_back(self, event: TrafficEvent) -> None:
+        """Drop the bad ratings that a newer one replaces."""
+        for key in _replaced(event, self.rated):
+            del self.rated[key]
+
     def forget(self, key: str) -> None:
         """Drop a row, or all rows about an inference."""
         self.rated = {k: row for k, row in self.rated.items() if key not in (row.id, row.about)}
@@ -254,10 +267,22 @@ def _rating(event: TrafficEvent, at: int) -> Comment | None:
     bad = {"thumb": feedback.value <= 0, "rating": feedback.value <= WORST_STARS}
     if not bad.get(feedback.kind):
         return None
-    words = "thumbs down" if feedback.kind == "thumb" else f"{feedback.value:g} of 5 stars"
+    text = _THUMB if feedback.kind == "thumb" else f"{feedback.value:g} of 5 stars, without a word"
     who = principal(feedback.source, feedback.user, inference.user)
-    text = f"{words}, without a word"
     return Comment(feedback.id, event.seq, at, who, inference.version, inference.id, text)
+
+
+def _replaced(event: TrafficEvent, rated: Mapping[str, Comment]) -> list[str]:
+    """Ids of the bad ratings in whose place a rating is: those of the same kind and source about the same answer."""
+    feedback, inference = event.feedback, event.inference
+    assert feedback is not None and inference is not None
+    if feedback.kind not in ("thumb", "rating") or feedback.value is None or not rated:
+        return []
+    about = [(key, row) for key, row in rated.items() if row.about == inference.id]
+    who = principal(feedback.source, feedback.user, inference.user) if about else ""
+    return [
+        key for key, row in about if row.who == who and (row.text == _THUMB) == (feedback.kind == "thumb")
+    ]
 
 
 def comment_of(event: TrafficEvent) -> Comment | None:
@@ -268,7 +293,7 @@ def comment_of(event: TrafficEvent) -> Comment | None:
 @cache
 def rules() -> str:
     """The hash of the rules by which rows are kept: a snapshot of other rules is folded anew."""
-    here: Sequence[Any] = (comments, guard, sources, Comment, PromptFeedback, _Working, _row, _rating)
+    here: Sequence[Any] = (comments, guard, sources, Comment, PromptFeedback, _Working, _row, _rating, _replaced)
     texts = [inspect.getsource(part) for part in here]
     return content_hash(
         [
