@@ -293,7 +293,17 @@ def comment_of(event: TrafficEvent) -> Comment | None:
 @cache
 def rules() -> str:
     """The hash of the rules by which rows are kept: a snapshot of other rules is folded anew."""
-    here: Sequence[Any] = (comments, guard, sources, Comment, PromptFeedback, _Working, _row, _rating, _replaced)
+    here: Sequence[Any] = (
+        comments,
+        guard,
+        sources,
+        Comment,
+        PromptFeedback,
+        _Working,
+        _row,
+        _rating,
+        _replaced,
+    )
     texts = [inspect.getsource(part) for part in here]
     return content_hash(
         [
