@@ -149,7 +149,7 @@ def fold_feedback(state: FeedbackState, events: Iterable[TrafficEvent]) -> Feedb
             clock = max(clock, event.received)
             row, rating = _row(event, clock), _rating(event, clock)
             name = event.inference.prompt
-            if _replaced(event, working[name].rated if name in working else of_state(name).rated):
+            if _find_replaced(event, working[name].rated if name in working else of_state(name).rated):
                 of(name).take_back(event)
             if row is not None:
                 of(name).add(row)
@@ -221,7 +221,7 @@ class _Working:
 
     def take_back(self, event: TrafficEvent) -> None:
         """Drop the bad ratings that a newer one replaces."""
-        for key in _replaced(event, self.rated):
+        for key in _find_replaced(event, self.rated):
             del self.rated[key]
 
     def forget(self, key: str) -> None:
@@ -272,7 +272,7 @@ def _rating(event: TrafficEvent, at: int) -> Comment | None:
     return Comment(feedback.id, event.seq, at, who, inference.version, inference.id, text)
 
 
-def _replaced(event: TrafficEvent, rated: Mapping[str, Comment]) -> list[str]:
+def _find_replaced(event: TrafficEvent, rated: Mapping[str, Comment]) -> list[str]:
     """Ids of the bad ratings in whose place a rating is: those of the same kind and source about the same answer."""
     feedback, inference = event.feedback, event.inference
     assert feedback is not None and inference is not None
