@@ -302,7 +302,7 @@ def rules() -> str:
         _Working,
         _row,
         _rating,
-        _replaced,
+        _find_replaced,
     )
     texts = [inspect.getsource(part) for part in here]
     return content_hash(
