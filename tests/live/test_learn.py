@@ -359,6 +359,17 @@ def test_a_person_writes_the_instruction_of_a_group(prompt: Path) -> None:
     assert {row["reason"] for row in again["skipped"]} == {"it was learned before"} and again["groups"] == []
 
 
+def test_a_person_who_repeats_a_demand_stands_behind_it_once(prompt: Path) -> None:
+    """Each row added its person again, so that fifty rows of one person made fifty sources."""
+    demand = "Close with the ticket number."
+    rows = [
+        {"id": f"r{n}", "user": user, "instruction": demand}
+        for n, user in enumerate(["eva", "eva", "tom", "eva"])
+    ]
+    (change, *more) = generate_events(prompt, *rows)["changes"]
+    assert [change["sources"], *(one["sources"] for one in more)][-1] == 2
+
+
 def test_what_a_person_writes_must_be_an_instruction(prompt: Path) -> None:
     with pytest.raises(UsageError, match="slot in double braces"):
         generate_events(prompt, {"comment": "Too long"}, write=lambda group: "Name {{user}}.")

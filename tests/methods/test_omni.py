@@ -23,7 +23,7 @@ from whet.models.scripted import choose, load
 from whet.models.scripted_replies import request_text
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
-from whet.run import Budget, MemoryRun
+from whet.run import Budget, MemoryRun, Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import PHRASES
 from whet.search.stages import Stage, most_stages, share_of
@@ -133,6 +133,14 @@ async def test_a_stage_counts_its_calls_in_all_branches() -> None:
     stage = Stage(MemoryRun({"task": env.model}), Budget(task_calls=7), leads=False)
     await env.score(stage, [START, START.edit("Other.")], env.train)
     assert stage.spent == {"task": 12}
+
+
+def test_a_stage_has_all_that_a_run_has() -> None:
+    """A stage lacked `branch`, and `omni` could not improve a program."""
+    wanted = {name for name in vars(Run) if not name.startswith("_")}
+    plain = MemoryRun()
+    for run in (plain, Stage(plain, Budget(), leads=True)):
+        assert not [name for name in wanted if not hasattr(run, name)]
 
 
 def test_shares_by_hand() -> None:

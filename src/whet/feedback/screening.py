@@ -128,6 +128,7 @@ class Draft:
     contradictions: list[tuple[str, str]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     _counter: int = 0
+    _sources: dict[str, set[str]] = field(default_factory=dict)
 
     @property
     def ledger(self) -> Ledger:
@@ -149,12 +150,13 @@ class Draft:
             alike = self._overlap(ledger, text)
             event = Add(
                 id=ledger.next_id, text=text, critiques=quotes, evidence=evidence, author=author, at=self.at,
-                sources=self._people(rows), tokens=estimate_tokens(text),
+                sources=self._count_people(ledger.next_id, rows), tokens=estimate_tokens(text),
             )  # fmt: skip
         else:
             event = Rewrite(
                 id=old.id, text=old.text, critiques=quotes, evidence=evidence, author=old.author, at=self.at,
-                sources=old.sources + self._people(rows), tokens=old.tokens, reason="demanded again",
+                sources=old.sources + self._count_people(old.id, rows, old.evidence), tokens=old.tokens,
+                reason="demanded again",
             )  # fmt: skip
         if own and alike:
             self.warnings.append(f'The instruction {event.id} "{text}": {alike}.')
@@ -204,8 +206,9 @@ class Draft:
                 self.reasons |= dict.fromkeys(rows, _STANDS)
             for event in as_events(ledger, [replace(one, contradicts="")], critiques, at=self.at):
                 assert isinstance(event, Add | Rewrite)
-                before = ledger[event.id].sources if isinstance(event, Rewrite) else 0
-                event = replace(event, sources=before + self._people(rows))
+                old = ledger[event.id] if isinstance(event, Rewrite) else None
+                people = self._count_people(event.id, rows, old.evidence if old else ())
+                event = replace(event, sources=people + (old.sources if old else 0))
                 ledger = apply_event(ledger, event)
                 new.append(event)
                 behind[event.id] = rows
@@ -236,9 +239,17 @@ class Draft:
             objections.append(Objection("the optimizer names no feedback that demands it"))
         return objections
 
-    def _people(self, rows: Sequence[str]) -> int:
-        """People behind rows where they are named, rows otherwise."""
-        return len({self.rows[key].user or f"row {key}" for key in rows})
+    def _count_people(self, instruction: str, rows: Sequence[str], before: Sequence[str] = ()) -> int:
+        """People behind rows where they are named, rows otherwise: those who do not stand behind the instruction already, by its
+        rows `before` or by others that were read here."""
+        known = self._sources.setdefault(instruction, set())
+        known |= {self._person(key) for key in before if key in self.rows}
+        new = {self._person(key) for key in rows} - known
+        known |= new
+        return len(new)
+
+    def _person(self, key: str) -> str:
+        return self.rows[key].user or f"row {key}"
 
 
 def shared_words(one: str, other: str) -> float:

@@ -69,6 +69,10 @@ class Stage:
         """That of the run."""
         return await self.run.recall_answers(folder, ask)
 
+    def branch(self, name: str) -> Stage:
+        """That of the run, in a branch that belongs to the stage."""
+        return replace(self, run=self.run.branch(name))
+
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         """That of the run, in branches that belong to the stage."""
         return await self.run.map(lambda branch, item: fn(replace(self, run=branch), item), items)
