@@ -75,7 +75,8 @@ def jobs_of(options: argparse.Namespace, tasks: dict[str, FieldTask]) -> list[Jo
     """The runs of this shard, seed by seed, so that a field that was stopped holds whole seeds."""
     default = SHORT_METHODS if options.short else tuple(METHODS)
     methods = options.methods.split(",") if options.methods else default
-    every = [(seed, task, method) for seed in range(options.seeds) for task in tasks for method in methods]
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    every = [(seed, task, method) for seed in seeds for task in tasks for method in methods]
     shard, of = map(int, options.shard.split("/"))
     return every[shard::of]
 
@@ -162,6 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tasks", help="names, separated by commas; default: all")
     parser.add_argument("--methods", help="names, separated by commas; default: all")
     parser.add_argument("--seeds", type=int, help="default: 5, short: 2")
+    parser.add_argument("--first-seed", type=int, default=0, help="for seeds that nobody has looked at")
     parser.add_argument("--task-calls", type=int, default=300, help="rollouts of a search")
     parser.add_argument("--optimizer-calls", type=int, default=20)
     parser.add_argument("--shard", default="0/1", metavar="I/N", help="every N-th run from the I-th")
