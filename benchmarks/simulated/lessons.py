@@ -197,8 +197,7 @@ class Formats(LessonWorld):
 
     def write(self, entry: str, form: Mapping[str, str]) -> str:
         """An entry in a form."""
-        kind = self._kind(entry)
-        figures = [float(text) for text in re.findall(r"\d+(?:\.\d+)?", entry.partition(":")[2])]
+        kind, figures = self._kind(entry), self._figures(entry)
         if kind == "amount":
             text = f"{figures[0]:,.{form['Decimals']}f}"
             text = text.replace(",", {"comma": ",", "blank": " ", "nothing": ""}[form["Thousands"]])
@@ -222,8 +221,12 @@ class Formats(LessonWorld):
             return f"{hours:02}{mark}{minutes:02}"
         return f"{(hours - 1) % 12 + 1}{mark}{minutes:02} {'pm' if hours >= 12 else 'am'}"
 
+    def _figures(self, entry: str) -> list[float]:
+        return [float(text) for text in re.findall(r"\d+(?:\.\d+)?", entry.partition(":")[2])]
+
     def _kind(self, entry: str) -> str:
-        return next(
+        """What an entry is; empty for one that lacks words or figures, such as one that a method has pruned."""
+        kind = next(
             (
                 kind
                 for kind in self.KINDS
@@ -231,6 +234,8 @@ class Formats(LessonWorld):
             ),
             "",
         )
+        needed = {"amount": 1, "date": 3, "time": 2}
+        return kind if kind and len(self._figures(entry)) >= needed[kind] else ""
 
     def answer(self, prompt: str, question: str, draw: int) -> str:
         if not self._kind(question):
