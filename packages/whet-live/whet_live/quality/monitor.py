@@ -4,6 +4,10 @@ A user counts once in an hour, with the mean of what came from him or her: rows 
 scores, errors and amounts are looked at when their hour is over; what an answer has or has not (a correction, a second try) when
 its day is over, so that late signs are not missing from the newest answers only.
 
+A look takes what is over, and what came late for the hours of earlier looks: each row is in one look. A late value counts for the
+hour of its own time, but for the newest day of its watch where that day is later, because a watch only goes forward: so it is
+evidence in the order in which it arrived. After an alarm, what came late from before it belongs to the watch that ended.
+
 Amounts have no bounds. The first `SAMPLE` values of one are kept, and a later value counts by its rank among them.
 """
 
@@ -14,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, case, func, or_, select
 
 from whet.errors import show_size
 from whet.stats.changes import RISE, ChangeAlarm, ChangeWatch
@@ -22,17 +26,23 @@ from whet_live.database import Database, put
 from whet_live.quality.alerts import QualityAlert, store_alert
 from whet_live.quality.marks import DRIFT, MODEL, model_name
 from whet_live.quality.measures import DONE, JUDGED, SCORE, QualityMeasure, measure_named
-from whet_live.quality.quality_tables import quality_models, quality_prompts, quality_watches
+from whet_live.quality.quality_tables import (
+    quality_alerts,
+    quality_models,
+    quality_prompts,
+    quality_watches,
+)
 from whet_live.quality.rows import (
     AnswerColumns,
     AnswerFilter,
+    QualityLook,
     count_answers,
     metadata_text,
     read_answers,
     who_asked,
 )
 from whet_live.quality.series import DAY, HOUR, SECOND
-from whet_live.traffic.traffic_tables import feedback, inferences, traffic_counts
+from whet_live.traffic.traffic_tables import feedback, inferences, traffic_counts, traffic_head
 
 FALSE_ALARMS = 1.0
 """Expected false alarms of one prompt in a year, over all its measures and both directions, at most."""
@@ -42,7 +52,7 @@ THRESHOLD = 365.25 * WATCHES / FALSE_ALARMS
 """The capital of a watch that is an alarm: the mean number of days until a false one, at least."""
 SAMPLE = 200
 BACK = 90 * DAY
-"""How far back the first look at a prompt begins."""
+"""How far back the first look at a prompt begins, and how late something may come."""
 LATE = 600 * SECOND
 """How long after its end an hour is looked at: clients send with a delay."""
 SETTLED = DAY
@@ -59,10 +69,15 @@ Values = Mapping[str, Sequence[tuple[int, int, float]]]
 
 @dataclass
 class _Watched:
-    """The watch of a measure, and the sample among which amounts are ranked."""
+    """The watch of a measure, the sample among which amounts are ranked, and since when it runs: the last alarm."""
 
     watch: ChangeWatch
     sample: list[float]
+    since: int = 0
+
+    def hour_of(self, hour: int) -> int:
+        """The hour for which a value counts: its own, or the first one of the newest day where that is later."""
+        return max(hour, max(self.watch.days, default=0) * (DAY // HOUR))
 
 
 def watch_once(database: Database, moment: int) -> list[QualityAlert]:
@@ -83,24 +98,50 @@ def watch_prompt(database: Database, prompt: str, moment: int) -> list[QualityAl
     alerts: list[QualityAlert] = []
     while True:
         with database.read() as connection:
-            row = connection.execute(select(quality_prompts).filter_by(prompt=prompt)).first()
-            if row is None:
+            stored = connection.execute(select(quality_prompts.c.looks).filter_by(prompt=prompt)).scalar()
+            newest = int(connection.execute(select(traffic_head.c.seq)).scalar_one())
+            if stored is None:
                 first = _first_hour(connection, prompt, target - BACK)
                 if first is None:
                     return alerts
-                since = settled = first
+                looks = [QualityLook(first, newest)]
             else:
-                since, settled = row.until, row.settled
-            if since >= target:
+                looks = [QualityLook(*one) for one in stored]
+            before = looks[-1]
+            if before.until >= target:
                 return alerts
-            until = _stretch(connection, prompt, since, target)
-            quick = _quick_values(connection, prompt, since, until)
-            done = max(settled, until - SETTLED)
-            slow = _settled_values(connection, prompt, settled, done)
-            models = _models(connection, prompt, since, until)
-        alerts += _write(
-            database, prompt, None if row is None else row.until, until, done, quick, slow, models
-        )
+            answers = _new_answers(connection, prompt, before, QualityLook(target, newest))
+            look = QualityLook(_stretch(connection, answers, before.until), newest)
+            answers = replace(answers, until=look.until)
+            quick = _quick_values(connection, answers) | _judgements(connection, prompt, before, look)
+            standing = _add_look(looks, look)
+            settled = _new_answers(connection, prompt, looks[0], standing[0])
+            slow = _settled_values(connection, settled) if standing[0] != looks[0] else {}
+            models = _models(connection, answers)
+        alerts += _write(database, prompt, stored, standing, {**quick, **slow}, models)
+
+
+def _add_look(looks: Sequence[QualityLook], look: QualityLook) -> list[QualityLook]:
+    """The looks with a new one, from the newest on that is a day older than it. After a longer pause, what was found is settled
+    by its own time."""
+    settled = look.until - SETTLED
+    if settled > looks[-1].until:
+        looks = [*looks, QualityLook(settled, look.seq)]
+    first = max((n for n, one in enumerate(looks) if one.until <= settled), default=0)
+    return [*looks[first:], look]
+
+
+def _new_answers(connection: Connection, prompt: str, before: QualityLook, look: QualityLook) -> AnswerFilter:
+    """The answers that a look takes and the one before it did not: of its hours, and late ones of earlier hours."""
+    i = inferences.c
+    late = select(func.min(case((i.prompt == prompt, i.time)))).where(i.seq > before.seq, i.seq <= look.seq)
+    since = _earliest_time(before, [connection.execute(late).scalar()])
+    return AnswerFilter(prompt, since, look.until, newest=look.seq, taken=before)
+
+
+def _earliest_time(before: QualityLook, late: Sequence[int | None]) -> int:
+    """Where the hours of a look begin, given the earliest times of what came since the one before."""
+    return max(min([before.until, *(one for one in late if one is not None)]), before.until - BACK)
 
 
 def _first_hour(connection: Connection, prompt: str, earliest: int) -> int | None:
@@ -111,10 +152,10 @@ def _first_hour(connection: Connection, prompt: str, earliest: int) -> int | Non
     return None if first is None else int(first) // HOUR * HOUR
 
 
-def _stretch(connection: Connection, prompt: str, since: int, target: int) -> int:
-    """The end of the next stretch: whole hours, few enough rows to hold."""
-    until = target
-    while until - since > HOUR and count_answers(connection, AnswerFilter(prompt, since, until)) > _MOST_ROWS:
+def _stretch(connection: Connection, answers: AnswerFilter, since: int) -> int:
+    """The end of the next stretch, which begins at `since`: whole hours, few enough rows to hold."""
+    until = answers.until
+    while until - since > HOUR and count_answers(connection, replace(answers, until=until)) > _MOST_ROWS:
         until = since + max(HOUR, (until - since) // 2 // HOUR * HOUR)
     return until
 
@@ -131,19 +172,32 @@ def _by_hour(answers: AnswerColumns, names: Sequence[str]) -> dict[str, list[tup
     return by_measure
 
 
-def _quick_values(connection: Connection, prompt: str, since: int, until: int) -> Values:
-    """What is known at once: errors and amounts by the time of the answer, judgements by their own time."""
-    answers = read_answers(connection, AnswerFilter(prompt, since, until), most=_MOST_ROWS)
-    by_measure = _by_hour(answers, ("error", "refusal", *_AMOUNTS))
+def _quick_values(connection: Connection, answers: AnswerFilter) -> dict[str, list[tuple[int, int, float]]]:
+    """What is known of answers at once: errors and amounts."""
+    return _by_hour(read_answers(connection, answers, most=_MOST_ROWS), ("error", "refusal", *_AMOUNTS))
+
+
+def _judgements(
+    connection: Connection, prompt: str, before: QualityLook, look: QualityLook
+) -> dict[str, list[tuple[int, int, float]]]:
+    """Ratings and scores by their own time. What waited for its answer arrived when it was joined to it."""
     f, i = feedback.c, inferences.c
-    who = who_asked().label("who")
+    earliest = select(func.min(case((f.prompt == prompt, f.time))))
+    late = [
+        connection.execute(earliest.where(*arrived)).scalar()
+        for arrived in ([f.seq > before.seq], [f.joined > before.seq, f.joined > f.seq])
+    ]
     query = (
-        select(f.kind, f.name, f.value, f.time, who)
+        select(f.kind, f.name, f.value, f.time, who_asked().label("who"))
         .join(inferences, i.seq == f.about)
-        .where(f.prompt == prompt, f.time >= since, f.time < until, f.kind.in_((*sorted(JUDGED), "score")))
+        .where(
+            f.prompt == prompt, f.time >= _earliest_time(before, late), f.time < look.until, f.joined <= look.seq,
+            or_(f.time >= before.until, f.joined > before.seq), f.kind.in_((*sorted(JUDGED), "score")),
+        )
         .order_by(f.time, f.seq)
-    )
+    )  # fmt: skip
     numbers: dict[str, int] = {}
+    by_measure: dict[str, list[tuple[int, int, float]]] = {}
     for row in connection.execute(query):
         name = f"{SCORE}{row.name or 'score'}" if row.kind == "score" else row.kind
         if row.value is not None:
@@ -153,11 +207,9 @@ def _quick_values(connection: Connection, prompt: str, since: int, until: int) -
     return {name: values for name, values in by_measure.items() if name not in scores[_SCORES:]}
 
 
-def _settled_values(connection: Connection, prompt: str, since: int, until: int) -> Values:
+def _settled_values(connection: Connection, wanted: AnswerFilter) -> Values:
     """What an answer has or has not a day later."""
-    if since >= until:
-        return {}
-    answers = read_answers(connection, AnswerFilter(prompt, since, until), most=_MOST_ROWS)
+    answers = read_answers(connection, wanted, most=_MOST_ROWS)
     for name in DONE - {"comment", "copy"}:
         answers.measured.setdefault(name, np.zeros(len(answers.time)))
     return _by_hour(answers, sorted(DONE - {"comment", "copy"}))
@@ -169,24 +221,21 @@ def _settled_values(connection: Connection, prompt: str, since: int, until: int)
 def _write(
     database: Database,
     prompt: str,
-    before: int | None,
-    until: int,
-    settled: int,
-    quick: Values,
-    slow: Values,
+    before: Sequence[Sequence[int]] | None,
+    looks: Sequence[QualityLook],
+    by_measure: Values,
     models: Sequence[_ModelSpan],
 ) -> list[QualityAlert]:
     """Take a stretch into the watches, unless another server was quicker."""
     alerts: list[QualityAlert] = []
     with database.begin() as connection:
-        standing = connection.execute(
-            select(quality_prompts).filter_by(prompt=prompt).with_for_update()
-        ).first()
-        if (None if standing is None else standing.until) != before:
+        query = select(quality_prompts.c.looks).filter_by(prompt=prompt)
+        if connection.execute(query.with_for_update()).scalar() != before:
             return []
-        put(connection, quality_prompts, {"prompt": prompt, "until": until, "settled": settled})
+        pairs = [[one.until, one.seq] for one in looks]
+        put(connection, quality_prompts, {"prompt": prompt, "looks": pairs})
         alerts += _take_models(connection, prompt, models)
-        for name, values in sorted({**quick, **slow}.items()):
+        for name, values in sorted(by_measure.items()):
             watched = _read_watch(connection, prompt, name)
             alerts += _take_values(measure_named(name), watched, prompt, values)
             state = {"sample": watched.sample, "state": watched.watch.as_json()}
@@ -198,20 +247,26 @@ def _read_watch(connection: Connection, prompt: str, name: str) -> _Watched:
     row = connection.execute(select(quality_watches).filter_by(prompt=prompt, measure=name)).first()
     if row is None:
         return _Watched(ChangeWatch(), [])
-    return _Watched(ChangeWatch.from_json(row.state), list(row.sample))
+    a = quality_alerts.c
+    alarms = select(func.max(a.at)).where(a.prompt == prompt, a.kind == DRIFT, a.measure == name)
+    since = connection.execute(alarms).scalar() or 0
+    return _Watched(ChangeWatch.from_json(row.state), list(row.sample), since)
 
 
 def _take_values(
     measure: QualityMeasure, watched: _Watched, prompt: str, values: Sequence[tuple[int, int, float]]
 ) -> Iterator[QualityAlert]:
-    """Show the watch the hours of a stretch, and say what it finds. After an alarm it begins anew."""
-    for hour, means in _hourly_means(values):
+    """Show the watch the hours of a stretch, and say what it finds. After an alarm it begins anew, with what is later."""
+    for own, means in _hourly_means(values):
+        if own * HOUR < watched.since:
+            continue
+        hour = watched.hour_of(own)
         scaled = (means - measure.low) / (measure.high - measure.low)
         values_of_hour = _rank(watched, means) if measure.kind == "amount" else scaled
         watched.watch.add(hour * HOUR // DAY, np.clip(values_of_hour, 0.0, 1.0).tolist())
         if (alarm := watched.watch.alarm(THRESHOLD)) is not None:
             yield _drift_alert(measure, watched, alarm, prompt, hour)
-            watched.watch, watched.sample = ChangeWatch(), []
+            watched.watch, watched.sample, watched.since = ChangeWatch(), [], (hour + 1) * HOUR
 
 
 def _hourly_means(values: Sequence[tuple[int, int, float]]) -> Iterator[tuple[int, NDArray[np.float64]]]:
@@ -283,16 +338,21 @@ class _ModelSpan:
     first: int
     last: int
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What the model is known by."""
+        return self.model, self.fingerprint
 
-def _models(connection: Connection, prompt: str, since: int, until: int) -> list[_ModelSpan]:
-    """Which models answered on each day of a stretch, in the order of their first answers."""
+
+def _models(connection: Connection, answers: AnswerFilter) -> list[_ModelSpan]:
+    """Which models gave these answers on each day, in the order of their first answers."""
     i = inferences.c
     mark = func.coalesce(metadata_text(connection, inferences, "system_fingerprint"), "").label("mark")
     model = func.coalesce(i.model, "").label("model")
     day = (i.time / DAY if connection.dialect.name == "sqlite" else func.div(i.time, DAY)).label("day")
     query = (
         select(model, mark, func.min(i.time).label("first"), func.max(i.time).label("last"))
-        .where(*AnswerFilter(prompt, since, until).conditions, i.error.is_(None))
+        .where(*answers.conditions, i.error.is_(None))
         .group_by(model, mark, day)
     )
     spans = [_ModelSpan(row.model, row.mark[:200], row.first, row.last) for row in connection.execute(query)]
@@ -300,15 +360,16 @@ def _models(connection: Connection, prompt: str, since: int, until: int) -> list
 
 
 def _take_models(connection: Connection, prompt: str, spans: Sequence[_ModelSpan]) -> Iterator[QualityAlert]:
-    """Note which models answered: one that never did, or that comes back after others, is a change."""
-    rows = connection.execute(
-        select(quality_models).filter_by(prompt=prompt).order_by(quality_models.c.began)
-    )
-    standing = {(row.model, row.fingerprint): _ModelSpan(*row[1:]) for row in rows}
+    """Note which models answered: one that never did, or that comes back after others, is a change. One of which answers come
+    late, from before all others, is none."""
+    query = select(quality_models).filter_by(prompt=prompt).order_by(quality_models.c.began)
+    noted = [_ModelSpan(*row[1:]) for row in connection.execute(query)]
+    standing = {one.key: one for one in noted}
     changed = set()
     for span in spans:
-        key = span.model, span.fingerprint
-        known, others = standing.get(key), [one for name, one in standing.items() if name != key]
+        key = span.key
+        known = standing.get(key)
+        others = [one for one in (*noted, *standing.values()) if one.key != key and one.first <= span.first]
         last = max(others, key=lambda one: one.last, default=None)
         away = (
             known is not None

@@ -13,10 +13,11 @@ quality_prompts = Table(
     "quality_prompts",
     metadata,
     Column("prompt", String(LONGEST_NAME), primary_key=True),
-    Column("until", When, nullable=False),
-    Column("settled", When, nullable=False),
+    Column("looks", Json, nullable=False, server_default="[]"),
 )
-"""Up to when the traffic of a prompt was watched: `until` what is known at once, `settled` what is known after a day."""
+"""How far the traffic of a prompt was watched: the looks as pairs of a time and the newest `seq` that there was. A look took the
+rows before its time up to that number. The last look is the newest; the first is the newest whose answers were also looked at
+after a day."""
 
 quality_watches = Table(
     "quality_watches",

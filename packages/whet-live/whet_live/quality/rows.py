@@ -24,14 +24,25 @@ _i, _f = inferences.c, feedback.c
 
 
 @dataclass(frozen=True, slots=True)
+class QualityLook:
+    """What one look at the traffic took: the rows before the time `until` whose number is `seq` at most."""
+
+    until: int
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerFilter:
-    """Which answers: of a prompt, from `since` to before `until` (microseconds), of a version and a model where named."""
+    """Which answers: of a prompt, from `since` to before `until` (microseconds), of a version and a model where named; with
+    `newest` only up to that number, and without those that the look `taken` took."""
 
     prompt: str
     since: int
     until: int
     version: int | None = None
     model: str | None = None
+    newest: int | None = None
+    taken: QualityLook | None = None
 
     @property
     def conditions(self) -> list[ColumnElement[bool]]:
@@ -41,6 +52,10 @@ class AnswerFilter:
             conditions.append(_i.version == self.version)
         if self.model is not None:
             conditions.append(_i.model == self.model)
+        if self.newest is not None:
+            conditions.append(_i.seq <= self.newest)
+        if self.taken is not None:
+            conditions.append(or_(_i.time >= self.taken.until, _i.seq > self.taken.seq))
         return conditions
 
 
