@@ -140,6 +140,31 @@ def test_a_watch_without_harm_ends_when_its_time_is_over_and_settled(live: World
     assert live.experiments.refresh() == []
 
 
+def test_a_watch_that_saw_nothing_to_compare_has_not_passed(live: World) -> None:
+    watch = live.watch(live.won(guards=[GUARD, FIXED]))
+    found = live.look(watch, later=2 * DAY)
+    assert (found.state, live.label(), live.experiments.assignments(NAME)) == ("unmeasured", 2, [])
+    assert str(found.reason).startswith("The watch is over, and nothing was measured")
+    assert "error and latency" in str(found.reason)
+    assert "experiment.unmeasured" in [one.action for one in live.registry.audit(subject=NAME).items]
+
+
+def test_a_watch_names_the_guard_rails_that_it_could_not_measure(live: World) -> None:
+    watch = live.watch(live.won(guards=[GUARD, FIXED]))
+    live.serve(range(1000, 1100), {1: 0.0, 2: 0.0})
+    found = live.look(watch, later=2 * DAY)
+    assert found.state == "passed" and str(found.reason).endswith(
+        "Not measured, for want of outcomes: latency."
+    )
+
+
+def test_a_watch_without_units_of_the_control_has_compared_nothing(live: World) -> None:
+    watch = live.watch(live.won(watch={"holdout": 0.01}))
+    counts = live.serve(range(1000, 1002), {1: 0.0, 2: 0.0})
+    assert counts[1] == 0
+    assert live.look(watch, later=2 * DAY).state == "unmeasured"
+
+
 def test_a_watch_ends_after_as_many_units_as_were_asked(live: World) -> None:
     watch = live.watch(live.won(watch={"units": 150, "holdout": 0.2}))
     assert watch.weights == (0.2, 0.8)

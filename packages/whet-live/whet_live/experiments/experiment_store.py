@@ -30,7 +30,8 @@ WAITING = "waiting"
 class Experiment:
     """One experiment: its definition, the shares so far, and how it ended.
 
-    `state` is running, winner, no_difference, futile, rolled_back, stopped, or passed for a watch that found no harm.
+    `state` is running, winner, no_difference, futile, rolled_back, stopped, or of a watch that is over: passed if it found no
+    harm, unmeasured if it saw no outcomes.
     `start` is the number of the last row of traffic before it, `label_move` that of the newest move of the label that it
     knows of. `proposal` is the id of the request that waits for an approval, or waited. `verdict` are the figures at the
     end, as JSON. `watch` is the id of the experiment that watches the label after the winner's move (WAITING before it),

@@ -229,7 +229,7 @@ class Experiments:
         if judged.verdict.broken:
             acted = self._take_out(record, judged.verdict, moment)
         elif over:
-            acted = self._decide(record, rollout_monitor.verdict_of_watch(judged.verdict), moment)
+            acted = self._decide(record, rollout_monitor.verdict_of_watch(judged.verdict, seen), moment)
         elif judged.verdict.state != RUNNING:
             acted = self._decide(record, judged.verdict, moment)
         else:

@@ -14,10 +14,10 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from whet_live.experiments import experiment_store
-from whet_live.experiments.definition import AllocationPolicy, Definition
+from whet_live.experiments.definition import AllocationPolicy, Definition, Guard
 from whet_live.experiments.experiment_store import WAITING, Experiment
 from whet_live.experiments.reducer import MICROSECONDS, Snapshot
-from whet_live.experiments.verdict import ExperimentVerdict
+from whet_live.experiments.verdict import ExperimentVerdict, count_outcomes
 from whet_live.registry import Move, audit, proposals
 from whet_live.registry.registry_store import read_labels
 
@@ -108,6 +108,25 @@ def over(experiment: Experiment, seen: Snapshot, moment: int) -> bool:
     return moment >= until(experiment) or (watch.units is not None and settled >= watch.units)
 
 
-def verdict_of_watch(verdict: ExperimentVerdict) -> ExperimentVerdict:
-    """The verdict of a watch that is over."""
-    return replace(verdict, state="passed", reason=f"The watch is over. {verdict.reason}")
+def verdict_of_watch(verdict: ExperimentVerdict, seen: Snapshot) -> ExperimentVerdict:
+    """The verdict of a watch that is over: `passed`, or `unmeasured` where no guard-rail had outcomes to compare."""
+    names = [guard.metric.name for guard in seen.definition.guards]
+    missing = [guard.metric.name for guard in seen.definition.guards if not _is_measured(seen, guard)]
+    if len(missing) == len(names):
+        reason = (
+            f"The watch is over, and nothing was measured: the units have no outcomes of {' and '.join(missing)} to compare. "
+            "Nobody knows whether the winner does harm."
+        )
+        return replace(verdict, state="unmeasured", reason=reason)
+    lack = f" Not measured, for want of outcomes: {', '.join(missing)}." if missing else ""
+    return replace(verdict, state="passed", reason=f"The watch is over. {verdict.reason}{lack}")
+
+
+def _is_measured(seen: Snapshot, guard: Guard) -> bool:
+    """Whether each arm that a guard-rail looks at has an outcome."""
+    definition, sample = seen.definition, seen.samples[guard.metric.name]
+    return all(
+        count_outcomes(sample, arm).n
+        for arm, version in enumerate(definition.versions)
+        if guard.against == "control" or version != definition.control
+    )
