@@ -32,7 +32,9 @@ from whet_live.experiments.definition import Definition, Guard
 from whet_live.experiments.effects import MetricSample
 from whet_live.experiments.reducer import Snapshot
 
-State = Literal["running", "winner", "no_difference", "futile", "rolled_back", "stopped", "passed", "unmeasured"]
+State = Literal[
+    "running", "winner", "no_difference", "futile", "rolled_back", "stopped", "passed", "unmeasured"
+]
 
 WHOLE = "whole cycles"
 _IMBALANCE_ALPHA = 0.01
