@@ -147,6 +147,29 @@ def test_values_after_the_window_are_said(world: Make) -> None:
     assert any("40 of 40 values came after the window" in warning for warning in warnings), warnings
 
 
+def test_thumbs_and_ratings_are_those_of_people(world: Make) -> None:
+    """A judge sends scores under a name; its thumbs are no votes."""
+    live = world(v1=1.0, v2=1.0)
+    guard = {"metric": {"name": "rating", "window": 0}, "limit": 1.0}
+    key = live.start(goal={"name": "thumb", "window": 0}, guards=[guard, {"metric": "accuracy", "limit": 0.5}])
+    (definition,) = live.experiments.assignments(NAME)
+    rows = [
+        Inference(NAME, version_for(json.loads(json.dumps(definition)), f"u{n}"), user=f"u{n}", id=f"a{n}",
+                  experiment=definition["id"], variant=str(definition["revision"]))
+        for n in range(40)
+    ]  # fmt: skip
+    said = [Feedback("thumb", f"a{n}", 1.0, source=("user", "annotator")[n % 2]) for n in range(10)]
+    for kind, value in (("thumb", 0.0), ("rating", 1.0)):
+        said += [Feedback(kind, one.id, value, source="model") for one in rows]
+        said += [Feedback(kind, one.id, value, source="code") for one in rows]
+    said += [Feedback("score", one.id, 0.5, name="accuracy", source="model") for one in rows]
+    live.traffic.add(rows, said)
+    arms = live.experiments.status(key, now=now() + 7200 * 10**6)["now"]["arms"]
+    counts = {name: sum(arm["metrics"][name]["with_outcome"] for arm in arms) for name in arms[0]["metrics"]}
+    assert counts == {"thumb": 10, "rating": 0, "accuracy": 40}
+    assert {arm["metrics"]["thumb"]["mean"] for arm in arms} == {1.0}
+
+
 def test_the_end_of_a_cycle_is_noticed_without_further_traffic(world: Make) -> None:
     """A process that had looked within the cycle kept its judgement until traffic came."""
     live, hour = world(v1=0.3, v2=0.9), 3600 * 10**6

@@ -70,6 +70,21 @@ def test_figures_by_hand(live: Live) -> None:
     assert means["copy"] == ([0.0, 0.25], 6)  # a 0 says that nobody did
 
 
+def test_thumbs_and_ratings_are_those_of_people(live: Live) -> None:
+    """A judge sends scores under a name; its thumbs and stars say nothing of what people say."""
+    said = [
+        Feedback("thumb", "a", 1.0, id="1"),
+        Feedback("thumb", "b", 1.0, id="2", source="annotator"),
+        *(Feedback("thumb", key, 0.0, id=f"{key}-{of}", source=of) for key in "abc" for of in ("model", "code")),
+        *(Feedback("rating", key, 1.0, id=f"{key}-stars", source="model") for key in "abc"),
+        Feedback("external_check", "c", 1.0, id="3", source="code"),
+    ]
+    live.traffic.add([answer(key, n) for n, key in enumerate("abc")], said)
+    (group,) = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, step="day").groups
+    means = {one.measure.name: (one.whole.mean, one.whole.n) for one in group.series}
+    assert means["thumb"] == (1.0, 2) and means["external_check"] == (1.0, 1) and "rating" not in means
+
+
 def test_a_user_with_many_answers_counts_once(live: Live) -> None:
     """The interval is that of `whet.stats.interval` with the users as clusters."""
     rng = np.random.default_rng(4)

@@ -24,6 +24,7 @@ from whet_live.experiments.experiment_view import figures
 from whet_live.experiments.metrics import BEHAVIOUR, MEASURED
 from whet_live.experiments.reducer import Event, ExperimentReducer, Exposure, MetricOutcome, Snapshot
 from whet_live.experiments.verdict import ExperimentVerdict, judge
+from whet_live.traffic.dataset import PEOPLE, RATED_BY_PEOPLE
 from whet_live.traffic.search import head
 from whet_live.traffic.traffic_tables import erased, feedback, inferences
 
@@ -266,7 +267,8 @@ def _outcomes(
     """Feedback on inferences of the experiment, at the time when both had arrived.
 
     New feedback that was joined at once and new feedback that had to wait are two questions, each with an index of its own.
-    There the kind and the experiment are looked at here, so that no database is led to read all of them again.
+    There the kind and the experiment are looked at here, so that no database is led to read all of them again. Ratings and thumbs
+    are those of people.
     """
     names = {name for name in definition.metrics if name not in MEASURED and name != BEHAVIOUR}
     done = IMPLICIT if BEHAVIOUR in definition.metrics else ()
@@ -277,6 +279,7 @@ def _outcomes(
         outcome.name,
         outcome.value,
         outcome.received,
+        outcome.source,
         inference.id,
         inference.experiment,
     )
@@ -294,7 +297,7 @@ def _outcomes(
             query.where(outcome.joined > after, outcome.joined > outcome.seq).order_by(outcome.joined),
         ]
     for row in merge(*(_stream(connection, one) for one in asking), key=lambda row: row.joined):
-        if row.experiment != experiment:
+        if row.experiment != experiment or (row.kind in RATED_BY_PEOPLE and row.source not in PEOPLE):
             continue
         at, metric = max(row.received, row.inference_received), row.name if row.kind == "score" else row.kind
         if metric in names:

@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, String, Text, and_, case, cast
 from sqlalchemy.dialects.postgresql import JSONB
 
 from whet_live.quality.measures import DONE, FIELDS, JUDGED, SCORE
+from whet_live.traffic.dataset import PEOPLE, RATED_BY_PEOPLE
 from whet_live.traffic.traffic_tables import feedback, inferences
 
 MOST_ANSWERS = 100_000
@@ -145,11 +146,14 @@ def _add_feedback(
     place: Mapping[int, int],
     answers: AnswerColumns,
 ) -> None:
-    """What was said or done: several values about one answer count as their mean. What has the value 0 was not done."""
+    """What was said or done: several values about one answer count as their mean. What has the value 0 was not done. Ratings and thumbs
+    are those of people."""
     query = (
         select(_f.about, _f.kind, _f.name, func.avg(_f.value).label("value"))
         .join(inferences, _i.seq == _f.about)
-        .where(*where, _f.kind.in_(_KINDS))
+        .where(
+            *where, _f.kind.in_(_KINDS), or_(_f.kind.not_in(RATED_BY_PEOPLE), _f.source.in_(PEOPLE))
+        )
         .group_by(_f.about, _f.kind, _f.name)
     )
     sums: dict[str, NDArray[np.float64]] = {}

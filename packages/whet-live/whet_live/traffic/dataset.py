@@ -25,6 +25,8 @@ from whet_live.traffic.search import (
 from whet_live.traffic.traffic_tables import feedback
 
 PEOPLE = ("user", "annotator")
+RATED_BY_PEOPLE = ("rating", "thumb")
+"""Kinds of feedback that count as what people say, from `PEOPLE` only. Models and programs send scores under a name."""
 _ROWS = 1000
 OLDEST_FIRST = feedback.c.time, feedback.c.seq
 """The order of feedback about one answer, however late it arrived."""
@@ -121,6 +123,6 @@ def rating(rows: Sequence[Any]) -> float | None:
     ratings = [
         (row.value - 1) / 4 if row.kind == "rating" else row.value
         for row in rows
-        if row.kind in ("rating", "thumb") and row.source in PEOPLE and row.value is not None
+        if row.kind in RATED_BY_PEOPLE and row.source in PEOPLE and row.value is not None
     ]
     return fmean(ratings) if ratings else None
