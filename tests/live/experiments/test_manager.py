@@ -151,7 +151,9 @@ def test_thumbs_and_ratings_are_those_of_people(world: Make) -> None:
     """A judge sends scores under a name; its thumbs are no votes."""
     live = world(v1=1.0, v2=1.0)
     guard = {"metric": {"name": "rating", "window": 0}, "limit": 1.0}
-    key = live.start(goal={"name": "thumb", "window": 0}, guards=[guard, {"metric": "accuracy", "limit": 0.5}])
+    key = live.start(
+        goal={"name": "thumb", "window": 0}, guards=[guard, {"metric": "accuracy", "limit": 0.5}]
+    )
     (definition,) = live.experiments.assignments(NAME)
     rows = [
         Inference(NAME, version_for(json.loads(json.dumps(definition)), f"u{n}"), user=f"u{n}", id=f"a{n}",

@@ -75,7 +75,11 @@ def test_thumbs_and_ratings_are_those_of_people(live: Live) -> None:
     said = [
         Feedback("thumb", "a", 1.0, id="1"),
         Feedback("thumb", "b", 1.0, id="2", source="annotator"),
-        *(Feedback("thumb", key, 0.0, id=f"{key}-{of}", source=of) for key in "abc" for of in ("model", "code")),
+        *(
+            Feedback("thumb", key, 0.0, id=f"{key}-{of}", source=of)
+            for key in "abc"
+            for of in ("model", "code")
+        ),
         *(Feedback("rating", key, 1.0, id=f"{key}-stars", source="model") for key in "abc"),
         Feedback("external_check", "c", 1.0, id="3", source="code"),
     ]

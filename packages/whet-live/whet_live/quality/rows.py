@@ -146,14 +146,12 @@ def _add_feedback(
     place: Mapping[int, int],
     answers: AnswerColumns,
 ) -> None:
-    """What was said or done: several values about one answer count as their mean. What has the value 0 was not done. Ratings and thumbs
-    are those of people."""
+    """What was said or done: several values about one answer count as their mean. What has the value 0 was not done.
+    Ratings and thumbs are those of people."""
     query = (
         select(_f.about, _f.kind, _f.name, func.avg(_f.value).label("value"))
         .join(inferences, _i.seq == _f.about)
-        .where(
-            *where, _f.kind.in_(_KINDS), or_(_f.kind.not_in(RATED_BY_PEOPLE), _f.source.in_(PEOPLE))
-        )
+        .where(*where, _f.kind.in_(_KINDS), or_(_f.kind.not_in(RATED_BY_PEOPLE), _f.source.in_(PEOPLE)))
         .group_by(_f.about, _f.kind, _f.name)
     )
     sums: dict[str, NDArray[np.float64]] = {}
