@@ -173,6 +173,9 @@ def test_a_fence_edited_by_hand_is_read_back_and_survives_an_undo(prompt: Path) 
     )
     api.learn(prompt, undo=True)
     assert prompt.read_text() == by_hand
+    with pytest.raises(UsageError, match="edited by hand after step 1, and a later step took the edit in"):
+        api.learn(prompt, undo=True)  # the state before step 1 lacks the edit, which was lost without a word
+    assert prompt.read_text() == by_hand
 
 
 def test_an_undo_that_would_lose_an_edit_by_hand_is_refused(prompt: Path) -> None:

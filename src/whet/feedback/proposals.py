@@ -393,6 +393,11 @@ def undo(path: Path, at: str) -> Undone:
         )
     read = next((n for n, event in enumerate(step.events) if not isinstance(event, Read)), len(step.events))
     to = len(events_of(steps[: numbers[-1] - 1], step.region)) + read
+    if any(isinstance(event, Read) for event in events[to:]):
+        raise UsageError(
+            f"{path}: the fence was edited by hand after step {numbers[-1]}, and a later step took the edit in. An undo would "
+            "lose that edit; change the fence by hand instead."
+        )
     back = Rollback(to=to, reason=f"undo of step {numbers[-1]}", author="hand", at=at)
     after = fold_events([*events, back])
     data = document.bytes_with(after)

@@ -221,6 +221,24 @@ def test_a_table_with_question_answer_and_what_was_said(tmp_path: Path) -> None:
     assert found.inferences[0].inputs == {"input": "It is off."}
 
 
+@pytest.mark.parametrize(
+    "answer", ['["red","blue"]', "[1, 2, 3]", '{"text":"body","label":"spam"}', '[{"name":"Ann","text":"x"}]']
+)
+def test_an_answer_that_is_json_stays_as_it_is(answer: str, tmp_path: Path) -> None:
+    """A list was cut to its last item, an object to one field."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"question": "q", "answer": answer, "rating": 5}))
+    assert [one.output for one in read_files([path], prompt="p").inferences] == [answer]
+
+
+def test_the_user_of_a_table_is_that_of_its_answers_unless_somebody_else_rated_them(tmp_path: Path) -> None:
+    """`whet feedback forget` found nothing of that user."""
+    path = tmp_path / "rows.csv"
+    path.write_text("question,answer,user,session,source\nq1,a1,u1,s1,\nq2,a2,u2,,annotator\n")
+    found = read_files([path], prompt="p").inferences
+    assert [(one.user, one.session) for one in found] == [("u1", "s1"), (None, None)]
+
+
 def test_each_column_of_verdicts_is_feedback_of_its_own(tmp_path: Path) -> None:
     """Of a thumb beside stars, one was kept and the other lost without a word."""
     path = tmp_path / "table.csv"

@@ -794,3 +794,59 @@ def test_whatever_stands_in_the_attributes_is_kept_or_rejected(attributes: dict[
         body = json.dumps(traces(span({"gen_ai.request.model": "m"})))
     found = parse_otlp(body.encode(), JSON_TYPE)
     assert len(found.inferences) + found.rejected == 1
+
+
+CALL = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+SEEN = {"openinference.span.kind": "LLM", "llm.model_name": "m", "llm.input_messages.0.message.role": "user"}
+
+
+def parts(*values: dict[str, Any]) -> str:
+    return json.dumps([{"role": "assistant", "parts": [*values]}])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "output"),
+    [
+        ({"gen_ai.output.messages": parts({"type": "reasoning", "content": "no"}, {"type": "text", "content": "yes"})}, "yes"),
+        ({"gen_ai.completion": json.dumps([{"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "no"}, {"type": "text", "text": "yes"}]}])}, "yes"),
+        ({"gen_ai.completion": '["red","blue"]'}, '["red","blue"]'),
+        ({"gen_ai.completion": '{"text":"x","label":"spam"}'}, '{"text":"x","label":"spam"}'),
+        ({"gen_ai.completion.0.content": '[{"text":"x","label":"spam"}]'}, '[{"text":"x","label":"spam"}]'),
+        ({"gen_ai.completion.0.content": '[{"type":"text","text":"hi"}]'}, "hi"),
+        ({"gen_ai.completion.0.content": "Wait.", "gen_ai.completion.0.tool_calls.0.name": "f"},
+         'Wait.\n{"tool_calls.0.name":"f"}'),
+        ({"ai.response.object": '{"a":1}'}, '{"a":1}'),
+        ({"ai.response.toolCalls": '[{"toolName":"f"}]'}, '[{"toolName":"f"}]'),
+        ({"langfuse.observation.output": '{"role":"assistant","content":"o"}'}, "o"),
+        ({"output.value": '{"content":"C","title":"T"}'}, '{"content":"C","title":"T"}'),
+    ],
+)  # fmt: skip
+def test_an_answer_is_what_was_said_and_an_answer_of_json_stays_whole(
+    attributes: dict[str, str], output: str
+) -> None:
+    (one,) = both(traces(span({**CALL, **attributes}))).inferences
+    assert one.output == output
+
+
+@pytest.mark.parametrize(
+    ("attributes", "conversation"),
+    [
+        ({**SEEN, "llm.input_messages.0.message.contents.0.message_content.type": "text",
+          "llm.input_messages.0.message.contents.0.message_content.text": "look",
+          "llm.input_messages.0.message.contents.1.message_content.type": "image",
+          "llm.input_messages.0.message.contents.1.message_content.image.image.url": "http://x/y.png"},
+         [("user", 'look\n{"type":"image","image.image.url":"http://x/y.png"}')]),
+        ({**CALL, "gen_ai.system_instructions": '[{"type":"text","content":"Be kind."}]',
+          "gen_ai.input.messages": '[{"role":"system","content":"Be kind."},{"role":"user","content":"hi"}]'},
+         [("system", "Be kind."), ("user", "hi")]),
+        ({**CALL, "langfuse.observation.input": '[{"role":"system","content":"S"},{"role":"user","content":"u"}]'},
+         [("system", "S"), ("user", "u")]),
+        ({**CALL, "gen_ai.prompt": '{"messages":["x"],"k":1}'}, [("user", '{"messages":["x"],"k":1}')]),
+    ],
+)  # fmt: skip
+def test_nothing_of_a_conversation_is_lost_or_doubled(
+    attributes: dict[str, str], conversation: list[tuple[str, str]]
+) -> None:
+    (one,) = both(traces(span({**attributes, "output.value": "A"}))).inferences
+    assert [(m["role"], m["content"]) for m in one.inputs["messages"]] == conversation

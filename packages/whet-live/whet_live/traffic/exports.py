@@ -18,7 +18,7 @@ from whet_client.records import (
     Inference,
 )
 from whet_live.traffic.adapters import SOURCE_OF, as_number, moment, read_evaluation, storable_text
-from whet_live.traffic.otlp.content import as_text, parse_json_text
+from whet_live.traffic.otlp.content import as_text, find_messages, is_message, parse_json_text
 from whet_live.traffic.otlp.decode import OtlpSpan
 from whet_live.traffic.otlp.records import answer_of, evaluations, is_answer, seconds_between
 from whet_live.traffic.scales import RawFeedback
@@ -258,15 +258,15 @@ def as_inputs(value: object) -> dict[str, object]:
     content = parse_json_text(value)
     if isinstance(content, Mapping):
         return dict(content)
-    if isinstance(content, list):
+    if isinstance(content, list) and content and all(map(is_message, content)):
         return {"messages": content}
-    return {} if content in (None, "") else {"input": storable_text(as_text(content))}
+    return {} if value in (None, "") else {"input": storable_text(as_text(value))}
 
 
 def as_output(value: object) -> str:
-    """The text of an answer: of the last message, where it is a list of them."""
-    content = parse_json_text(value)
-    last = content[-1] if isinstance(content, list) and content else content
-    if isinstance(last, Mapping):
-        last = last.get("content", last.get("text", last))
-    return storable_text(as_text(last))[:LONGEST_OUTPUT] if last is not None else ""
+    """The text of an answer: of the last message, where it is a list of them; an answer that is JSON itself as it stands."""
+    if value is None:
+        return ""
+    conversation = find_messages(value, "assistant")
+    text = conversation[-1]["content"] if conversation else as_text(value)
+    return storable_text(text)[:LONGEST_OUTPUT]

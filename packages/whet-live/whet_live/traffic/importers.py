@@ -41,7 +41,7 @@ from whet_client.records import (
     read_moment,
 )
 from whet_live.traffic import traffic_tables as tables
-from whet_live.traffic.adapters import as_number, convert_content, moment, target_of
+from whet_live.traffic.adapters import SOURCE_OF, as_number, convert_content, moment, target_of
 from whet_live.traffic.exports import (
     UNNAMED,
     ExportedRow,
@@ -250,7 +250,7 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
     if content.output is not None or target is None:
         if content.input is None and content.output is None:
             raise _Unusable("it does not say which answer it is about")
-        inference = _name_inference(_answer(row, content.input, content.output, target), naming, where)
+        inference = _name_inference(_answer(row, content, target), naming, where)
         inference = replace(inference, id=inference.id or _row_id(row, inference, content, naming.earlier))
         target = target if target is not None and target[0] != "inference" else ("inference", inference.id)
     assert target is not None
@@ -262,9 +262,10 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
     return ExportedRow([inference] if inference else [], parts)
 
 
-def _answer(
-    row: Mapping[str, object], inputs: str | None, output: str | None, target: tuple[str, str] | None
-) -> Inference:
+def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, str] | None) -> Inference:
+    """The answer that a row holds. Its user is the one who rates it, unless an annotator, a model or a program does."""
+    inputs, output = content.input, content.output
+    by_user = SOURCE_OF.get(snake_case(content.source or ""), "user") == "user"
     named = {snake_case(key): value for key, value in row.items()}
     own = target[1] if target is not None and target[0] == "inference" else ""
     time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
@@ -277,10 +278,10 @@ def _answer(
         inputs=as_inputs(inputs),
         output=as_output(output),
         model=short(named.get("model"), LONGEST_ID),
-        session=short(named.get("session_id"), LONGEST_ID),
+        session=short(named.get("session_id") or named.get("session"), LONGEST_ID),
         episode=target[1][:LONGEST_ID] if target is not None and target[0] == "episode" else None,
         response=target[1][:LONGEST_ID] if target is not None and target[0] == "response" else None,
-        user=short(named.get("user_id"), LONGEST_ID),
+        user=short(named.get("user_id") or (named.get("user") if by_user else None), LONGEST_ID),
         time=time,
         metadata={"cut": cut} if cut else {},
     )
@@ -299,11 +300,11 @@ def _row_id(row: Mapping[str, object], one: Inference, content: FeedbackRow, ear
     """
     named = {snake_case(key): value for key, value in row.items()}
     whole = [dict(row)] if _cut(content.input, content.output) else [content.input, content.output]
-    parts = [*whole, named.get("user_id"), named.get("session_id")]
-    before = f"import-{content_hash(parts)[:32]}"
+    before = f"import-{content_hash([*whole, named.get('user_id'), named.get('session_id')])[:32]}"
     alone = one.episode is None and one.response is None
     if alone and before in earlier and earlier[before] in (None, (one.prompt, one.version)):
         return before
+    parts = [*whole, one.user, one.session]
     return f"imported-{content_hash([*parts, one.prompt, one.version, one.episode, one.response])[:32]}"
 
 

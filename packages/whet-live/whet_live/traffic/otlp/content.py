@@ -30,8 +30,20 @@ _FLAT = {
 }
 _TEXTS = {
     "input": ("input.value", "langfuse.observation.input", "traceloop.entity.input"),
-    "output": ("ai.response.text", "output.value", "langfuse.observation.output", "traceloop.entity.output"),
-}
+    "output": (
+        "ai.response.text", "ai.response.object", "ai.response.toolCalls", "ai.result.text", "ai.result.object",
+        "ai.result.toolCalls", "output.value", "langfuse.observation.output", "traceloop.entity.output",
+    ),
+}  # fmt: skip
+_TEXT_PARTS = frozenset(("text", "output_text", "input_text"))
+_THOUGHTS = frozenset(("reasoning", "thinking", "redacted_thinking"))
+_OTHER_PARTS = frozenset((
+    "image", "image_url", "input_image", "audio", "input_audio", "video", "file", "input_file", "document", "blob", "uri",
+    "tool_call", "tool_use", "tool-call", "function_call", "tool_call_response", "tool_result", "tool-result", "refusal",
+))  # fmt: skip
+"""The types of message parts, by the conventions of OpenTelemetry, OpenAI, Anthropic and Vercel."""
+_BESIDE = ("tool_calls.", "function_call.", "function_call_")
+"""What a message in flat keys may hold beside its text."""
 DETAILS = "gen_ai.client.inference.operation.details"
 _INPUT_EVENT, _OUTPUT_EVENT = "gen_ai.content.prompt", "gen_ai.content.completion"
 _CHOICE = "gen_ai.choice"
@@ -79,24 +91,59 @@ def parse_json_text(value: object) -> object:
     return value
 
 
+def is_message(value: object) -> bool:
+    """Whether a value of JSON has the form of a message: it has a role, holds a `message`, or says why it ended."""
+    if not isinstance(value, Mapping):
+        return False
+    return (
+        isinstance(value.get("role"), str)
+        or isinstance(value.get("message"), Mapping)
+        or "finish_reason" in value
+    )
+
+
+def is_part(value: object) -> bool:
+    """Whether a value of JSON has the form of a part of a message."""
+    if not isinstance(value, Mapping):
+        return False
+    kind = value.get("type", value.get("block_type"))
+    if kind in _TEXT_PARTS:
+        return value.keys() & {"text", "content"} != set()
+    return kind in _THOUGHTS or kind in _OTHER_PARTS
+
+
+def find_messages(value: object, role: str) -> list[dict[str, str]]:
+    """The messages that a value holds: a message, a list of them, an object with such a list, or the parts of one message; also
+    as a text of JSON. None where it is anything else, such as an answer that is itself JSON."""
+    content = parse_json_text(value)
+    if isinstance(content, Mapping) and isinstance(content.get("messages"), list):
+        content = content["messages"]
+    several = content if isinstance(content, list) else [content]
+    if several and all(map(is_message, several)):
+        return [_message(one, role) for one in several]
+    if isinstance(content, list) and content and all(map(is_part, content)):
+        return [{"role": role, "content": _content(content)}]
+    return []
+
+
 def messages(
     side: str, attributes: Mapping[str, object], events: Iterable[OtelEvent]
 ) -> list[dict[str, str]]:
     """The messages of one side, `input` or `output`, as role and content; empty when there are none."""
-    events = list(events)
+    events, role = list(events), "user" if side == "input" else "assistant"
     details = [event.attributes for event in events if event.name == DETAILS]
     for source in (attributes, *details):
         for name in _STRUCTURED[side]:
             if source.get(name):
-                conversation = _read_message_list(
-                    parse_json_text(source[name]), "user" if side == "input" else "assistant"
-                )
-                return _system(source) + conversation if side == "input" else conversation
+                listed = name.endswith(".messages")  # such an attribute holds messages by its definition
+                value = parse_json_text(source[name]) if listed else source[name]
+                conversation = _read_message_list(value, role)
+                return _with_system(source, conversation) if side == "input" else conversation
     for prefix in _FLAT[side]:
-        conversation = _read_flat_messages(attributes, prefix, "user" if side == "input" else "assistant")
+        conversation = _read_flat_messages(attributes, prefix, role)
         if conversation:
-            return _system(attributes) + conversation if side == "input" else conversation
-    return _from_events(side, events)
+            return _with_system(attributes, conversation) if side == "input" else conversation
+    return _from_events(side, events) or find_messages(first_attribute(attributes, *_TEXTS[side]), role)
 
 
 def plain_text(side: str, attributes: Mapping[str, object]) -> str | None:
@@ -104,15 +151,22 @@ def plain_text(side: str, attributes: Mapping[str, object]) -> str | None:
     return text_of(attributes, *_TEXTS[side])
 
 
-def _system(attributes: Mapping[str, object]) -> list[dict[str, str]]:
+def _with_system(
+    attributes: Mapping[str, object], conversation: list[dict[str, str]]
+) -> list[dict[str, str]]:
+    """A conversation behind its system instructions, which stand apart, and may stand in it too."""
     instructions = parse_json_text(attributes.get("gen_ai.system_instructions"))
     if not instructions:
-        return []
-    return [{"role": "system", "content": _content(instructions)}]
+        return conversation
+    system = {"role": "system", "content": _content(instructions)}
+    return conversation if conversation[:1] == [system] else [system, *conversation]
 
 
 def _read_message_list(value: object, role: str) -> list[dict[str, str]]:
-    """Messages from a list of them, from an object that holds one, or from one text."""
+    """Messages from a list of them, from an object that holds one, or from one text: a text of JSON is opened where it holds
+    messages."""
+    if isinstance(value, str):
+        return find_messages(value, role) or [{"role": role, "content": value}]
     if isinstance(value, Mapping) and isinstance(value.get("messages"), list):
         value = value["messages"]
     if isinstance(value, Mapping):
@@ -133,7 +187,11 @@ def _message(one: object, role: str) -> dict[str, str]:
         None,
     )
     if content is None:
-        content = {name: value for name, value in one.items() if name not in ("role", "finish_reason")}
+        content = {
+            name: value
+            for name, value in one.items()
+            if name not in ("role", "finish_reason") and value is not None
+        }
     own_role = one.get("role")
     return {
         "role": own_role if isinstance(own_role, str) and own_role else role,
@@ -142,17 +200,15 @@ def _message(one: object, role: str) -> dict[str, str]:
 
 
 def _content(value: object) -> str:
-    """The text of message parts; parts that are no text (tool calls, images) as JSON."""
+    """The text of message parts; parts that are no text (tool calls, images) as JSON. Thoughts are no part of a message."""
     if not isinstance(value, list):
         return as_text(value)
     parts = []
     for part in value:
-        if isinstance(part, Mapping) and part.get("type", part.get("block_type", "text")) in (
-            "text",
-            "reasoning",
-            "output_text",
-            "input_text",
-        ):
+        kind = part.get("type", part.get("block_type", "text")) if isinstance(part, Mapping) else ""
+        if kind in _THOUGHTS:
+            continue
+        if isinstance(part, Mapping) and kind in _TEXT_PARTS:
             text = next((part[name] for name in ("content", "text") if part.get(name) is not None), "")
             parts.append(as_text(text))
         else:
@@ -171,23 +227,28 @@ def _read_flat_messages(attributes: Mapping[str, object], prefix: str, role: str
 
 
 def _row(row: Mapping[str, object], role: str) -> dict[str, str]:
-    parts = sorted(
-        (int(match[1]), value)
-        for key, value in row.items()
-        if (match := re.fullmatch(r"contents\.(\d{1,4})\.message_content\.text", key))
-    )
+    """A message from its flat keys: its text, or its parts, and tool calls beside them."""
     content = row.get("content", row.get("prompt.text"))
-    if content is None:
-        fields = {key: value for key, value in row.items() if key not in ("role", "finish_reason")}
-        content = (
-            "\n".join(as_text(value) for _, value in parts) if parts else as_text(fields) if fields else ""
-        )
-    listed = parse_json_text(
-        content
-    )  # a text that holds a JSON list of parts is that list, any other text stays one
-    if isinstance(listed, list) and all(isinstance(part, Mapping) for part in listed):
-        content = listed
-    return {"role": as_text(row.get("role") or role), "content": _content(content)}
+    parsed = parse_json_text(content)
+    if isinstance(parsed, list) and parsed and all(map(is_part, parsed)):
+        content = _content(parsed)
+    pieces = [as_text(content)] if content is not None else _flat_parts(row)
+    if pieces:
+        beside = {key: value for key, value in row.items() if key.startswith(_BESIDE)}
+    else:
+        beside = {key: value for key, value in row.items() if key not in ("role", "finish_reason")}
+    pieces = [piece for piece in [*pieces, as_text(beside) if beside else ""] if piece]
+    return {"role": as_text(row.get("role") or role), "content": "\n".join(pieces)}
+
+
+def _flat_parts(row: Mapping[str, object]) -> list[str]:
+    """The parts of a message under `contents.N.message_content.`, in order: texts as they are, others as JSON."""
+    parts: dict[int, dict[str, object]] = {}
+    for key, value in row.items():
+        if match := re.fullmatch(r"contents\.(\d{1,4})\.message_content\.(.+)", key):
+            parts.setdefault(int(match[1]), {})[match[2]] = value
+    ordered = [part for _, part in sorted(parts.items()) if part.get("type") not in _THOUGHTS]
+    return [as_text(part["text"]) if "text" in part else as_text(part) for part in ordered]
 
 
 def _from_events(side: str, events: Iterable[OtelEvent]) -> list[dict[str, str]]:
@@ -198,18 +259,12 @@ def _from_events(side: str, events: Iterable[OtelEvent]) -> list[dict[str, str]]
             content = first_attribute(values, "content", "gen_ai.event.content", "gen_ai.prompt")
             if content is None and values.get("tool_calls"):
                 content = {"tool_calls": values["tool_calls"]}
-            conversation += _read_message_list(
-                parse_json_text("" if content is None else content), _ROLES[event.name]
-            )
+            conversation += _read_message_list("" if content is None else content, _ROLES[event.name])
         elif side == "input" and event.name == _INPUT_EVENT:
-            conversation += _read_message_list(
-                parse_json_text(first_attribute(values, "gen_ai.prompt") or ""), "user"
-            )
+            conversation += _read_message_list(first_attribute(values, "gen_ai.prompt") or "", "user")
         elif side == "output" and event.name in (_CHOICE, _OUTPUT_EVENT):
             content = first_attribute(
                 values, "gen_ai.completion", "message", "content", "gen_ai.event.content"
             )
-            conversation += _read_message_list(
-                parse_json_text("" if content is None else content), "assistant"
-            )
+            conversation += _read_message_list("" if content is None else content, "assistant")
     return conversation
