@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import whet
@@ -38,7 +39,8 @@ def tell(session: whet.Session, ask: Ask) -> None:
     if ask.example is None:
         session.tell(ask.id, output)
     else:
-        session.tell(ask.id, output, reward=right(dict(ask.example.row), output), critique="As it is.")
+        reward = np.float32(right(dict(ask.example.row), output))
+        session.tell(ask.id, output, reward=reward, critique="As it is.")  # type: ignore[arg-type]
 
 
 def drive(session: whet.Session, most: int | None = None) -> list[Ask]:

@@ -95,6 +95,17 @@ def test_corrections_become_targets_and_comments_critiques(url: str) -> None:
     assert sum(map(len, splits)) == USERS
 
 
+def test_a_liked_answer_without_a_text_is_left_out_and_counted(url: str) -> None:
+    """It stood in the rows as an empty target, and the task was refused."""
+    with open_live(url) as live:
+        live.traffic.add(
+            [Inference("shop", 1, {"q": "empty"}, "", "e9", user="user-9")],
+            [Feedback("thumb", "e9", value=1.0)],
+        )
+    values = made("shop", "--out", "made", "--from", "corrections,ratings")
+    assert "left out: 1 with an empty answer" in values["chosen"] and "e9" not in rows("made")
+
+
 def test_nothing_of_an_erased_user_is_written(url: str) -> None:
     with open_live(url) as live:
         forget_user(live.database, "user-2", actor="ann")

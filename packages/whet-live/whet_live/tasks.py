@@ -205,6 +205,8 @@ def _candidate(
         target, origin, rank = inference.output, SIGNALS, 2
     elif not critiques and (rated is None or rated >= GOOD):
         return "without a word of people"
+    if isinstance(target, str) and not target.strip():
+        return "with an empty answer"
     if not slots <= inference.inputs.keys():
         return "with inputs that do not fill the slots of the prompt"
     inputs = {name: inference.inputs[name] for name in sorted(slots)} if slots else dict(inference.inputs)

@@ -677,6 +677,12 @@ def test_columns_as_people_call_them(
     assert len(said) == (not kinds) and all('"mood"' in note for note in said)
 
 
+def test_feedback_that_is_cut_says_so(tmp_path: Path) -> None:
+    row = {"question": "q", "answer": "a", "correction": "c" * 9_000}
+    (one,) = read(tmp_path, row).feedback
+    assert len(one.text or "") == 8_000 and one.metadata == {"cut": ["correction"]}
+
+
 def test_a_long_text_of_a_table_is_cut_and_says_so(tmp_path: Path) -> None:
     rows = [{"question": "q", "answer": "a" * 8_000 + end, "rating": 5} for end in ("b", "c")]
     found = read(tmp_path, *rows, {"question": "q", "answer": "short", "rating": 5}).inferences

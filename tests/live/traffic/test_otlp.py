@@ -456,6 +456,8 @@ def test_an_evaluation_about_a_span_that_is_no_answer_is_about_the_trace() -> No
     [
         ({"gen_ai.evaluation.name": "user_feedback", "gen_ai.evaluation.score.value": 1}, "thumb", 1.0, "user"),
         ({"gen_ai.evaluation.name": "User Rating", "gen_ai.evaluation.score.value": 4}, "rating", 4.0, "user"),
+        ({"gen_ai.evaluation.name": "rating", "gen_ai.evaluation.score.value": 4, "annotator_kind": "LLM"},
+         "rating", 4.0, "model"),
         ({"gen_ai.evaluation.name": "thumbs", "gen_ai.evaluation.score.value": 0, "whet.source": "annotator"},
          "thumb", 0.0, "annotator"),
         ({"gen_ai.evaluation.name": "thumbs", "gen_ai.evaluation.score.value": -1}, "thumb", 0.0, "user"),

@@ -311,8 +311,16 @@ def protect(name: str, label: str, off: bool, actor: str | None) -> None:
 @output(lambda done: show_exported(done))
 def export(folder: Path, names: Sequence[str]) -> dict[str, object]:
     """Write prompts (default: all) with all versions to files that people can read and compare."""
+    from whet_live.learner.terms import count_terms
+    from whet_live.registry import ANY_PROMPT
+
     with open_here() as live:
-        return {"folder": str(folder), "prompts": live.registry.export(folder, names)}
+        written = live.registry.export(folder, names)
+        with live.database.read() as connection:
+            terms = count_terms(connection, written)
+        labels = sum(name in (*written, ANY_PROMPT) for name, _ in live.registry.protections())
+        left = {"instructions": terms, "labels": labels}
+        return {"folder": str(folder), "prompts": written, "left": left}
 
 
 @prompts.command(

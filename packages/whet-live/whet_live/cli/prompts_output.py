@@ -163,6 +163,11 @@ def show_exported(done: Mapping[str, Any]) -> None:
     """How many prompts an export wrote, and where."""
     number = len(done["prompts"])
     click.echo(f"{count(number, 'prompt')} {'is' if number == 1 else 'are'} in {done['folder']}.")
+    terms, labels = done["left"]["instructions"], done["left"]["labels"]
+    left = [f"the locks and dates of {count(terms, 'instruction')}"] if terms else []
+    left += [f"the protection of {count(labels, 'label')}"] if labels else []
+    if left:
+        click.echo(f"The files do not hold {' and '.join(left)}. Set them anew where you import the folder.")
 
 
 def show_imported(done: Version | Mapping[str, Any]) -> None:

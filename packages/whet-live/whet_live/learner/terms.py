@@ -7,7 +7,7 @@ the first and the last one belong to the time in which an instruction stands. Wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -136,6 +136,12 @@ def read_terms(connection: Connection, name: str, region: str, ledger: Ledger) -
                 bool(row.locked), row.first_day, row.last_day, row.review, row.actor, row.reason, row.at
             )
     return terms
+
+
+def count_terms(connection: Connection, names: Sequence[str]) -> int:
+    """How many instructions of these prompts have a lock, days or a review."""
+    rows = connection.execute(select(instruction_terms.c.name)).all()
+    return sum(row.name in names for row in rows)
 
 
 def write_terms(

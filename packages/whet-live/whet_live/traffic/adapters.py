@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from whet.errors import UsageError
-from whet.feedback.rows import FeedbackRow, further_verdicts, read_row, snake_case
+from whet.feedback.rows import LONGEST, FeedbackRow, further_verdicts, read_row, snake_case
 from whet_client.ids import new_id, now
 from whet_client.records import (
     LONGEST_ID,
@@ -84,6 +84,7 @@ def convert_content(
         source=SOURCE_OF.get(snake_case(content.source or ""), "user"),
         user=storable_text(content.user or "")[:LONGEST_ID] or None,
         time=moment(content.time),
+        metadata={"cut": cut} if (cut := _cut_texts(content)) else {},
     )
     column = content.column or ""
     if column not in THUMBS | STARS:
@@ -96,6 +97,16 @@ def convert_content(
         part = replace(part, id=_id(own, part.kind, number))
         rows.append(RawFeedback(part, column, content.out_of) if numbered else RawFeedback(part))
     return rows
+
+
+def _cut_texts(content: FeedbackRow) -> list[str]:
+    """Which texts of feedback were too long to be kept whole."""
+    texts = {
+        "comment": content.comment,
+        "correction": content.corrected,
+        "explanation": content.explanation,
+    }
+    return [name for name, text in texts.items() if text is not None and len(text) == LONGEST]
 
 
 def _parts(base: Feedback, content: FeedbackRow, worded: bool) -> list[Feedback]:

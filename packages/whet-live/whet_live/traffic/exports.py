@@ -132,12 +132,14 @@ def _langfuse_answer(named: Mapping[str, object]) -> Inference:
     if latency is None and start and end:
         latency = seconds_between(moment(start) * 1000, moment(end) * 1000)
     failed = str(named.get("level") or "").upper() == "ERROR"
+    output = as_output(named.get("output"))
     return Inference(
         prompt=short(named.get("prompt_name"), LONGEST_NAME) or UNNAMED,
         version=_whole(named.get("prompt_version")) or 0,
         id=short(named.get("id"), LONGEST_ID) or "",
         inputs=as_inputs(named.get("input")),
-        output=as_output(named.get("output")),
+        output=output,
+        metadata={"cut": ["output"]} if len(output) == LONGEST_OUTPUT else {},
         model=short(named.get("model") or named.get("provided_model_name"), LONGEST_ID),
         cost=cost,
         latency=latency,

@@ -256,7 +256,7 @@ def evaluation(
 ) -> RawFeedback | None:
     """A `gen_ai.evaluation.result` as feedback; None when it has neither score, label nor explanation.
 
-    The judge is a model unless `whet.source` says otherwise or the metric is one that only users give.
+    The judge is a model unless `whet.source` or `annotator_kind` says otherwise, or the metric is one that only users give.
     """
     a = event.attributes
     fields = {
@@ -264,7 +264,7 @@ def evaluation(
         "score": first_attribute(a, "gen_ai.evaluation.score.value"),
         "label": first_attribute(a, "gen_ai.evaluation.score.label"),
         "explanation": first_attribute(a, "gen_ai.evaluation.explanation"),
-        "source": a.get("whet.source"),
+        "source": a.get("whet.source") or SOURCE_OF.get(str(a.get("annotator_kind")).casefold()),
         "scale": a.get("whet.scale"),
         "user": text_of(a, *_USER) or text_of(around, *_USER),
     }
