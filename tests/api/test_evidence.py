@@ -84,6 +84,17 @@ def test_bad_groups_are_refused_with_their_place(folder: Path) -> None:
         whet.Task.of(PROMPT, data=grouped(2), reward="exact_match", group="user")
 
 
+@pytest.mark.parametrize(("one", "other"), [("caf\u00e9", "cafe\u0301"), ("one\ntwo", "one\r\ntwo")])
+def test_a_row_in_another_form_of_the_same_text_is_the_same_row(one: str, other: str) -> None:
+    """Only their bytes were compared, so that such a row stood in training and in the sealed test."""
+    data = {
+        "train": [{"input": f"{one} {n}", "target": "x"} for n in range(8)],
+        "test": [{"input": f"{other} {n}", "target": "x"} for n in range(8)],
+    }
+    with pytest.raises(whet.UsageError, match="what a method has seen proves nothing"):
+        whet.Task.of("Say it: {{input}}", data=data, reward="exact_match")
+
+
 @pytest.mark.parametrize(
     ("line", "fault"),
     [

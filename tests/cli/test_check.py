@@ -131,6 +131,13 @@ def test_a_threshold_that_no_reward_reaches_is_refused(folder: Path, tmp_path: P
     assert done.returncode == 2 and "lies between 0 and 1" in done.stderr
 
 
+def test_a_threshold_may_be_the_best_value_of_a_sum_of_weights(folder: Path, tmp_path: Path) -> None:
+    file = folder / "task.yaml"
+    file.write_text(file.read_text().replace("reward: reward.py", "reward: [{f1: 0.7}, {contains: 0.1}]"))
+    done = whet_here(tmp_path, "check", str(folder), "--threshold", "0.8")
+    assert done.returncode in (0, 1), done.stderr  # 0.7 + 0.1 is a little less than 0.8
+
+
 def test_all_tasks_are_read_before_one_is_asked_and_an_old_outcome_goes(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "whet.xml"
     file.write_text("an outcome of yesterday")

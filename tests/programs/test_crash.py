@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,8 @@ async def program(lm, prompts, example):
 """
 
 
-def write_task(folder: Path, reward: str = "exact_match", plain=crash.write_task) -> None:  # type: ignore[no-untyped-def]
-    plain(folder, reward)
+def write_task(folder: Path, reward: str = "exact_match", plain=crash.write_task, **options: Any) -> None:  # type: ignore[no-untyped-def]
+    plain(folder, reward, **options)
     text = (folder / "prompt.md").read_text()
     (folder / "plan.md").write_text(f"Plan first.\n{text}")
     (folder / "program.py").write_text(PROGRAM)

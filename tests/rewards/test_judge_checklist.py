@@ -142,6 +142,13 @@ def test_extracted_items_are_bounded_and_named_apart() -> None:
         ("min_lines", 2, "a\nb", "a\n\n"),
         ("json", True, '```json\n{"a": 1}\n```', "{a: 1}"),
         ("json_keys", ["a"], '{"a": null}', '["a"]'),
+        ("json_keys", ["a"], '{"a": 1}', '{"a": Infinity}'),
+        ("json", True, "null", "NaN"),
+        ("lacks", "can't", "I can", "I can\u2019t help"),
+        ("lacks", "as an AI", "as a person", "As an\nAI"),
+        ("contains", "\u00e9t\u00e9", "E\u0301te\u0301", "ete"),
+        ("starts_with", "I'm", "I\u2019m here", "i'm here"),
+        ("contains", "\n- ", "List:\n- one", "List: - one"),
     ],
 )
 def test_checks(kind: str, argument: Any, good: str, bad: str) -> None:
@@ -223,3 +230,15 @@ def test_a_checklist_of_rows_needs_nothing_else() -> None:
     assert reward.needs == {"judge"} and reward.judge_calls == 2
     with pytest.raises(UsageError, match="per_row must be true or false"):
         built({"checklist": {"per_row": "yes"}})
+
+
+def test_two_verdicts_on_one_item_are_none() -> None:
+    twice = '{"items":[{"number":1,"met":true},{"number":2,"met":true},{"number":1,"met":false}]}'
+    assert read_findings(twice, 2) is None
+
+
+async def test_parts_with_the_name_of_another_reward_are_kept_apart() -> None:
+    items = [{"check": {"max_words": 1}, "name": "f1"}]
+    reward = built([{"f1": 1}, {"checklist": {"items": items}}])
+    graded = await grade(reward, FakeJudge([]), "a b", "a b")
+    assert graded.parts["f1"] == 1.0 and graded.parts["checklist: f1"] == 0.0

@@ -416,6 +416,14 @@ async def test_a_target_that_is_a_number_by_its_type_is_compared_as_one(reward: 
     assert await grade(reward, "19", 18) == 0.0 and await grade(reward, "180", 18) == 0.0
 
 
+async def test_digits_are_not_contained_in_a_longer_number() -> None:
+    """18 was found in 18e3 and in 18 000, which the reward `number` reads as one number."""
+    for longer in ("18e3", "18E3", "18 000", "18_000", "18'000", "18 x 10^3"):
+        assert await grade(Contains(), f"It is {longer}.", "18") == 0.0, longer
+    for alone in ("It is 18.", "18 e", "18 x 20", "of 18 100s"):
+        assert await grade(Contains(), alone, "18") == 1.0, alone
+
+
 @pytest.mark.parametrize("reward", [ExactMatch(), ExactMatch(normalise=True), F1()])
 async def test_a_text_that_looks_like_a_number_stays_a_text(reward: Any) -> None:
     assert await grade(reward, "007", "7") == 0.0 and await grade(reward, "7", "007") == 0.0

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
-from whet.search.minibatch import minibatch, mistakes, show_example, show_rollout
+from whet.search.minibatch import gains, minibatch, mistakes, show_example, show_rollout
 from whet.types import Example, Rollout
 
 ROWS = [Example(str(i), {"input": f"row {i}"}, "a" if i % 5 else "b") for i in range(50)]
@@ -52,6 +52,12 @@ def test_mistakes_of_a_graded_reward_are_those_below_the_mean_worst_first() -> N
 def test_a_dead_call_teaches_nothing_but_an_unreadable_answer_does() -> None:
     rollouts = [rollout(0.0, "provider: down"), rollout(0.0, "parse: no label"), rollout(1.0)]
     assert mistakes(rollouts, 1.0) == [rollouts[1]]
+
+
+def test_an_answer_on_which_the_reward_failed_counts_as_any_other_answer() -> None:
+    """It left the comparison, so that a prompt was better by the few rows on which its reward worked."""
+    olds, news = [rollout(1.0), rollout(0.0)], [rollout(0.0, "reward: JSONDecodeError"), rollout(1.0)]
+    assert gains(olds, news) == [-1.0, 1.0] and mistakes(news, 1.0) == [news[0]]
 
 
 def test_a_rollout_is_shown_with_target_answer_and_critique() -> None:

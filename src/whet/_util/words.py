@@ -68,6 +68,18 @@ def fold(text: str) -> str:
     return str(_DIGIT.sub(lambda match: str(unicodedata.decimal(match.group())), text))
 
 
+def unify(text: str) -> str:
+    """The form of `fold`, upper and lower case kept.
+
+    >>> unify("I\u2019m Ａ")
+    "I'm A"
+    """
+    if text.isascii():
+        return text
+    text = _compose(_INVISIBLE.sub("", _MARKS.sub(r"\1", text))).translate(_PLAIN)
+    return str(_DIGIT.sub(lambda match: str(unicodedata.decimal(match.group())), text))
+
+
 def _compose(text: str) -> str:
     pieces, last = [], 0
     for kept in _KEPT.finditer(text):

@@ -25,6 +25,7 @@ from whet.cli.interrupt import run as run_stoppable
 from whet.cli.show import show_progress_of
 from whet.errors import ProviderError, UsageError, WhetError
 from whet.reporting import ThresholdCheck, check_score, write_junit
+from whet.reporting.thresholds import reaches
 from whet.task import load_task
 
 _COLORS = {"passed": "green", "failed": "red", "undecided": "yellow"}
@@ -131,7 +132,7 @@ def _name_usable(task: str, threshold: float, words: Mapping[str, Any]) -> str:
 
     loaded = load_task(Path(task))
     reward = loaded.reward
-    if not reward.low <= threshold <= reward.high:
+    if not (reaches(threshold, reward.low) and reaches(reward.high, threshold)):
         raise UsageError(
             f"--threshold {threshold:g}: the reward of {task} lies between {reward.low:g} and {reward.high:g}. Write a number "
             "between these."

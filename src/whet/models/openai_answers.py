@@ -80,7 +80,7 @@ NEGLECTS = {
     "json": "does not keep to response_format; JSON is looked for in its text",
     "limit": "writes more than max_tokens; calls may take longer and cost more than planned",
     "usage": "reports no usage; one token is counted for each byte",
-    "odd usage": "reports a usage that cannot be right; one token is counted for each byte instead",
+    "odd usage": "reports a usage that cannot be right; one token is counted for each byte instead (a total alone is kept)",
     "bytes": "sends bytes that are not UTF-8; a replacement character stands for each in its answers",
     "queue": "lets calls wait while it answers earlier ones; the time limit of a call counts from the last of these",
 }

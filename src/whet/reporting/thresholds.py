@@ -41,10 +41,10 @@ def check_score(
         return _check_partly_answered(task, score, threshold, sure)
     ends = f"[{_show_beside(low, threshold)}, {show_reward(high)}], n={score['n']}"
     measured = low if sure else mean
-    outcome: Outcome = "passed" if _reaches(measured, threshold) else "failed"
+    outcome: Outcome = "passed" if reaches(measured, threshold) else "failed"
     shown = _show_beside(mean, threshold)
     what = f"the lower end of {shown} {ends}" if sure else f"the mean {shown} {ends}"
-    within = not sure and not _reaches(low, threshold) and _reaches(high, threshold)
+    within = not sure and not reaches(low, threshold) and reaches(high, threshold)
     doubt = "; with other rows, the result might differ" if within else ""
     broken = f"; {quantity(failed, 'rollout')} failed, which counts as the lowest reward" if failed else ""
     return ThresholdCheck(
@@ -52,7 +52,7 @@ def check_score(
     )
 
 
-def _reaches(value: float, threshold: float) -> bool:
+def reaches(value: float, threshold: float) -> bool:
     """Whether a value is the threshold or more. The sum of eight times 0.1 reaches 0.8, although it is less as a float."""
     return value >= threshold - 1e-9
 
@@ -65,8 +65,8 @@ def _check_partly_answered(task: str, score: MeanJSON, threshold: float, sure: b
     what = "the lower end of the 95% interval" if sure else "the mean"
     if low is None or high is None:
         return ThresholdCheck(task, "undecided", count)
-    outcome: Outcome = "undecided" if _reaches(high, threshold) else "failed"
-    if _reaches(low, threshold):
+    outcome: Outcome = "undecided" if reaches(high, threshold) else "failed"
+    if reaches(low, threshold):
         outcome = "passed"
     ends = f"[{show_reward(low)}, {show_reward(high)}]"
     if outcome == "undecided":

@@ -205,6 +205,8 @@ def _by_number(value: object) -> dict[int, Finding]:
         met = _BY_DIGIT.get(str(verdict).strip(), yes_or_no(verdict))
         reason = first_of(keys, *REASONS)
         if place is not None and met is not None:
+            if int(place) in findings:  # two verdicts on one item are none
+                return {}
             findings[int(place)] = Finding(met, " ".join(reason.split()) if isinstance(reason, str) else "")
     return findings
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from whet._util.words import fold, unify
 from whet.rewards.patterns import compile_pattern
 
 _BLOCK = re.compile(r"\s*```[a-zA-Z]*\n(.*?)\n?```\s*", re.DOTALL)
@@ -70,12 +71,18 @@ _TAKES: Mapping[Callable[[object], bool], str] = {
 }
 
 
+def _holds(answer: str, text: str) -> bool:
+    """Whether an answer holds a text in any Unicode form, also where a line breaks between its words."""
+    sought, folded = fold(text), fold(answer)
+    return sought in folded or (" " in sought and sought in " ".join(folded.split()))
+
+
 def _contains(answer: str, wanted: str) -> str:
-    return "" if wanted.casefold() in answer.casefold() else f'The answer must contain "{wanted}".'
+    return "" if _holds(answer, wanted) else f'The answer must contain "{wanted}".'
 
 
 def _lacks(answer: str, banned: str) -> str:
-    return f'The answer must not contain "{banned}".' if banned.casefold() in answer.casefold() else ""
+    return f'The answer must not contain "{banned}".' if _holds(answer, banned) else ""
 
 
 def _regex(answer: str, pattern: str, most: float | None) -> str:
@@ -89,11 +96,12 @@ def _no_regex(answer: str, pattern: str, most: float | None) -> str:
 
 
 def _starts_with(answer: str, wanted: str) -> str:
-    return "" if answer.lstrip().startswith(wanted) else f'The answer must begin with "{wanted}".'
+    begins = unify(answer).lstrip().startswith(unify(wanted))
+    return "" if begins else f'The answer must begin with "{wanted}".'
 
 
 def _ends_with(answer: str, wanted: str) -> str:
-    return "" if answer.rstrip().endswith(wanted) else f'The answer must end with "{wanted}".'
+    return "" if unify(answer).rstrip().endswith(unify(wanted)) else f'The answer must end with "{wanted}".'
 
 
 def _most(unit: str, count: Callable[[str], int]) -> Callable[[str, int], str]:
@@ -120,12 +128,16 @@ def _lines(answer: str) -> int:
     return sum(bool(line.strip()) for line in answer.splitlines())
 
 
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"JSON has no {name}")
+
+
 def _json(answer: str, keys: list[str] | bool) -> str:
     """The fault of an answer that is no JSON, also as one fenced block, or no object with all `keys`."""
     wanted = keys if isinstance(keys, list) else []
     block = _BLOCK.fullmatch(answer)
     try:
-        value = json.loads(block.group(1) if block else answer)
+        value = json.loads(block.group(1) if block else answer, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         return f"The answer must be {'a JSON object' if wanted else 'JSON'}; it cannot be parsed: {error}."
     missing = [k for k in wanted if not isinstance(value, dict) or k not in value]

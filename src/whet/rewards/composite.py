@@ -54,10 +54,12 @@ class Weighted:
         named: dict[str, float] = {}
         critiques: list[str] = []
         addressed: dict[str, str] = {}
+        names = {reward.name for _, reward in self.parts}
         for weight, reward in self.parts:
             result = await reward.grade(run, example, completion)
             total += weight * result.value
-            named.update(result.parts)
+            for part, value in result.parts.items():
+                named[f"{reward.name}: {part}" if part in names or part in named else part] = value
             named[reward.name] = result.value
             if result.critique:
                 critiques.append(result.critique)

@@ -71,9 +71,9 @@ def mistakes(rollouts: Sequence[Rollout], high: float) -> list[Rollout]:
 
 
 def answered_rollouts(rollouts: Sequence[Rollout]) -> list[Rollout]:
-    """Rollouts that say something about the prompt: a refusal or an answer that could not be parsed does, and one on which a
-    program failed; a call that failed at the provider does not."""
-    return [r for r in rollouts if r.error is None or r.error.startswith(("model:", "parse:", "program:"))]
+    """Rollouts that say something about the prompt: a refusal does, an answer that could not be parsed or graded, and one on
+    which a program failed; a call that failed at the provider does not."""
+    return [r for r in rollouts if r.answered]
 
 
 def gains(olds: Sequence[Rollout], news: Sequence[Rollout]) -> list[float]:

@@ -154,8 +154,19 @@ def fold_text(text: str) -> str:
 
 
 def input_hash(example: Example) -> str:
-    """Content hash of the input alone: rows that share it never stand in two splits."""
-    return content_hash(example.text if example.text is not None else dict(example.values))
+    """Content hash of the input alone: rows that share it never stand in two splits. Forms of one text that look the same,
+    composed or not and with either line end, are one."""
+    if example.text is not None:
+        return content_hash(_compose(example.text))
+    return content_hash({name: _compose(value) for name, value in example.values.items()})
+
+
+def _compose(text: str) -> str:
+    return (
+        text
+        if text.isascii() and "\r" not in text
+        else unicodedata.normalize("NFC", text.replace("\r\n", "\n"))
+    )
 
 
 def _count_places(places: list[str], one: str, many: str, what: str) -> list[str]:

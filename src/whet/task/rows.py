@@ -10,7 +10,7 @@ import enum
 import io
 import json
 import math
-import shlex
+import re
 import sys
 import types
 import uuid
@@ -314,6 +314,10 @@ _PANDAS_READERS = {
 """Functions of pandas that read files of other programs, with the package that each needs."""
 
 
+_IN_SHELL, _ESCAPED = re.compile(r'[\\"$`]'), r"\\\g<0>"
+"""What has a meaning between double quotes in a shell."""
+
+
 def conversion_of(path: Path) -> str:
     """The command that makes JSON Lines of a file that pandas can read; empty for any other file."""
     if kind_of(path) not in _PANDAS_READERS:
@@ -323,7 +327,7 @@ def conversion_of(path: Path) -> str:
         "import sys, pandas; "
         f"pandas.{reader}(sys.argv[1]).to_json(sys.argv[2], orient='records', lines=True, date_format='iso')"
     )
-    names = shlex.join([str(path), str(path.with_suffix(".jsonl"))])
+    names = " ".join(f'"{_IN_SHELL.sub(_ESCAPED, str(one))}"' for one in (path, path.with_suffix(".jsonl")))
     return f'Convert it: pip install pandas {package} && python -c "{code}" {names}'
 
 
