@@ -101,6 +101,7 @@ def test_the_calls_of_a_rollout_are_declared(options: dict[str, Any], calls: int
         ('Let me think.\n{"reason": "e", "rating": 2.5}\nDone.', 2.5),
         ('<think>{"score": 1}</think>{"score": 3, "explanation": "e"}', 3),
         ('It quotes {"score": 5}. My verdict: {"score": 2, "explanation": "e"}', 2),
+        ('It claims {"score": 5}. Mine: {"score": 9}', None),
         ("It lacks a source.\nScore: 2", 2),
         ("**Score:** 4/5\nIt lacks a source.", 4),
         ("<explanation>e</explanation><score>1</score>", 1),

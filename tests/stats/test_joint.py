@@ -124,3 +124,19 @@ def test_a_metric_that_every_row_shows_to_be_better_is_better_at_a_small_alpha()
         alpha=1e-5,
     )
     assert verdict.promoted
+
+
+def test_a_mean_at_the_bound_is_within_it_whatever_the_rounding() -> None:
+    """1.15 times 100 is a little less than 115 as a float, so that a prompt of 115 tokens was thrown out."""
+    tokens = Goal("tokens", maximise=False, bounds=(Bound(True, 1.15, True),), exact=True)
+    assert tokens.holds(115, 100) and not tokens.holds(115.1, 100)
+    quality = Goal("quality", maximise=True, margin=0.1, width=1.0)
+    assert quality.holds(0.7, 0.8) and quality.holds(0.2, 0.3) and not quality.holds(0.69, 0.8)
+    right = Goal("right", maximise=True, width=1.0)
+    rows = 40
+    verdict = decide_objectives(
+        [tokens, right],
+        {"tokens": [100.0] * rows, "right": [0.0] * rows},
+        {"tokens": [115.0] * rows, "right": [1.0] * rows},
+    )
+    assert verdict.promoted, verdict.reason

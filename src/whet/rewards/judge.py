@@ -126,9 +126,12 @@ class Judge:
         """
         values = objects(reply, whole)
         for answer in values:
-            verdict = self._verdict(answer if place is None else _entry(answer, place + 1))
+            own = answer if place is None else _entry(answer, place + 1)
+            verdict = self._verdict(own)
             if verdict is not None:
                 return verdict
+            if isinstance(own, Mapping) and parse_number(lower_keys(own).get("score")) is not None:
+                return None  # its own score is off the scale: an earlier one is quoted
         if place is not None:
             return None
         text = without_thought(reply)

@@ -15,6 +15,7 @@ from statistics import fmean
 from whet.rewards.composite import Weighted
 from whet.run import Run
 from whet.stats import Bound, Goal, JointVerdict, decide_objectives
+from whet.stats.joint import at_most_equal
 from whet.types import Completion, Example, Reward, Rollout, Usage
 
 INPUT_TOKENS, OUTPUT_TOKENS, COST, LATENCY, PROMPT_TOKENS = METRICS = (
@@ -75,7 +76,7 @@ def _excess(bound: Bound, value: float, baseline: float | None) -> float:
     if level is None:
         return 0.0
     over = value - level if bound.at_most else level - value
-    return 0.0 if over <= 0 else over / abs(level) if level else 1.0
+    return 0.0 if at_most_equal(over, 0.0) else over / abs(level) if level else 1.0
 
 
 @dataclass(frozen=True)

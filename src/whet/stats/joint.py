@@ -22,7 +22,18 @@ from whet.stats.paired import Array, enough_draws, p_value, paired_test
 
 REWARD_MARGIN, METRIC_MARGIN = 0.05, 0.1
 """What is tolerated where nothing is named: of the range's width for rewards, of the baseline's mean for metrics."""
+_ROUNDING = 1e-9
+"""A difference of this share comes of rounding."""
 BETTER, NOT_WORSE, NOT_SHOWN, WORSE = "better", "not worse", "not shown", "worse"
+
+
+def at_most_equal(value: float, level: float) -> bool:
+    """Whether a value is at most a level, as people reckon: 115 is at most 1.15 times 100, which is a little less as a float.
+
+    >>> at_most_equal(115, 1.15 * 100), at_most_equal(0.8 - 0.7, 0.1), at_most_equal(0.1001, 0.1)
+    (True, True, False)
+    """
+    return value <= level or math.isclose(value, level, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +94,8 @@ class Goal:
         """Whether a mean meets what is demanded, next to that of the baseline."""
         worse = (baseline - mean) * (1 if self.maximise else -1)
         levels = [(bound.at_most, bound.level(baseline) or 0.0) for bound in self.limits]
-        within = all(mean <= level if at_most else mean >= level for at_most, level in levels)
-        return within and (self.allowed is None or worse <= self.allowed)
+        within = all(at_most_equal(*((mean, level) if most else (level, mean))) for most, level in levels)
+        return within and (self.allowed is None or at_most_equal(worse, self.allowed))
 
     @property
     def limits(self) -> tuple[Bound, ...]:
@@ -231,7 +242,7 @@ class _Compared:
         """One-sided p-value of "the mean gain is at most theta"."""
         if self.goal.exact:
             mean = float(gains.mean()) - theta
-            return 0.0 if mean > 0 or (mean >= 0 and not strict) else 1.0
+            return 0.0 if mean > _ROUNDING * unit or (mean >= -_ROUNDING * unit and not strict) else 1.0
         unit = max(unit, float(np.abs(gains).max()), abs(theta))
         return p_value(gains / unit, self.clusters, theta / unit, self.draws)
 
