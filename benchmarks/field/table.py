@@ -184,7 +184,7 @@ def write_pages(folder: Path, rows: Sequence[Row]) -> None:
         if not own:
             continue
         names = list(dict.fromkeys(row["method"] for row in own))
-        answers = {name: [sealed(row) for row in own if row["method"] == name] for name in names}
+        answers = {name: [sealed([row for row in own if row["method"] == name])] for name in names}
         pairs = [
             {**row, "b": control}
             for control in CONTROLS if control in answers
@@ -201,9 +201,9 @@ def write_pages(folder: Path, rows: Sequence[Row]) -> None:
         write_comparison(folder / "compare" / task, compared)
 
 
-def sealed(row: Row) -> SealedAnswers:
-    """The sealed answers of a row."""
-    rewards = row["rewards"]
-    return SealedAnswers(
-        rewards, {name: place for place, name in enumerate(rewards)}, row["low"], row["high"]
-    )
+def sealed(rows: Sequence[Row]) -> SealedAnswers:
+    """The sealed answers of a method's runs, each seed with test rows of its own."""
+    ordered = sorted(rows, key=lambda row: int(row["seed"]))
+    rewards = {f"{row['seed']}/{name}": value for row in ordered for name, value in row["rewards"].items()}
+    places = {name: place for place, name in enumerate(rewards)}
+    return SealedAnswers(rewards, places, ordered[0]["low"], ordered[0]["high"])
