@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 LEDGER = "openings.sqlite"
-WAIT_SECONDS = 3.0
+WAIT_SECONDS = 20.0
 """How long the file is waited for while another process writes to it."""
 _TABLES = {
     "openings": (
