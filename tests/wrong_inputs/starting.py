@@ -50,7 +50,7 @@ INIT: Mapping[str, Case] = {
     "no source": Case(("--from SOURCE", ".csv"), "init new"),
     "source nowhere": init("--from row.csv", 'Did you mean "rows.csv"'),
     "source a folder": init("--from task", "task is a folder", "Name the file"),
-    "source of Excel": init("--from x.xlsx", "pandas.read_excel", "x.xlsx x.jsonl", x__xlsx=b"PK"),
+    "source of Excel": init("--from x.xlsx", "pandas.read_excel", '"x.xlsx" "x.jsonl"', x__xlsx=b"PK"),
     "source of no kind": init("--from rows.txt", "rows come from .csv", "Convert", rows__txt=b"a"),
     "source nowhere, of no kind": init("--from rows.cvs", 'no file rows.cvs. Did you mean "rows.csv"?'),
     "source beside the folder": Case(

@@ -24,8 +24,7 @@ from whet.cli.common import (
 from whet.cli.interrupt import run as run_stoppable
 from whet.cli.show import show_progress_of
 from whet.errors import ProviderError, UsageError, WhetError
-from whet.reporting import ThresholdCheck, check_score, write_junit
-from whet.reporting.thresholds import reaches
+from whet.reporting import ThresholdCheck, check_score, reaches, write_junit
 from whet.task import load_task
 
 _COLORS = {"passed": "green", "failed": "red", "undecided": "yellow"}

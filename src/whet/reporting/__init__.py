@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from whet.reporting.progress_display import Display, display_progress, place_of
     from whet.reporting.record import Record, finite_number, read_run, side
     from whet.reporting.svg import IntervalRow, interval_plot
-    from whet.reporting.thresholds import ThresholdCheck, check_score, write_junit
+    from whet.reporting.thresholds import ThresholdCheck, check_score, reaches, write_junit
     from whet.reporting.verdict import simulated_banner
 
 _HOMES = {
@@ -32,7 +32,7 @@ _HOMES = {
     "whet.reporting.matrix_page": "write_matrix",
     "whet.reporting.next_steps": "is_limited",
     "whet.reporting.notebook": "comparison_html evaluation_html result_html",
-    "whet.reporting.thresholds": "ThresholdCheck check_score write_junit",
+    "whet.reporting.thresholds": "ThresholdCheck check_score reaches write_junit",
     "whet.reporting.comparison_page": "best_first write_comparison",
     "whet.reporting.comparison_sentences": "FAMILIES all_pairs start_sentences warnings_of",
     "whet.reporting.page": "REPORT document sections write_page write_report",
@@ -76,6 +76,7 @@ __all__ = [
     "place_of",
     "prompt_text",
     "prose",
+    "reaches",
     "read_run",
     "region",
     "result_html",

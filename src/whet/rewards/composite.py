@@ -59,7 +59,8 @@ class Weighted:
             result = await reward.grade(run, example, completion)
             total += weight * result.value
             for part, value in result.parts.items():
-                named[f"{reward.name}: {part}" if part in names or part in named else part] = value
+                taken = part in named or part in names - {reward.name}
+                named[f"{reward.name}: {part}" if taken else part] = value
             named[reward.name] = result.value
             if result.critique:
                 critiques.append(result.critique)

@@ -70,10 +70,14 @@ def mistakes(rollouts: Sequence[Rollout], high: float) -> list[Rollout]:
     return sorted(wrong, key=lambda r: r.reward)
 
 
+_ANSWERED_BADLY = ("model:", "parse:", "reward:", "program:")
+"""How the errors of rollouts begin that the model, or the prompt, is the reason of."""
+
+
 def answered_rollouts(rollouts: Sequence[Rollout]) -> list[Rollout]:
     """Rollouts that say something about the prompt: a refusal does, an answer that could not be parsed or graded, and one on
     which a program failed; a call that failed at the provider does not."""
-    return [r for r in rollouts if r.answered]
+    return [r for r in rollouts if r.error is None or r.error.startswith(_ANSWERED_BADLY)]
 
 
 def gains(olds: Sequence[Rollout], news: Sequence[Rollout]) -> list[float]:

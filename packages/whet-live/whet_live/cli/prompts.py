@@ -311,7 +311,7 @@ def protect(name: str, label: str, off: bool, actor: str | None) -> None:
 @output(lambda done: show_exported(done))
 def export(folder: Path, names: Sequence[str]) -> dict[str, object]:
     """Write prompts (default: all) with all versions to files that people can read and compare."""
-    from whet_live.learner.terms import count_terms
+    from whet_live.learner import count_terms
     from whet_live.registry import ANY_PROMPT
 
     with open_here() as live:
