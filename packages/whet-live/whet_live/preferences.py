@@ -12,8 +12,9 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet_client.records import Inference
-from whet_live.tasks import PEOPLE, inferences_of
+from whet_live.tasks import inferences_of
 from whet_live.traffic import Filter, Traffic
+from whet_live.traffic.dataset import PEOPLE
 
 MOST = 20_000
 """Inferences that are read, the newest first."""

@@ -26,14 +26,13 @@ from whet_client.records import KINDS, Feedback, Inference
 from whet_live.registry import Registry
 from whet_live.traffic import BehaviourModel, Filter, StoredInference, Traffic
 from whet_live.traffic.behaviour import RatedAnswer, fit_behaviour
-from whet_live.traffic.dataset import answers_with_feedback, rating, signals
+from whet_live.traffic.dataset import PEOPLE, answers_with_feedback, rating, signals
 from whet_live.traffic.derived_signals import KEPT, SignalDeriver
 
 MOST = 1000
 MOST_READ = 20_000
 """Answers that are read, the newest."""
 GROUP, CRITIQUES, ANSWER, WORTH, ORIGIN = "who", "critiques", "answer", "worth", "from"
-PEOPLE = ("user", "annotator")
 GOOD = 0.75
 """From this worth on, on a scale from 0 to 1, an answer is a target: four stars, or a thumb up."""
 CORRECTIONS, RATINGS, SIGNALS = SOURCES = ("corrections", "ratings", "signals")

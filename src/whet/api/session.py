@@ -28,7 +28,7 @@ from whet.prompt import Prompt
 from whet.reporting import Display, display_progress
 from whet.rewards import JUDGE, Objectives
 from whet.rewards.objectives import PROMPT_TOKENS
-from whet.rewards.program import finite_number
+from whet.rewards.program import read_number
 from whet.task import AlphaKeywords, GateKeywords, Task, TaskKeywords, task_of
 from whet.types import EXAMPLE, Completion, Example, Message, Request, content_hash
 from whet_client.storable import repair_surrogates, show_value
@@ -177,7 +177,7 @@ class Session:
                     return
                 raise UsageError(f'No call with the id "{id}" waits for an answer. Take ids from ask().')
             ask, future = self._waiting[id]
-            number = None if reward is None else finite_number(reward)
+            number = None if reward is None else read_number(reward)
             reward = reward if number is None else number
             self._check_reward(ask, reward, critique)
             row = {"id": id, "output": output, "reward": reward, "critique": critique}

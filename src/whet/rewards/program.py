@@ -342,7 +342,7 @@ class ProgramReward:
         named = _named_values(result)
         key = next((key for key in VALUES if key in named), "reward")
         wording = next((key for key in CRITIQUES if named.get(key) is not None), "critique")
-        value = finite_number(named.get(key))
+        value = read_number(named.get(key))
         if value is None:
             return {
                 "error": f"{self.path.name}: {RETURNED} {show_value(result)}; expected a number or a dict with `reward`"
@@ -363,7 +363,7 @@ class ProgramReward:
         parts = {
             str(k): n
             for k, v in named.items()
-            if k not in (key, wording) and (n := finite_number(v)) is not None
+            if k not in (key, wording) and (n := read_number(v)) is not None
         }
         graded = {"value": value, "parts": parts, "critique": critique or None}
         lost = [k for k, v in named.items() if k not in (key, wording, *parts) and v is not None]
@@ -450,11 +450,11 @@ def _named_values(result: Any) -> Mapping[str, object]:
         return result
     if callable(getattr(result, "items", None)) and callable(getattr(result, "keys", None)):
         return dict(result.items())
-    key = next((key for key in VALUES if finite_number(getattr(result, key, None)) is not None), None)
+    key = next((key for key in VALUES if read_number(getattr(result, key, None)) is not None), None)
     if key is not None:
         words = {name: text for name in CRITIQUES if isinstance(text := getattr(result, name, None), str)}
         return {key: getattr(result, key), **words}
-    if isinstance(result, tuple | list) and len(result) == 2 and finite_number(result[1]) is None:
+    if isinstance(result, tuple | list) and len(result) == 2 and read_number(result[1]) is None:
         second = result[1]
         return (
             {**second, "reward": result[0]}
@@ -620,7 +620,7 @@ def _without_rounding(value: float, low: float, high: float) -> float:
     return inside if abs(value - inside) <= _ROUNDING * max(abs(low), abs(high), high - low) else value
 
 
-def finite_number(value: Any) -> float | None:
+def read_number(value: Any) -> float | None:
     """A number of any type, such as one of NumPy or a Decimal, as a float; None for a text and what is no finite number."""
     dimensions: object = getattr(value, "ndim", None)
     if isinstance(value, str | bytes) or dimensions:
