@@ -413,6 +413,7 @@ def test_the_plan_says_that_nobody_named_the_model() -> None:
         ("prompt_learning", {}),
         ("spo", {}),
         ("capo", {}),
+        ("mo_capo", {}),
     ],
 )
 def test_a_limit_that_pays_for_no_round_is_said_with_one_that_does(
@@ -438,5 +439,6 @@ def test_a_limit_that_pays_for_no_round_is_said_with_one_that_does(
             "opro",
             "spo",
             "capo",
+            "mo_capo",
         ):  # the others ask about answers that were wrong, if there are any
             assert made.usage.calls["optimizer"] > 0
