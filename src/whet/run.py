@@ -157,8 +157,8 @@ class Run(Protocol):
         ...
 
     async def read_remaining(self) -> Budget:
-        """What of `limits` is left by now, fixed once at this place of the program: a resume plans the same. Calls that the limits
-        had no part in, such as recorded answers, are not taken off."""
+        """What of `limits` is left by now, fixed once at this place of the program, so that a resume plans the same. Recorded
+        answers that were asked for again took nothing."""
         ...
 
     def branch(self, name: str) -> Run:

@@ -36,7 +36,7 @@ def new_text(messages: list[whet.Message], request: Any) -> str:
 
 
 def optimize(folder: Path, sizes: tuple[int, int, int], model: Any = None, **more: Any) -> whet.RunResult:
-    train, validation, test = sizes
+    train, validation, _ = sizes
     every = rows(-(-sum(sizes) // len(WORDS)))
     data = {
         "train": every[:train],

@@ -153,8 +153,8 @@ class _Operator:
     async def breed(
         self, run: Run, population: Sequence[Individual[None]], width: int
     ) -> list[Individual[None] | None]:
-        """The children of a generation in order, None where a reply was of no use; in de one for each of the population, as far as
-        the `width` goes."""
+        """The children of a generation in order, None where a reply was of no use; in de one for each of the population, up to
+        the `width`."""
         places = range(min(len(population), width) if self.config.algorithm == "de" else width)
         return await run.map(self.child, [(place, self.team(run, population, place)) for place in places])
 

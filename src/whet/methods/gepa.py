@@ -513,10 +513,11 @@ def tally(pool: CandidatePool, parent: Candidate) -> str:
 
 
 def told_answers(pool: CandidatePool, parent: Candidate) -> str:
-    """Where targets are labels: all right answers, and which was given for which, by all known rollouts of the parent."""
-    labels = right_answers(pool.env)
-    if not labels:
-        return ""
+    """Where targets are labels: all right answers, and which was given for which, by all known rollouts of the parent. Where
+    fresh rows may want others: those that are wanted again and again, as examples."""
+    answers = right_answers(pool.env)
+    if not (labels := answers.complete):
+        return "\n".join([SOME_ANSWERS, *(f"- {one}" for one in answers.values)]) if answers.values else ""
     rows = {row.id: row for row in pool.env.train}
     mine = [rollout for (prompt, _), rollout in pool.known.items() if prompt == parent.id]
     mistaken = count_confusions(rows, mine, pool.env.reward.high)
@@ -688,6 +689,7 @@ FIRST_OF_DRAFTS = "Your task is to make one text of several rewrites of the inst
 INSTRUCTIONS = "An assistant does a task for me with these instructions:"
 EXAMPLES = "These are inputs with the assistant's responses and, where there is any, feedback on them:"
 ANSWERS = "The right answers of the task are:"
+SOME_ANSWERS = "Examples of right answers, of which inputs that you do not see may need others:"
 WAS_RIGHT = "Before: right"
 LOST = f'An input with the line "{WAS_RIGHT}" was answered rightly with an earlier version. Keep what made it right then.'
 VERSIONS = (

@@ -93,7 +93,7 @@ def payable_rollouts(run: Run, env: Environment, *, writes: bool) -> int | None:
 
 def least_rows(env: Environment) -> int:
     """The fewest validation rows on which prompts can be told apart: 20, or 3 for each right answer where these are few."""
-    return max(LEAST_VALIDATION, ROWS_PER_ANSWER * len(right_answers(env)))
+    return max(LEAST_VALIDATION, ROWS_PER_ANSWER * len(right_answers(env).complete))
 
 
 def validation_rows(rollouts: float, env: Environment) -> int:
@@ -258,7 +258,7 @@ def fit(
 async def rounds_of(
     run: Run, plan: SearchPlan, archive: Archive, beside: int = 0
 ) -> AsyncIterator[tuple[int, int]]:
-    """The rounds of a search with their numbers from 0 and widths, those of the plan and then as many more as its settings want and
+    """The rounds of a search with their numbers from 0 and widths: those of the plan, then as many more as its settings want and
     the limits pay for, the last one narrower. What validates the best of the archive stays free, and `beside` rollouts."""
     number = 0
     while number < (max(plan.rounds, plan.wanted_rounds) if plan.limited and plan.rounds else plan.rounds):
