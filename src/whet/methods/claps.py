@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 ENTRY = MethodEntry(
     "claps",
     "ClaPS: words are clustered and pruned, then searched",
-    version=1,
+    version=2,
     rank=72,
     when="a model in this process scores labels, the prompt may be any words, and no training is wanted",
     paper="Zhou et al., EMNLP Findings 2023",
