@@ -183,9 +183,10 @@ class WordSearch:
         prefix: Words = ()
         for _ in range(length):
             made = [(*prefix, word) for word in words[:left]]
-            known = {one.genome: one for one in [*self.scored, *await self.grade(run, made)]}
+            new = await self.grade(run, made)
+            known = {one.genome: one for one in self.scored}
             longer = fittest([known[one] for one in made if one in known], 1)
-            left -= len(made) if prefix else 0
+            left -= len(new)
             if not longer:
                 break
             prefix = longer[0].genome
