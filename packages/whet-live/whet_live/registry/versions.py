@@ -237,7 +237,7 @@ def check_prompt(prompt: Prompt) -> None:
     Prompt.from_messages(prompt.messages)
 
 
-def _refused(value: object) -> object:
+def _refuse_value(value: object) -> object:
     raise TypeError(f"{value!r} is no JSON value")
 
 
@@ -246,7 +246,7 @@ def check_json(value: Mapping[str, object] | None, what: str) -> dict[str, objec
     if value is None:
         return {} if what == "config" else None
     try:
-        json.dumps(dict(value), allow_nan=False, default=_refused)
+        json.dumps(dict(value), allow_nan=False, default=_refuse_value)
         size = len(orjson.dumps(dict(value)))
     except (TypeError, ValueError) as error:
         raise UsageError(f"The {what} is no JSON object: {error}.") from error
