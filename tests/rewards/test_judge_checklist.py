@@ -190,6 +190,8 @@ def test_extracted_items_are_bounded_and_named_apart() -> None:
         ("lacks", "sorry", "no", "I am SORRY"),
         ("regex", r"\d{4}", "in 2024", "in 24"),
         ("no_regex", r"!", "Hello.", "Hello!"),
+        ("regex", "caf\u00e9", "Cafe\u0301: cafe\u0301", "cafe"),
+        ("no_regex", "caf\u00e9", "cafe", "cafe\u0301"),
         ("starts_with", "Dear", " Dear Ann", "Hi"),
         ("ends_with", "Bye.", "Bye.\n", "Bye. P.S."),
         ("max_words", 2, "one two", "one two three"),
