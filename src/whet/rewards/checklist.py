@@ -30,7 +30,7 @@ from whet.rewards.asking import (
     yes_or_no,
 )
 from whet.rewards.checks import CHECKS, Check
-from whet.rewards.judge_reply import JudgeReply, agreed, lower_keys, parse_place, read_reply
+from whet.rewards.judge_reply import JudgeReply, agree_on, lower_keys, parse_place, read_reply
 from whet.rewards.patterns import REWARD_TIMEOUT, match_within
 from whet.rewards.reward import JUDGE
 from whet.rewards.score_reading import parse_number
@@ -188,7 +188,7 @@ def read_findings(reply: str, count: int, whole: bool = True) -> list[Finding] |
     if complete is None:
         return None
     findings = [
-        agreed([complete[n][0], *(finding for one in lists for finding in one.get(n, ()))], lambda f: f.met)
+        agree_on([complete[n][0], *(finding for one in lists for finding in one.get(n, ()))], lambda f: f.met)
         for n in range(1, count + 1)
     ]
     return None if None in findings else [finding for finding in findings if finding is not None]

@@ -20,7 +20,7 @@ from whet.rewards.asking import (
     enclose_in_markers,
     first_of,
 )
-from whet.rewards.judge_reply import agreed, lower_keys, parse_place, read_reply
+from whet.rewards.judge_reply import agree_on, lower_keys, parse_place, read_reply
 from whet.rewards.reward import JUDGE
 from whet.rewards.score_reading import ScoreInReply, find_lone_score, find_marked_scores, parse_number
 from whet.rewards.text import targets_of
@@ -131,7 +131,7 @@ class Judge:
         if place is None:
             verdicts += map(self._of_text, find_marked_scores(answer.own, self.scale))
         if verdicts or place is not None:
-            return self._on_scale(agreed(verdicts, lambda verdict: verdict.score))
+            return self._on_scale(agree_on(verdicts, lambda verdict: verdict.score))
         if len(answer.objects) == 1 and _WHOLLY.fullmatch(answer.full.strip()):
             return self._read_unnamed(answer.objects[0])
         lone = find_lone_score(answer.own, self.scale)

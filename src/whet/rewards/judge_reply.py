@@ -63,7 +63,7 @@ def _is_inside(span: Span, quotations: Sequence[Span]) -> bool:
     return at >= 0 and span[1] <= quotations[at][1]
 
 
-def agreed(verdicts: Sequence[T], meaning: Callable[[T], object]) -> T | None:
+def agree_on(verdicts: Sequence[T], meaning: Callable[[T], object]) -> T | None:
     """The first of some verdicts of one reply that all mean the same; None where two differ, or where there is none."""
     meanings = [meaning(verdict) for verdict in verdicts]
     return verdicts[0] if meanings and all(one == meanings[0] for one in meanings) else None

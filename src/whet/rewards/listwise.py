@@ -32,7 +32,7 @@ from whet.rewards.asking import (
     enclose_in_markers,
     first_of,
 )
-from whet.rewards.judge_reply import agreed, lower_keys, parse_place, read_reply
+from whet.rewards.judge_reply import agree_on, lower_keys, parse_place, read_reply
 from whet.rewards.reward import JUDGE, TARGET
 from whet.rewards.score_reading import parse_number
 from whet.rewards.text import targets_of
@@ -172,7 +172,7 @@ def read_placement(reply: str, order: Sequence[int], *, whole: bool = True) -> P
                 by_place = {place: scores[number] for number, place in enumerate(order, 1)}
                 others = tuple(by_place[place][0] for place in range(1, len(order)))
                 placements.append(Placed(by_place[0][0], others, " ".join(by_place[0][1].split())))
-    return agreed(placements, lambda one: (one.score, one.others))
+    return agree_on(placements, lambda one: (one.score, one.others))
 
 
 def _read_row(row: object) -> tuple[int | None, float | None, str]:

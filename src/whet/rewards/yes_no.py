@@ -22,7 +22,7 @@ from whet.rewards.asking import (
     first_of,
     yes_or_no,
 )
-from whet.rewards.judge_reply import agreed, read_reply
+from whet.rewards.judge_reply import agree_on, read_reply
 from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
 from whet.run import Run
@@ -127,7 +127,7 @@ def _vote(reply: str) -> bool | None:
     answer = read_reply(reply)
     votes = [yes_or_no(first_of(value, "answer", "verdict", "result")) for value in answer.objects]
     votes.append(find_verdict(answer.own.text))
-    return agreed([vote for vote in votes if vote is not None], bool)
+    return agree_on([vote for vote in votes if vote is not None], bool)
 
 
 def build_yes_no(options: RewardOptions) -> YesNo:
