@@ -291,8 +291,8 @@ def _with_objects_as_text(
         return material
     column, fields = inputs[0], dict.fromkeys(str(key) for one in objects for key in one)
     alike = len(objects) == len(values) and all(len(one) == len(fields) for one in objects)
-    asked = bool(filled & fields.keys()) or (not filled and column in _OF_FIELDS and alike)
-    if asked and len(objects) == len(values):
+    by_field = bool(filled & fields.keys()) or (not filled and column in _OF_FIELDS and alike)
+    if by_field and len(objects) == len(values):
         chosen.append(f"{column}: each field of its objects fills the slot of its name: {', '.join(fields)}")
         return material
     first = next(iter(fields), "")
