@@ -169,6 +169,43 @@ def test_targets_are_texts(target: Any, texts: list[str]) -> None:
         (ExactMatch(normalise=True), "510", "5'10\"", 0.0),
         (ExactMatch(normalise=True), "1'000", "1000", 1.0),
         (ExactMatch(normalise=True), "a = b", "a != b", 0.0),
+        *(
+            (ExactMatch(normalise=True), answer, target, 0.0)
+            for answer, target in (
+                ("5", ".5"),
+                ("5", "-.5"),
+                ("$50", "$.50"),
+                ("05", ".05"),
+                ("p < 05", "p < .05"),
+                ("\u0665", "\u066b\u0665"),
+                ("\u0663\u0665", "\u0663\u066b\u0665"),
+                ("5", "5\u2030"),
+                ("12", "1;2"),
+                ("15", "1\u00b75"),
+                ("$5", "-$5"),
+                ("\u20ac5", "\u2212\u20ac5"),
+                ("1e5", "1e-5"),
+                ("\u00bd", "\u2212\u00bd"),
+                ("\u03c0", "-\u03c0"),
+                ("a=b", "a=-b"),
+                ("13", "1\u20143"),
+                ("13", "1..3"),
+                ("13", "1\u30013"),
+                ("13", "1(3)"),
+            )
+        ),
+        *(
+            (ExactMatch(normalise=True), answer, target, 1.0)
+            for answer, target in (
+                ("0.5", ".5"),
+                ("1-3", "1 \u2014 3"),
+                ("\u2014\u0414\u0430", "\u0434\u0430"),
+                ("- item", "item"),
+                ("3.5", "\u0663\u066b\u0665"),
+                ("3500", "3\u066c500"),
+            )
+        ),
+        (F1(), "5", ".5", 0.0),
         (ExactMatch(), "don\u2019t", "don't", 1.0),
         (ExactMatch(), "istanbul", "İstanbul", 1.0),
         (Contains(), "I don\u2019t know.", "don't know", 1.0),

@@ -35,16 +35,24 @@ _NOT_LONGER = (
 """What does not follow digits that are no part of a longer number; 5.00 is 5."""
 _NO_SIGN = r"(?<!(?<![\w.,)])-\p{Sc}?)"
 """Before digits without a minus sign: the 5 of -5 and of -$5; a hyphen behind a letter or a digit is no sign."""
-_SPACED_DASH = re.compile(r"(?<=[0-9]) - (?=[0-9])")
+_DASH = re.compile(r"(?<=[0-9])(?: - | ?[\u2014\u2015] ?)(?=[0-9])")
+"""A dash between two numbers, which is a hyphen there."""
+_BARE_POINT = re.compile(r"(?<![\w.,:)])\.(?=[0-9])")
+"""The decimal point of a number without a digit before it, such as .05."""
+_ARABIC = {0x66B: ".", 0x66C: ","}
+"""The decimal point and the comma of thousands of Arabic digits."""
+_BETWEEN_DIGITS = regex.compile(r"(?<=[0-9])\p{P}+(?=[0-9])")
 _SPACED_SIGN = re.compile(r"(?<=[0-9])\s(?=[%\u2030\u00b0])")
 """The blank before a percent or degree sign, which some languages write."""
 _KEPT = regex.compile(
     r"""
     (?<=[0-9])[.:,'"-](?=[0-9])          # 3.5, 3:30, 1,5, 5'10 and 10-20 are not 35, 330, 15, 510 and 1020
-    | (?<![\w.)])-(?=[0-9])    # -5 is not 5
+    | (?<=[0-9]e)-(?=[0-9])             # 1e-5 is not 1e5
+    | (?<![\w.)])-(?=\p{Sc}?\p{N})       # -5 is not 5, -$5 is not $5
+    | (?<![\w.)])-(?=\p{L}(?!\w))        # -x is not x
     | (?<=\w)-(?!\w)                    # B- is not B
     | !(?==)                            # a != b is not a = b
-    | [#%&@/\\§]                        # C# is not C, 5% is not 5
+    | [#%&@/\\§\u2030\u2031]            # C# is not C, 5% is not 5
     """,
     regex.VERBOSE,
 )
@@ -53,7 +61,7 @@ INSIDE = "inside_a_word"
 """The part of a rollout that is 1 where the answer holds its target only inside of longer words, as it holds no in know."""
 _MARKDOWN = "*_"
 """Marks of Markdown, unless the target has them too."""
-_HIDDEN = {sign: chr(0xE000 + k) for k, sign in enumerate(".:,-'\"!#%&@/\\§*_")}
+_HIDDEN = {sign: chr(0xE000 + k) for k, sign in enumerate(".:,-'\"!#%&@/\\§\u2030\u2031*_")}
 """Characters that stand for kept punctuation while the rest is removed."""
 _SHOWN = {ord(hidden): sign for sign, hidden in _HIDDEN.items()}
 
@@ -75,11 +83,12 @@ def normalise(text: str, kept: str = "", *, any_article: bool = False) -> str:
     ('cat sat', '今 天 很 好', 'c++', 'a')
     """
     folded = fold(text)
-    plain = _SPACED_SIGN.sub("", _SPACED_DASH.sub("-", _without_commas(folded)))
+    numbers = _without_commas(folded.translate(_ARABIC))
+    plain = _SPACED_SIGN.sub("", _DASH.sub("-", _BARE_POINT.sub("0.", numbers)))
     plain = _KEPT.sub(lambda match: _HIDDEN[match.group()], plain)
     for mark in kept:
         plain = plain.replace(mark, _HIDDEN[mark])
-    words = without_punctuation(plain).translate(_SHOWN)
+    words = without_punctuation(_BETWEEN_DIGITS.sub(" ", plain)).translate(_SHOWN)
     bare = _ARTICLES.sub(" ", words)
     forms = (bare if any_article or not bare.strip() else _INNER_ARTICLES.sub(" ", words), words, folded)
     return next((form for form in (" ".join(split_words(form)) for form in forms) if form), "")

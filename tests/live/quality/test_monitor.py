@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -60,6 +61,28 @@ def test_what_got_better_is_marked_and_not_reported(live: Live) -> None:
 def test_slower_answers_are_noticed_whatever_the_unit_is(live: Live) -> None:
     found = look(live, fill_weeks(live, Weeks(changed=20, seconds=(0.001, 0.002))))
     assert [(one.measure, one.worse) for one in found] == [("latency", True)]
+
+
+@pytest.mark.parametrize(("seconds", "words"), [((1.0, 10.0), "rose"), ((1.0, 0.5), "fell")])
+def test_an_alarm_of_an_amount_names_the_means_of_its_days(
+    live: Live, seconds: tuple[float, float], words: str
+) -> None:
+    """Not the largest or smallest value of the sample among which amounts are ranked."""
+    alarm = look(live, fill_weeks(live, Weeks(changed=20, seconds=seconds)))[0]
+    found = re.fullmatch(rf"{NAME}: latency {words} from ([\d.]+) s to ([\d.]+) s", alarm.text)
+    assert found is not None, alarm.text
+    assert [float(one) for one in found.groups()] == pytest.approx(seconds, rel=0.2)
+    assert (alarm.details["before"], alarm.details["after"]) == tuple(f"{one} s" for one in found.groups())
+
+
+def test_a_constant_amount_that_changed_is_named_by_both_its_values(live: Live) -> None:
+    times = [BEGIN + n * HOUR for n in range(30 * 24)]
+    rows = [
+        Inference(NAME, 1, {}, "x", id=f"c{n}", user=f"u{n}", time=at, cost=0.001 if n < 20 * 24 else 0.002)
+        for n, at in enumerate(times)
+    ]
+    live.traffic.add(rows, [])
+    assert [one.text for one in look(live, times[-1])] == [f"{NAME}: cost rose from $0.001 to $0.002"]
 
 
 def test_one_loud_user_is_no_drift(live: Live) -> None:
