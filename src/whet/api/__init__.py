@@ -11,7 +11,7 @@ from whet_client.lazy import lazy
 
 if TYPE_CHECKING:
     from whet.api.advising import aadvise
-    from whet.api.aligning import aligned_rubric, judge_task
+    from whet.api.aligning import aligned_rubric, forget_judgements, judge_task
     from whet.api.exporting import export_policy
     from whet.api.functions import (
         acompare,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "whet.api.advising": "aadvise",
-    "whet.api.aligning": "aligned_rubric judge_task",
+    "whet.api.aligning": "aligned_rubric forget_judgements judge_task",
     "whet.api.exporting": "export_policy",
     "whet.api.functions": (
         "acompare aevaluate alearn aoptimize compare evaluate learn optimize report run_events runs"
@@ -83,6 +83,7 @@ __all__ = [
     "evaluate",
     "export_policy",
     "find_run",
+    "forget_judgements",
     "judge_task",
     "learn",
     "merge",

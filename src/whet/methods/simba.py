@@ -274,7 +274,7 @@ class Changes:
         return DemonstratedPrompt(prompt, instruction, demos)
 
     def drop_demonstrations(self, run: Run, demos: tuple[Demonstration, ...]) -> tuple[Demonstration, ...]:
-        """Some demonstrations fewer: a Poisson number with the mean of a quarter of `k` times how full it is, one if full."""
+        """Some demonstrations fewer: a Poisson number with their share of `k` as its mean, at least one where they are `k`."""
         number = max(poisson(run, len(demos) / max(1, self.config.k)), int(len(demos) >= self.config.k))
         kept = sorted(run.rng.sample(range(len(demos)), max(0, len(demos) - number)))
         return tuple(demos[i] for i in kept)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from whet._util.storable import read_file
+from whet.errors import UsageError
 from whet.replies import closed_object, without_thought
 from whet.rewards.asking import (
     OF_EVERY_JUDGE,
@@ -21,6 +23,7 @@ from whet.rewards.asking import (
     lower_keys,
     objects,
 )
+from whet.rewards.judge_memory import JudgeMemory, read_memory
 from whet.rewards.reward import JUDGE
 from whet.rewards.score_reading import find_lone_score, find_marked_score, parse_number
 from whet.rewards.text import targets_of
@@ -47,7 +50,8 @@ class Judge:
     cancels a liking for the first or the second place. `show` gives the target as a known good answer,
     `ignore` leaves it out. The explanation of the lowest score is the critique of an answer below the full
     score. `human` and `human_output` name the columns that hold a person's score and the answer that it was
-    given for, `human_good` is the better one of two values that are words.
+    given for, `human_good` is the better one of two values that are words. With a `memory` (`whet align`) the rubric has its
+    guidelines and the judgements of people on the answers most like the one to judge.
     """
 
     rubric: str
@@ -58,6 +62,7 @@ class Judge:
     human_output: str = "output"
     human_good: str | None = None
     files: tuple[Path, ...] = ()
+    memory: JudgeMemory | None = None
     name: str = "judge"
     low: float = 0.0
     high: float = 1.0
@@ -100,7 +105,10 @@ class Judge:
             first, second = (answer, target) if place == 0 else (target, answer)
             shown += [enclose_in_markers("Answer 1", str(first)), enclose_in_markers("Answer 2", str(second))]
             form, schema = _TWO, closed_object(answer_1=_VERDICT, answer_2=_VERDICT)
-        return JudgeQuestion(self._rules(self.rubric.strip(), form), "\n\n".join(shown), schema)
+        rubric = self.rubric.strip()
+        if self.memory is not None:
+            rubric = self.memory.extend(rubric, self.shows(example, answer))
+        return JudgeQuestion(self._rules(rubric, form), "\n\n".join(shown), schema)
 
     def _rules(self, rubric: str, form: str) -> str:
         low, high = (f"{end:g}" for end in self.scale)
@@ -186,16 +194,29 @@ def _entry(answer: Mapping[str, object], which: int) -> object:
 
 def build_judge(options: RewardOptions) -> Judge:
     """A judge from its options in a task file. Raises UsageError with file and line."""
-    options.only("rubric", "scale", "samples", "reference", *OF_EVERY_JUDGE)
+    options.only("rubric", "scale", "samples", "reference", "memory", *OF_EVERY_JUDGE)
     rubric, files = options.file_or_text("rubric")
+    memory = read_memory_file(options) if "memory" in options.values else None
     return Judge(
         rubric,
         read_scale(options),
         options.whole("samples", 1),
         options.choice("reference", (COMPARE, SHOW, IGNORE)),
-        files=files,
+        files=files if memory is None else (*files, options.folder / options.text("memory").strip()),
+        memory=memory,
         **options.of_every_judge(),
     )
+
+
+def read_memory_file(options: RewardOptions) -> JudgeMemory:
+    """The memory in the file of the task folder that the options name. Raises UsageError with the place."""
+    path = options.folder / options.text("memory").strip()
+    try:
+        return read_memory(read_file(path).decode("utf-8"))
+    except (OSError, UnicodeDecodeError, UsageError) as error:
+        options.refuse(
+            f"memory: the file {path} cannot be read: {error} Write it with: whet align --take RUN --memory memory.json"
+        )
 
 
 def read_scale(options: RewardOptions) -> tuple[float, float]:

@@ -19,7 +19,6 @@ from whet.cli.common import (
     output,
     print_exactly,
     print_result,
-    show_diff,
     warn,
 )
 from whet.errors import UsageError
@@ -29,6 +28,7 @@ from whet_live.cli.prompts_output import (
     show_alerts,
     show_carried,
     show_change,
+    show_difference,
     show_entries,
     show_exported,
     show_history,
@@ -145,9 +145,9 @@ def alerts(name: str | None, limit: int) -> Sequence[QualityAlert]:
 @prompts.command(epilog=examples("whet prompts diff shop/greeting@production shop/greeting@latest"))
 @click.argument("before")
 @click.argument("after")
-@output(lambda difference: show_diff(difference.text or "The texts are equal."))
+@output(show_difference)
 def diff(before: str, after: str) -> Difference:
-    """Show the differences between two versions, as text and by instruction."""
+    """Show the differences between two versions: their texts, their instructions, their configs."""
     with open_here() as live:
         return live.registry.diff(before, after)
 

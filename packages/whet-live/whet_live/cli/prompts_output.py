@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import count, line, row, visible
+from whet.cli.common import count, line, row, show_diff, visible
 from whet.errors import show_reward, show_size
 
 if TYPE_CHECKING:
     from whet_live.quality import QualityAlert, QualityMeasure, QualityPoint, QualityReport
-    from whet_live.registry import AuditEntry, AuditVerdict, Move, Proposal, Summary, Version
+    from whet_live.registry import AuditEntry, AuditVerdict, Difference, Move, Proposal, Summary, Version
 
 READERS = "--optimizer-lm openai/NAME, for a local one with --base-url http://localhost:11434/v1"
+
+
+def show_difference(difference: Difference) -> None:
+    """The texts as a unified diff in colours, then each setting of the config that differs."""
+    show_diff(difference.text or "The texts are equal.")
+    for one in difference.config:
+        values = ((one.set_before, one.before), (one.set_after, one.after))
+        before, after = (
+            json.dumps(value, ensure_ascii=False) if there else "not set" for there, value in values
+        )
+        click.echo(line(f"config {one.key}: {before}, now {after}"))
 
 
 def show_summaries(summaries: Sequence[Summary]) -> None:
