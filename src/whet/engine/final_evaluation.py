@@ -44,6 +44,7 @@ from whet.engine.pairs import (
     example_clusters,
     hold_no_text,
     summary,
+    summary_of_pairs,
     summary_with_bounds,
     verdict_json,
 )
@@ -106,7 +107,7 @@ class Tested:
 
     def as_json(self, task: Task, low: float, high: float, pairs: Sequence[int]) -> SideJSON:
         """The prompt, and its two scores with their intervals on rows of `task`; of the test, that on `pairs`."""
-        candidate, test = self.candidate, [self.test[i] for i in pairs]
+        candidate = self.candidate
         made: OptionalSideJSON = {"operator": candidate.operator}
         if candidate.system is not None:
             made["system"] = candidate.system
@@ -115,7 +116,7 @@ class Tested:
             "id": candidate.id,
             **made,
             "validation": summary(self.validation, low, high, task.validation),
-            "test": summary(test, low, high, task.test, of=len(self.test)),
+            "test": summary_of_pairs(self.test, pairs, low, high, task.test),
         }
 
 

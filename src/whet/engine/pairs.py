@@ -189,6 +189,16 @@ def summary(
     return mean
 
 
+def summary_of_pairs(
+    rollouts: Sequence[Rollout], pairs: Sequence[int], low: float, high: float, examples: Sequence[Example]
+) -> MeanJSON:
+    """The `summary` of one prompt's rollouts over `pairs`, the positions that both prompts answered. `answered` are its own
+    answers; where they are more than the pairs, `compared` says how many enter the mean."""
+    score = summary([rollouts[i] for i in pairs], low, high, examples, of=len(rollouts))
+    answered = sum(rollout.answered for rollout in rollouts)
+    return score if answered == len(pairs) else score | {"answered": answered, "compared": len(pairs)}
+
+
 def summary_with_bounds(
     rollouts: Sequence[Rollout], low: float, high: float, examples: Sequence[Example]
 ) -> MeanJSON:
