@@ -10,7 +10,7 @@ from typing import Any
 
 import regex
 
-from whet._util.words import bare, fold, split_words, unify
+from whet._util.words import bare, compose, fold, split_words, unify
 from whet.rewards.patterns import compile_pattern, is_in_every_text
 
 _CHARACTER = regex.compile(r"\X")
@@ -93,12 +93,12 @@ def _lacks(answer: str, banned: str) -> str:
 
 
 def _regex(answer: str, pattern: str, most: float | None) -> str:
-    match = compile_pattern(pattern).search(answer, timeout=most)
+    match = compile_pattern(pattern).search(compose(answer), timeout=most)
     return "" if match else f"The answer must have the form `{pattern}`."
 
 
 def _no_regex(answer: str, pattern: str, most: float | None) -> str:
-    match = compile_pattern(pattern).search(answer, timeout=most)
+    match = compile_pattern(pattern).search(compose(answer), timeout=most)
     return f"The answer must not have the form `{pattern}`; found {match.group()[:80]!r}." if match else ""
 
 
