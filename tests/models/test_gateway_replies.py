@@ -735,7 +735,13 @@ def test_the_choice_with_the_first_index_counts_and_more_than_were_asked_for_are
         lambda number, body: (200, json.dumps({"choices": choices, "usage": USAGE}).encode())
     ) as at:
         result = whet.evaluate(
-            PROMPT, data=data, reward="exact_match", lm="openai/m", base_url=at.url, root=tmp_path
+            PROMPT,
+            data=data,
+            reward="exact_match",
+            lm="openai/m",
+            base_url=at.url,
+            root=tmp_path,
+            split="test",
         )
     assert result.score.mean == 1.0
     assert "gives more answers than are asked for" in caplog.text
