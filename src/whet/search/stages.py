@@ -10,9 +10,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TypeVar
 
 from whet._util.workers import Executor
+from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.run import Budget, Run, Trainable
 from whet.search.archive import INCUMBENTS
+from whet.search.plan import affordable_rows, cut_validation, payable_rollouts
 from whet.types import JSON, Completion, Request
 
 T = TypeVar("T")
@@ -97,6 +99,16 @@ class Stage:
         if name in INCUMBENTS and not self.leads and isinstance(value, dict):
             value = {**value, "incumbent": False}
         self.run.log(name, value)
+
+
+def common_rows(run: Run, env: Environment, validations: int, *, writes: bool = False) -> Environment:
+    """The environment with validation rows for all stages, of which so many validations take two fifths of the budget at most.
+    Stages that write leave a fifth of all calls to the optimizer model."""
+    payable = payable_rollouts(run, env, writes=writes)
+    if payable is None:
+        return env
+    most = min(affordable_rows(env, payable), payable * 2 // 5 // validations)
+    return cut_validation(run, env, max(1, most))
 
 
 async def record_stage(run: Run, name: str, version: int | None) -> None:
