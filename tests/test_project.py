@@ -378,6 +378,7 @@ NEEDS_EXTRAS = (
     "whet.methods.dpo",
     "whet.methods.self_rewarding",
     "whet.methods.prompt_a_video",
+    "whet.methods.better_together",
     "whet.methods.fst",
     "whet.methods.p2o",
     "whet.rl.prompt_front",

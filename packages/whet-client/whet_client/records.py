@@ -421,8 +421,23 @@ def _mapping(value: object, name: str, where: str, most: int) -> None:
     checked_text(text, f"{where}: {name}")
     if text.count("{") + text.count("[") > DEEPEST:
         checked_depth(value, f"{where}: {name}")
+    _check_members(value, f"{where}: {name}")
     if len(text) > most:
         raise UsageError(f"{where}: {name} has {len(text)} characters as JSON, at most {most}. Shorten it.")
+
+
+def _check_members(value: object, where: str) -> None:
+    """Refuse a JSON value with a key that is no text, or with a whole number beyond 64 bits, which no database keeps."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise UsageError(f"{where}: the key {_shorten(key)} is no text. Write it as one.")
+            _check_members(inner, where)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _check_members(inner, where)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise UsageError(f"{where}: {_shorten(value)} has more than 64 bits. Write it as a text.")
 
 
 def _shorten(value: object) -> str:

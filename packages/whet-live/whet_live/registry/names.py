@@ -79,7 +79,7 @@ def check_label(label: str) -> str:
     """A label that can be set, as given. Raises UsageError, also for `latest`, which is always the newest version."""
     if label == NEWEST:
         raise UsageError(f"The label {NEWEST} is reserved: it is always the newest version.")
-    if not _LABEL.fullmatch(label) or len(label) > LONGEST_LABEL or label.isdecimal() or set(label) == {"."}:
+    if not _LABEL.fullmatch(label) or len(label) > LONGEST_LABEL or not any(map(str.isalpha, label)):
         raise UsageError(
             f'"{visible(label[:80])}" cannot be a label: use 1 to {LONGEST_LABEL} of a-z 0-9 _ . - with a letter among them.'
         )
