@@ -154,3 +154,27 @@ def test_a_file_of_a_task_that_does_not_end_is_refused(
     words: dict[str, Any] = {"data": [{"input": f"q{n}", "target": "a"} for n in range(9)], "reward": "f1"}
     with pytest.raises(whet.UsageError, match=rf"{name}:1: the file does not end"):
         whet.Task.of("Say {{input}}", **{**words, **choice})
+
+
+def test_a_call_that_was_given_up_leaves_the_directory_of_later_ones_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event loop that ends early leaves its coroutines to the collector, which closes them while something else runs."""
+    release = threading.Event()
+    monkeypatch.chdir(tmp_path)
+
+    async def begin() -> Any:
+        call = call_within(release.wait, 60, "a reward")
+        call.send(None)
+        return call
+
+    call = asyncio.run(begin())
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    try:
+        with suppress(RuntimeError):  # its event loop is closed
+            call.close()
+        assert Path.cwd() == elsewhere
+    finally:
+        release.set()

@@ -87,21 +87,26 @@ class _ThreadOutput:
         self._proxies: dict[int, _ThreadStream] = {}
         self._folder = ""
 
-    def __enter__(self) -> None:
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        """For a coroutine, while the function runs for which it waits."""
+        loop = asyncio.get_running_loop()
         with self._lock:
             if not self._users:
                 self._folder = working_folder()
             self._users += 1
             if not isinstance(sys.stdout, _ThreadStream):
                 sys.stdout = self._proxies.setdefault(id(sys.stdout), _ThreadStream(sys.stdout))
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if not self._users and isinstance(sys.stdout, _ThreadStream):
-                sys.stdout = sys.stdout.out
-            if not self._users:
-                back_to(self._folder)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users and isinstance(sys.stdout, _ThreadStream):
+                    sys.stdout = sys.stdout.out
+                # A coroutine that its loop left behind is closed at any time: by now the directory is somebody else's.
+                if not self._users and _running_loop() is loop:
+                    back_to(self._folder)
 
 
 _SURROUNDINGS = _ThreadOutput()
@@ -113,6 +118,14 @@ def working_folder() -> str:
         return os.getcwd()
     except OSError:
         return ""
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """The event loop of this thread, where one runs."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def back_to(folder: str) -> None:
@@ -174,7 +187,7 @@ async def call_within(function: Callable[[], object], seconds: float, name: str)
     turns.users += 1
     try:
         async with turns.lock:
-            with _SURROUNDINGS, _watch(name, seconds) as watched:
+            with _SURROUNDINGS.use(), _watch(name, seconds) as watched:
                 main = MAIN.get()
                 returned = (
                     _start_thread(function, watched)
@@ -233,7 +246,7 @@ async def in_thread(
 ) -> object:
     """The result of a function that runs in a thread until `clock` shows more than `seconds`; what it prints goes
     to stderr. Raises OutOfTime, and leaves the thread behind. `name` says whose function runs on what."""
-    with _SURROUNDINGS, _watch(name, seconds) as watched:
+    with _SURROUNDINGS.use(), _watch(name, seconds) as watched:
         returned = _start_thread(function, watched)
         future = asyncio.wrap_future(returned)
         try:

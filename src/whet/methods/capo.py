@@ -43,14 +43,14 @@ from whet.rl.combinations import Combination, Operator, Sizes, payable_sizes, ra
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.from_zero import leave_zero
-from whet.search.plan import validate_finalists, validate_leader
+from whet.search.plan import SearchPlan, count_purse, validate_finalists, validate_leader
 from whet.search.racing import Racer, RaceTrack
 from whet.types import Score
 
 ENTRY = MethodEntry(
     "capo",
     "CAPO: instructions and demonstrations race, short ones ahead",
-    version=1,
+    version=2,
     rank=96,
     when="instruction and demonstrations both matter, and a shorter prompt is useful",
     paper="Zehle et al., AutoML 2025",
@@ -104,6 +104,8 @@ async def capo(
     population = seeds + await operator.first(run, size.population - 1)
     longest = max(env.model.count_tokens(one.prompt.text) for one in population)
     for step in range(size.steps + 1):
+        if track.left is not None:
+            track.left = await payable_in_races(run, share, archive, size.crossovers)
         if not track.affords(size.crossovers if step else 1):
             break
         if step:
@@ -118,6 +120,14 @@ async def capo(
             archive.add(run, combination.candidate(Score(one.mean, one.rows)))
         await validate_leader(run, share, archive, population[0].candidate())
     return await validate_finalists(run, share, archive, [one.candidate() for one in population])
+
+
+async def payable_in_races(run: Run, share: SearchPlan, archive: Archive, crossovers: int) -> int:
+    """Rollouts that are left for races, beside the new prompts of a step and the validations of the best."""
+    purse = await count_purse(run, share.env)
+    finalists = sum(one.id not in archive.validated for one in archive.top(share.finalists))
+    kept = max(1, finalists) * len(share.env.validation)
+    return max(0, int(purse.payable(2 * crossovers)) - kept)
 
 
 def penalty(env: Environment, prompt: Prompt, longest: int, gamma: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -12,11 +12,11 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from whet._util.words import fold, mentions, split_words, without_punctuation
+from whet._util.words import compose, fold, mentions, split_words, without_punctuation
 from whet.errors import UsageError
 from whet.rewards.composite import Weighted
-from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in
-from whet.rewards.patterns import REWARD_TIMEOUT, compile_pattern, match_within
+from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in, with_plain_numbers
+from whet.rewards.patterns import REWARD_TIMEOUT, compile_pattern, is_in_every_text, match_within
 from whet.rewards.reward import TARGET, RewardFunction
 from whet.rewards.targets import accepted_answers, quote_target, show_target, state_correction, targets_of
 from whet.run import Run
@@ -27,24 +27,34 @@ __all__ = ["F1", "Contains", "ExactMatch", "Regex", "equals_no_text", "f1_score"
 _ARTICLES = re.compile(r"(?<!\S)(?:a|an|the)(?!\S)")
 _INNER_ARTICLES = re.compile(r"(?<!\S)(?:a|an|the)(?=\s+\S)")
 _THOUSANDS = re.compile(r"(?<![0-9.,'])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:'[0-9]{3})+)(?![0-9,'])")
-_DIGITS = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
+_DIGITS = re.compile(r"-?[0-9]+(?:[.,][0-9]+)*(?:e[-+]?[0-9]+)?")
 _NOT_LONGER = (
-    r"(?![0-9]|[.,](?!0{1,2}(?![0-9]))[0-9]|e[-+]?[0-9]"
-    r"|[ _'\u00a0\u202f][0-9]{3}(?!\w)|\s?[x\u00d7*]\s?10(?:\^|\*\*))"
+    r"(?![0-9]|[.,](?!0{1,2}(?![0-9]))[0-9]|e[-+]?[0-9]|\^[-+]?[0-9]|\*\*[-+]?[0-9]|[ ][0-9]+/[0-9]"
+    r"|[ _'\u00a0\u202f][0-9]{3}(?!\w)|\s?[x\u00d7\u22c5\u00b7*]\s?10(?:\^|\*\*))"
 )
 """What does not follow digits that are no part of a longer number; 5.00 is 5."""
 _NO_SIGN = r"(?<!(?<![\w.,)])-\p{Sc}?)"
 """Before digits without a minus sign: the 5 of -5 and of -$5; a hyphen behind a letter or a digit is no sign."""
-_SPACED_DASH = re.compile(r"(?<=[0-9]) - (?=[0-9])")
+_NO_POWER = r"(?<![0-9](?:e|\^|\*\*)[-+]?)"
+"""Before digits that are no exponent."""
+_DASH = re.compile(r"(?<=[0-9])(?: - | ?[\u2014\u2015] ?)(?=[0-9])")
+"""A dash between two numbers, which is a hyphen there."""
+_BARE_POINT = re.compile(r"(?<![\w.,:)])\.(?=[0-9])")
+"""The decimal point of a number without a digit before it, such as .05."""
+_ARABIC = {0x66B: ".", 0x66C: ","}
+"""The decimal point and the comma of thousands of Arabic digits."""
+_BETWEEN_DIGITS = regex.compile(r"(?<=[0-9])\p{P}+(?=[0-9])")
 _SPACED_SIGN = re.compile(r"(?<=[0-9])\s(?=[%\u2030\u00b0])")
 """The blank before a percent or degree sign, which some languages write."""
 _KEPT = regex.compile(
     r"""
     (?<=[0-9])[.:,'"-](?=[0-9])          # 3.5, 3:30, 1,5, 5'10 and 10-20 are not 35, 330, 15, 510 and 1020
-    | (?<![\w.)])-(?=[0-9])    # -5 is not 5
+    | (?<=[0-9]e)-(?=[0-9])             # 1e-5 is not 1e5
+    | (?<![\w.)])-(?=\p{Sc}?\p{N})       # -5 is not 5, -$5 is not $5
+    | (?<![\w.)])-(?=\p{L}(?!\w))        # -x is not x
     | (?<=\w)-(?!\w)                    # B- is not B
     | !(?==)                            # a != b is not a = b
-    | [#%&@/\\§]                        # C# is not C, 5% is not 5
+    | [#%&@/\\§\u2030\u2031]            # C# is not C, 5% is not 5
     """,
     regex.VERBOSE,
 )
@@ -53,7 +63,7 @@ INSIDE = "inside_a_word"
 """The part of a rollout that is 1 where the answer holds its target only inside of longer words, as it holds no in know."""
 _MARKDOWN = "*_"
 """Marks of Markdown, unless the target has them too."""
-_HIDDEN = {sign: chr(0xE000 + k) for k, sign in enumerate(".:,-'\"!#%&@/\\§*_")}
+_HIDDEN = {sign: chr(0xE000 + k) for k, sign in enumerate(".:,-'\"!#%&@/\\§\u2030\u2031*_")}
 """Characters that stand for kept punctuation while the rest is removed."""
 _SHOWN = {ord(hidden): sign for sign, hidden in _HIDDEN.items()}
 
@@ -61,6 +71,20 @@ _SHOWN = {ord(hidden): sign for sign, hidden in _HIDDEN.items()}
 def _without_commas(folded: str) -> str:
     """Folded text with 1,234 and 1'234 as 1234."""
     return _THOUSANDS.sub(lambda match: re.sub("[,']", "", match.group()), folded)
+
+
+def _plain_digits(text: str) -> str:
+    """Folded text with its numbers as a keyboard writes them: without commas of thousands, and 0.5 for .5."""
+    return _BARE_POINT.sub("0.", _without_commas(with_plain_numbers(fold(text))))
+
+
+def _whole_number(number: str) -> str:
+    """A pattern for a number that is no part of a longer one, of a fraction or of a power; in 3/5/2024 each part counts."""
+    digits = re.escape(number)
+    over = rf"(?<![0-9][ ]?/[ ]?){digits}[ ]?/[ ]?[0-9]++(?![ ]?/[ ]?[0-9])"
+    under = rf"(?<=(?<![0-9/])[0-9]+[ ]?/[ ]?){digits}(?![ ]?/[ ]?[0-9])"
+    sign = r"(?<![\w.,)])" if number.startswith("-") else _NO_SIGN
+    return rf"(?!{over}|{under}){sign}{_NO_POWER}(?<![0-9])(?<![0-9][.,]){digits}{_NOT_LONGER}"
 
 
 def normalise(text: str, kept: str = "", *, any_article: bool = False) -> str:
@@ -75,11 +99,12 @@ def normalise(text: str, kept: str = "", *, any_article: bool = False) -> str:
     ('cat sat', '今 天 很 好', 'c++', 'a')
     """
     folded = fold(text)
-    plain = _SPACED_SIGN.sub("", _SPACED_DASH.sub("-", _without_commas(folded)))
+    numbers = _without_commas(folded.translate(_ARABIC))
+    plain = _SPACED_SIGN.sub("", _DASH.sub("-", _BARE_POINT.sub("0.", numbers)))
     plain = _KEPT.sub(lambda match: _HIDDEN[match.group()], plain)
     for mark in kept:
         plain = plain.replace(mark, _HIDDEN[mark])
-    words = without_punctuation(plain).translate(_SHOWN)
+    words = without_punctuation(_BETWEEN_DIGITS.sub(" ", plain)).translate(_SHOWN)
     bare = _ARTICLES.sub(" ", words)
     forms = (bare if any_article or not bare.strip() else _INNER_ARTICLES.sub(" ", words), words, folded)
     return next((form for form in (" ".join(split_words(form)) for form in forms) if form), "")
@@ -230,10 +255,10 @@ class Contains:
             return not answer.strip()
         if self.strict:
             return text in answer
+        number_sought = _plain_digits(text)
+        if _DIGITS.fullmatch(number_sought) is not None:
+            return regex.search(_whole_number(number_sought), _plain_digits(answer)) is not None
         sought, folded = _without_commas(fold(text)), _without_commas(fold(answer))
-        if _DIGITS.fullmatch(sought) is not None:
-            whole = rf"{_NO_SIGN}(?<![0-9])(?<![0-9][.,]){re.escape(sought)}{_NOT_LONGER}"
-            return regex.search(whole, folded) is not None
         if sought not in folded:
             return False
         return True if mentions(folded, [sought.strip()]) else None
@@ -242,7 +267,8 @@ class Contains:
 @dataclass(frozen=True)
 class Regex:
     """1 when `pattern` is found in the answer. With a target, the first group that took part (or the whole match) of the
-    last match must equal it, ignoring case and outer spaces: the usual "last number" extraction."""
+    last match must equal it, ignoring case and outer spaces: the usual "last number" extraction. A match of nothing but blanks
+    is none where there is another one."""
 
     pattern: str
     name: str = "regex"
@@ -259,6 +285,14 @@ class Regex:
             raise UsageError(
                 f"the pattern {self.pattern!r} is not a regular expression: {error}. Correct it."
             ) from error
+
+    def check(self, example: Example) -> None:
+        """Raise UsageError for a row without a target where every answer has the pattern."""
+        if example.target is None and is_in_every_text(self.pattern):
+            raise UsageError(
+                f"{example.place} has no target, and the pattern {self.pattern!r} is found in every answer, for it can match "
+                "nothing. Write a pattern that needs a character, or ^ and $ around it."
+            )
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         answer = await match_within(
@@ -277,11 +311,14 @@ class Regex:
 
     def _extract(self, text: str, most: float) -> str | None:
         """The first group that took part, or the whole, of the last match; None without a match."""
-        last = deque(compile_pattern(self.pattern).finditer(text, timeout=most), maxlen=1)
-        if not last:
+        last = None
+        for match in compile_pattern(self.pattern).finditer(compose(text), timeout=most):
+            if last is None or match.group().strip() or not last.group().strip():
+                last = match
+        if last is None:
             return None
-        groups = last[0].groups()
-        return next((group for group in groups if group is not None), "") if groups else last[0].group()
+        groups = last.groups()
+        return next((group for group in groups if group is not None), "") if groups else str(last.group())
 
 
 def equals_no_text(reward: RewardFunction, target: object) -> bool:

@@ -109,7 +109,7 @@ async def split_rows(
     held = min(len(order) // 4, ROWS_PER_SHOT * shots)
     raced = (rows_not_shown(order[held:], used) or order[held:])[:rows]
     shown = order[:held]
-    number = 0 if right_answers(env) else held if left is None else min(held, left // 10)
+    number = 0 if right_answers(env).complete else held if left is None else min(held, left // 10)
     good = demonstrations(env, start, await env.evaluate(run, start, shown[:number]), 1.0, secrets)
     targets = [demo for demo in label_rows(env, start, shown) if not secrets(demo.text)]
     pool = {demo.row: demo for demo in [*targets, *good]}

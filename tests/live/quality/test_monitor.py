@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.live.quality.traffic import BEGIN, DAY, HOUR, NAME, Weeks, fill_weeks, make_prompt
@@ -62,6 +64,28 @@ def test_slower_answers_are_noticed_whatever_the_unit_is(live: Live) -> None:
     assert [(one.measure, one.worse) for one in found] == [("latency", True)]
 
 
+@pytest.mark.parametrize(("seconds", "words"), [((1.0, 10.0), "rose"), ((1.0, 0.5), "fell")])
+def test_an_alarm_of_an_amount_names_the_means_of_its_days(
+    live: Live, seconds: tuple[float, float], words: str
+) -> None:
+    """Not the largest or smallest value of the sample among which amounts are ranked."""
+    alarm = look(live, fill_weeks(live, Weeks(changed=20, seconds=seconds)))[0]
+    found = re.fullmatch(rf"{NAME}: latency {words} from ([\d.]+) s to ([\d.]+) s", alarm.text)
+    assert found is not None, alarm.text
+    assert [float(one) for one in found.groups()] == pytest.approx(seconds, rel=0.2)
+    assert (alarm.details["before"], alarm.details["after"]) == tuple(f"{one} s" for one in found.groups())
+
+
+def test_a_constant_amount_that_changed_is_named_by_both_its_values(live: Live) -> None:
+    times = [BEGIN + n * HOUR for n in range(30 * 24)]
+    rows = [
+        Inference(NAME, 1, {}, "x", id=f"c{n}", user=f"u{n}", time=at, cost=0.001 if n < 20 * 24 else 0.002)
+        for n, at in enumerate(times)
+    ]
+    live.traffic.add(rows, [])
+    assert [one.text for one in look(live, times[-1])] == [f"{NAME}: cost rose from $0.001 to $0.002"]
+
+
 def test_one_loud_user_is_no_drift(live: Live) -> None:
     """Eighty thumbs down of one user on each of two days are one vote in each hour."""
     end = fill_weeks(live, Weeks())
@@ -99,6 +123,19 @@ def test_another_model_and_its_return_are_noticed(live: Live) -> None:
         f"{NAME}: another model answers: other, before one",
         f"{NAME}: another model answers: one, before other",
     ]
+
+
+def test_an_answer_that_names_no_model_or_fingerprint_is_no_change(live: Live) -> None:
+    rows = []
+    for n in range(20 * 24):
+        named: dict[str, Any] = {"model": "one", "metadata": {"system_fingerprint": "fp"}}
+        if n % 40 == 7:
+            named = {"model": "one"}
+        elif n % 40 == 9:
+            named = {"metadata": {"system_fingerprint": "fp"}}
+        rows.append(Inference(NAME, 1, {}, "x", id=f"n{n}", time=BEGIN + n * HOUR, **named))
+    live.traffic.add(rows, [])
+    assert look(live, BEGIN + 20 * DAY) == []
 
 
 def test_models_that_take_turns_are_noticed_once(live: Live) -> None:

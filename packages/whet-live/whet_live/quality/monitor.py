@@ -8,13 +8,16 @@ A look takes what is over, and what came late for the hours of earlier looks: ea
 hour of its own time, but for the newest day of its watch where that day is later, because a watch only goes forward: so it is
 evidence in the order in which it arrived. After an alarm, what came late from before it belongs to the watch that ended.
 
-Amounts have no bounds. The first `SAMPLE` values of one are kept, and a later value counts by its rank among them.
+Amounts have no bounds. The first `SAMPLE` values of one are kept, and a later value counts by its rank among them; what an alarm
+says of an amount are means of the values themselves, by day.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +62,8 @@ SETTLED = DAY
 AWAY = DAY
 """A model that has not answered for so long, while others did, comes back as a change."""
 _MOST_ROWS = 20_000
+_MOST_DAYS = 120
+"""Days of an amount whose sums are kept apart, as many as a `ChangeWatch` keeps."""
 _AMOUNTS = ("latency", "output_tokens", "cost")
 _SCORES = 2
 """Scores of a prompt that are watched, the first by name: WATCHES counts them."""
@@ -69,15 +74,44 @@ Values = Mapping[str, Sequence[tuple[int, int, float]]]
 
 @dataclass
 class _Watched:
-    """The watch of a measure, the sample among which amounts are ranked, and since when it runs: the last alarm."""
+    """The watch of a measure, the sample among which amounts are ranked, since when it runs (the last alarm), and of an amount
+    how many values each day had, with their sum."""
 
     watch: ChangeWatch
     sample: list[float]
     since: int = 0
+    days: dict[int, tuple[int, float]] = field(default_factory=dict)
 
     def hour_of(self, hour: int) -> int:
         """The hour for which a value counts: its own, or the first one of the newest day where that is later."""
         return max(hour, max(self.watch.days, default=0) * (DAY // HOUR))
+
+    def add_amounts(self, day: int, values: NDArray[np.float64]) -> None:
+        """Take values of an amount into the sums of their day."""
+        count, total = self.days.get(day, (0, 0.0))
+        self.days[day] = count + len(values), total + float(values.sum())
+        if len(self.days) > _MOST_DAYS:
+            first, second = sorted(self.days)[:2]
+            (count, total), (later, more) = self.days.pop(first), self.days[second]
+            self.days[second] = count + later, total + more
+
+    def mean_amounts(self, began: int) -> tuple[float, float]:
+        """The means of the days before the day `began` and of those since; nan without values. A watch that an earlier version
+        began has the sums of its newest days only, and its sample for the days before."""
+        before = [sums for day, sums in self.days.items() if day < began] or [
+            (len(self.sample), sum(self.sample))
+        ]
+        return _mean_of(before), _mean_of([sums for day, sums in self.days.items() if day >= began])
+
+    def as_json(self) -> dict[str, Any]:
+        """The state of the watch as JSON values."""
+        days = [[day, *sums] for day, sums in sorted(self.days.items())]
+        return self.watch.as_json() | ({"amounts": days} if days else {})
+
+
+def _mean_of(sums: Sequence[tuple[int, float]]) -> float:
+    count = sum(number for number, _ in sums)
+    return sum(total for _, total in sums) / count if count else math.nan
 
 
 def watch_once(database: Database, moment: int) -> list[QualityAlert]:
@@ -238,7 +272,7 @@ def _write(
         for name, values in sorted(by_measure.items()):
             watched = _read_watch(connection, prompt, name)
             alerts += _take_values(measure_named(name), watched, prompt, values)
-            state = {"sample": watched.sample, "state": watched.watch.as_json()}
+            state = {"sample": watched.sample, "state": watched.as_json()}
             put(connection, quality_watches, {"prompt": prompt, "measure": name, **state})
         return [new for alert in alerts if (new := store_alert(connection, alert)) is not None]
 
@@ -250,7 +284,8 @@ def _read_watch(connection: Connection, prompt: str, name: str) -> _Watched:
     a = quality_alerts.c
     alarms = select(func.max(a.at)).where(a.prompt == prompt, a.kind == DRIFT, a.measure == name)
     since = connection.execute(alarms).scalar() or 0
-    return _Watched(ChangeWatch.from_json(row.state), list(row.sample), since)
+    days = {int(day): (int(count), float(total)) for day, count, total in row.state.get("amounts", ())}
+    return _Watched(ChangeWatch.from_json(row.state), list(row.sample), since, days)
 
 
 def _take_values(
@@ -262,11 +297,14 @@ def _take_values(
             continue
         hour = watched.hour_of(own)
         scaled = (means - measure.low) / (measure.high - measure.low)
+        if measure.kind == "amount":
+            watched.add_amounts(hour * HOUR // DAY, means)
         values_of_hour = _rank(watched, means) if measure.kind == "amount" else scaled
         watched.watch.add(hour * HOUR // DAY, np.clip(values_of_hour, 0.0, 1.0).tolist())
         if (alarm := watched.watch.alarm(THRESHOLD)) is not None:
             yield _drift_alert(measure, watched, alarm, prompt, hour)
-            watched.watch, watched.sample, watched.since = ChangeWatch(), [], (hour + 1) * HOUR
+            watched.watch, watched.sample, watched.days = ChangeWatch(), [], {}
+            watched.since = (hour + 1) * HOUR
 
 
 def _hourly_means(values: Sequence[tuple[int, int, float]]) -> Iterator[tuple[int, NDArray[np.float64]]]:
@@ -296,9 +334,13 @@ def _drift_alert(
     measure: QualityMeasure, watched: _Watched, alarm: ChangeAlarm, prompt: str, hour: int
 ) -> QualityAlert:
     rises = alarm.direction == RISE
-    before, after = (_amount(measure, watched, value) for value in (alarm.before, alarm.after))
+    amount = measure.kind == "amount"
+    means = watched.mean_amounts(alarm.began) if amount else (alarm.before, alarm.after)
+    before, after = (_show_mean(measure, mean) for mean in means)
     worse = measure.better == 0 or rises == (measure.better < 0)
     word = "rose" if rises else "fell"
+    if amount and (means[1] > means[0]) != rises:  # a few large values move a mean, and hardly the ranks
+        word += " for most users, and its mean went"
     text = f"{prompt}: {measure.title.lower()} {word} from {before} to {after}"
     details = {
         "direction": alarm.direction,
@@ -313,16 +355,14 @@ def _drift_alert(
     )
 
 
-def _amount(measure: QualityMeasure, watched: _Watched, value: float) -> str:
-    """A mean as people read it: a share in percent, stars; of an amount the value of the sample at that rank."""
+def _show_mean(measure: QualityMeasure, value: float) -> str:
+    """A mean as people read it: a share in percent, stars, an amount in its unit."""
     if not np.isfinite(value):
         return "unknown"
     if measure.kind == "share":
         return f"{value:.1%}"
-    if measure.kind == "bounded":
-        shown = show_size(measure.low + value * (measure.high - measure.low), 3)
-    else:
-        shown = show_size(float(np.quantile(np.array(watched.sample), value)), 3)
+    bounded = measure.kind == "bounded"
+    shown = show_size(measure.low + value * (measure.high - measure.low) if bounded else value, 3)
     return f"${shown}" if measure.unit == "$" else f"{shown} {measure.unit}".strip()
 
 
@@ -345,15 +385,14 @@ class _ModelSpan:
 
 
 def _models(connection: Connection, answers: AnswerFilter) -> list[_ModelSpan]:
-    """Which models gave these answers on each day, in the order of their first answers."""
+    """Which models gave these answers on each day, in the order of their first answers. Answers that name none say nothing."""
     i = inferences.c
     mark = func.coalesce(metadata_text(connection, inferences, "system_fingerprint"), "").label("mark")
-    model = func.coalesce(i.model, "").label("model")
-    day = (i.time / DAY if connection.dialect.name == "sqlite" else func.div(i.time, DAY)).label("day")
+    model = func.coalesce(i.model, "")
     query = (
-        select(model, mark, func.min(i.time).label("first"), func.max(i.time).label("last"))
-        .where(*answers.conditions, i.error.is_(None))
-        .group_by(model, mark, day)
+        select(model.label("model"), mark, func.min(i.time).label("first"), func.max(i.time).label("last"))
+        .where(*answers.conditions, i.error.is_(None), model != "")
+        .group_by(model, mark, i.time - i.time % DAY)
     )
     spans = [_ModelSpan(row.model, row.mark[:200], row.first, row.last) for row in connection.execute(query)]
     return sorted(spans, key=lambda one: (one.first, one.model, one.fingerprint))
@@ -361,12 +400,16 @@ def _models(connection: Connection, answers: AnswerFilter) -> list[_ModelSpan]:
 
 def _take_models(connection: Connection, prompt: str, spans: Sequence[_ModelSpan]) -> Iterator[QualityAlert]:
     """Note which models answered: one that never did, or that comes back after others, is a change. One of which answers come
-    late, from before all others, is none."""
+    late, from before all others, is none. An answer without a fingerprint is of the system that the model had last."""
     query = select(quality_models).filter_by(prompt=prompt).order_by(quality_models.c.began)
     noted = [_ModelSpan(*row[1:]) for row in connection.execute(query)]
     standing = {one.key: one for one in noted}
     changed = set()
     for span in spans:
+        if not span.fingerprint:
+            own = [one for one in standing.values() if one.model == span.model]
+            latest = max(own, key=lambda one: one.last, default=span)
+            span = replace(span, fingerprint=latest.fingerprint)
         key = span.key
         known = standing.get(key)
         others = [one for one in (*noted, *standing.values()) if one.key != key and one.first <= span.first]
@@ -384,7 +427,7 @@ def _take_models(connection: Connection, prompt: str, spans: Sequence[_ModelSpan
         if known is not None:
             _put_model(connection, prompt, known)
         standing[key] = span
-        if last is not None:
+        if last is not None and (last.model != span.model or last.fingerprint):
             yield _model_alert(prompt, last, span)
     for key in changed:
         _put_model(connection, prompt, standing[key])
