@@ -161,8 +161,8 @@ class SignalWeight(Struct):
 
 
 class RewardsSchema(Struct):
-    """The estimates of all versions; `weights` are null, with a `reason`, where too few answers are rated. `newest`: there are more
-    answers than were read."""
+    """The estimates of all versions; `weights` are null, with a `reason`, where too few answers are rated. `newest`: there are
+    more answers than were read."""
 
     prompt: str
     answers: int
