@@ -107,8 +107,8 @@ def methods_page() -> str:
         "under `settings:` in task.yaml, or as a keyword of the method's config.\n",
         head + "".join(map(method_row, METHODS.values())),
         "## Settings of every training\n",
-        "`prewrite`, `prompting_policies`, `prl`, `multiprompter`, `dsp`, `align_pro`, `espl`, `fst`, `p2o`, "
-        "`prompt_r1` and `retroformer` take these beside their own. "
+        "`prewrite`, `prompting_policies`, `prl`, `multiprompter`, `dsp`, `align_pro`, `espl`, `fst`, `p2o`, `better_together`, "
+        "`mmgrpo`, `prompt_r1` and `retroformer` take these beside their own. "
         "[Training](../training.md) has the formulas.\n",
         table_of(Training),
     ]

@@ -2,7 +2,8 @@
 
 The policy is right on a row of kind k with the probability sigmoid(b_k), and under a prompt that holds the hint of that kind
 with sigmoid(v_k). b (the bare context) and v (the context with the hint) are weights of their own: what is learned in one context
-changes nothing in the other. As a writer it adds a hint at random, or with `reads` that of a failure that it is shown.
+changes nothing in the other. As a writer it adds a hint at random, or with `reads` that of a failure that it is shown. With a
+`spread` rows of one kind differ: that of a row is added to the logit, between plus and minus the spread.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from whet.types import Completion, Example, Message, Request, Usage
 START = Prompt.parse("<!-- whet:begin -->\nAnswer.\n<!-- whet:end -->\n{{input}}")
 HINT = re.compile(r"Hint (\d+)\.")
 KIND = re.compile(r"kind(\d+)")
+CLASSES = 16  # rows of so many degrees of difficulty, in an order that mixes them
 NEVER, WITH_HINT = -12.0, 0.4
 
 
@@ -77,23 +79,26 @@ class AnswerPolicy:
 
     first: Sequence[float]
     reads: bool = True
+    spread: float = 0.0
+    with_hint: float = WITH_HINT
     notes: dict[str, Any] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=lambda: {"sampling": 0.0, "update": 0.0})
     body: Body = field(default_factory=Body)
 
     def __post_init__(self) -> None:
         self.b = np.array(self.first, dtype=float)
-        self.v = np.maximum(self.b, WITH_HINT)
-        self._contexts: list[tuple[int, bool]] = []
+        self.v = np.maximum(self.b, self.with_hint)
+        self._contexts: list[tuple[int, bool, int]] = []
 
-    def _context(self, text: str) -> tuple[int, bool]:
+    def _context(self, text: str) -> tuple[int, bool, int]:
         prompt, _, row = text.rpartition("kind")
         kind = int(row.split()[0])
-        return kind, str(kind) in HINT.findall(prompt)
+        return kind, str(kind) in HINT.findall(prompt), int(row.split()[-1])
 
-    def chance(self, kind: int, hinted: bool) -> float:
-        """The probability of a right answer."""
-        return float(1 / (1 + np.exp(-(self.v if hinted else self.b)[kind])))
+    def chance(self, kind: int, hinted: bool, row: int = 0) -> float:
+        """The probability of a right answer to the row of a number."""
+        easier = self.spread * ((7 * row) % CLASSES - (CLASSES - 1) / 2) / (CLASSES / 2)
+        return float(1 / (1 + np.exp(-(self.v if hinted else self.b)[kind] - easier)))
 
     def sample(
         self, conversations: Sequence[Sequence[Message]], n: int = 1, *, temperature: float = 1.0,
@@ -129,8 +134,10 @@ class AnswerPolicy:
         flat = [float(a[0]) if isinstance(a, Sequence) else float(a) for a in advantages]
         b, v = self.b.copy(), self.v.copy()
         for sample, advantage in zip(samples, flat, strict=True):
-            kind, hinted = self._contexts[sample.prompt[0]]
-            step = settings.lr * advantage * (sample.tokens[0] - self.chance(kind, hinted)) / len(samples)
+            kind, hinted, row = self._contexts[sample.prompt[0]]
+            step = (
+                settings.lr * advantage * (sample.tokens[0] - self.chance(kind, hinted, row)) / len(samples)
+            )
             (v if hinted else b)[kind] += step
         self.b, self.v = b, v
         return {"loss": 0.0}

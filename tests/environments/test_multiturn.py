@@ -23,7 +23,7 @@ from whet.environments.multiturn import MultiTurn, multiturn
 from whet.environments.tools import Tool, ToolWorld
 from whet.prompt import Prompt
 from whet.run import MemoryRun
-from whet.types import Example, Message, Request
+from whet.types import Completion, Example, Message, Request
 
 START = Prompt.parse("Answer the question.")
 
@@ -81,6 +81,20 @@ async def test_without_world_and_actor_it_is_the_plain_environment() -> None:
         run, [START], world.env.validation
     )
     assert multiturn(world.env).calls == 1
+
+
+async def test_pairs_of_prompt_and_row_are_answered_by_the_actor_too() -> None:
+    """A model in this process that answers in batches was asked instead."""
+
+    class Batches(Scripted):
+        async def generate_batch(self, requests: Any) -> list[list[Completion]]:
+            return [[Completion("no")] for _ in requests]
+
+    world = small(lambda request: "no")
+    env = dataclasses.replace(world.env, model=Batches(lambda request: "no"))
+    system = multiturn(env, actor=Lines(lambda conversation: "yes"))
+    pairs = [(START, example) for example in env.train]
+    assert [r.output for r in await system.rollouts(MemoryRun({}), pairs)] == ["yes"] * len(pairs)
 
 
 async def test_a_game_is_rewarded_by_its_return_within_the_range() -> None:

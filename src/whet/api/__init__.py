@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from whet.api.migrating import amigrate
     from whet.api.preferences import UnclearPreferences, alearn_preferences, preference_questions
     from whet.api.requirements import requirement_questions
-    from whet.api.results import Evaluation, MeanEstimate, MethodComparison, RunResult, sample_size
+    from whet.api.results import (
+        Evaluation,
+        MeanEstimate,
+        MethodComparison,
+        RunResult,
+        answered_rows,
+        sample_size,
+    )
     from whet.api.running import find_run, read_result
     from whet.api.shards import merge
     from whet.api.transfer_matrix import atransfer_matrix
@@ -49,7 +56,7 @@ _HOMES = {
     "whet.api.migrating": "amigrate",
     "whet.api.preferences": "UnclearPreferences alearn_preferences preference_questions",
     "whet.api.requirements": "requirement_questions",
-    "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult sample_size",
+    "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult answered_rows sample_size",
     "whet.api.running": "find_run read_result",
     "whet.api.shards": "merge",
     "whet.api.transfer_matrix": "atransfer_matrix",
@@ -76,6 +83,7 @@ __all__ = [
     "alearn_preferences",
     "aligned_rubric",
     "amigrate",
+    "answered_rows",
     "aoptimize",
     "atransfer",
     "atransfer_matrix",

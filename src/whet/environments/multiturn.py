@@ -79,6 +79,12 @@ class MultiTurn(Environment):
 
         return await run.map(one, prompts)
 
+    async def rollouts(
+        self, run: Run, pairs: Sequence[tuple[Prompt, Example]], sample: int = 0
+    ) -> list[Rollout]:
+        """One rollout for each pair of prompt and example."""
+        return await run.map(lambda branch, pair: self.rollout(branch, *pair, sample), pairs)
+
     async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
         """Play one example and grade it."""
         played = await self.play(run, prompt, example, sample)

@@ -33,8 +33,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.plan import affordable_rows, cut_validation, payable_rollouts
-from whet.search.stages import Stage, most_stages, record_stage, share_of
+from whet.search.stages import Stage, common_rows, most_stages, record_stage, share_of
 
 ENTRY = MethodEntry(
     "omni",
@@ -98,7 +97,7 @@ async def omni(
     stages = min(len(names) + config.fresh, max(1, most_stages(run.limits, *LEAST)))
     names = names[: max(1, int(stages) - config.fresh)]
     count = len(names) + (config.fresh and stages > 1)
-    env = common_rows(run, env, 1 + count)
+    env = common_rows(run, env, 1 + count, writes=True)
     archive, spent, finders = Archive(), Counter[str](), dict[str, str]()
     best = await archive.validate(run, env, [Candidate(start)])
     each = len(env.validation) * int(getattr(env, "calls", 1))
@@ -128,16 +127,6 @@ async def omni(
         archive.add(run, result)
         await archive.validate(run, env, [result])
     return archive.incumbent or best
-
-
-def common_rows(run: Run, env: Environment, validations: int) -> Environment:
-    """The environment with validation rows for all stages, of which so many validations take two fifths of the budget at most."""
-    payable = payable_rollouts(run, env, writes=True)
-    if payable is None:
-        return env
-    return cut_validation(
-        run, env, max(1, min(affordable_rows(env, payable), payable * 2 // 5 // validations))
-    )
 
 
 LEAST = 75, 6

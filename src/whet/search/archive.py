@@ -71,6 +71,8 @@ class Archive:
     outside: set[str] = field(default_factory=set)
     """Validated candidates whose means break what a task demands of its objectives: the incumbent only where all do."""
 
+    prefers_shorter: bool = True
+    """Whether of equal means the shorter prompt becomes the incumbent; else the earlier one stays."""
     start_parts: Mapping[str, float] | None = None
     """The mean parts of the first validated candidate, where the reward has an alarm."""
 
@@ -199,7 +201,7 @@ class Archive:
             return True
         means = self._comparable_means(candidate.id, self.incumbent.id)
         new, old = (
-            (one.id not in self.outside, *preference(mean, one.prompt.text))
+            (one.id not in self.outside, *preference(mean, one.prompt.text if self.prefers_shorter else ""))
             for one, mean in zip((candidate, self.incumbent), means, strict=True)
         )
         return new > old and (new[:2] > old[:2] or bool(self.incumbent.parents))

@@ -175,11 +175,10 @@ def show_exported(done: Mapping[str, Any]) -> None:
     """How many prompts an export wrote, and where."""
     number = len(done["prompts"])
     click.echo(f"{count(number, 'prompt')} {'is' if number == 1 else 'are'} in {done['folder']}.")
-    terms, labels = done["left"]["instructions"], done["left"]["labels"]
-    left = [f"the locks and dates of {count(terms, 'instruction')}"] if terms else []
-    left += [f"the protection of {count(labels, 'label')}"] if labels else []
-    if left:
-        click.echo(f"The files do not hold {' and '.join(left)}. Set them anew where you import the folder.")
+    if labels := done["left"]["labels"]:
+        click.echo(
+            f"The files do not hold what is protected on every prompt: {', '.join(labels)}. An export of all prompts does."
+        )
 
 
 def show_imported(done: Version | Mapping[str, Any]) -> None:
@@ -188,6 +187,9 @@ def show_imported(done: Version | Mapping[str, Any]) -> None:
         click.echo(f"{done.address} {' '.join(f'@{one}' for one in done.labels)}")
         return
     for one in done["prompts"]:
+        if one["name"] == "*":
+            click.echo(f"Protected on every prompt: {', '.join(one['protected'])}")
+            continue
         there = f"{one['known']} {'was' if one['known'] == 1 else 'were'} there before"
         click.echo(f"{one['name']}: {count(one['added'], 'version')} added, {there}")
 
