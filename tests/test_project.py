@@ -379,6 +379,8 @@ NEEDS_EXTRAS = (
     "whet.methods.self_rewarding",
     "whet.methods.prompt_a_video",
     "whet.methods.better_together",
+    "whet.methods.mmgrpo",
+    "whet.rl.call_groups",
     "whet.methods.fst",
     "whet.methods.p2o",
     "whet.rl.prompt_front",

@@ -186,13 +186,15 @@ class Reward:
 @dataclass(frozen=True, slots=True)
 class TraceStep:
     """One step of a program: the prompt that a model was asked with (empty for none) or the tool that was called, with its
-    inputs, what came back and the tokens. `role` is that of the model, or `tool`."""
+    inputs, what came back and the tokens. `role` is that of the model, or `tool`. `record`: what has to be remembered of it to
+    learn from it, such as the tokens that a network chose; plain JSON."""
 
     prompt: str
     inputs: Mapping[str, str]
     output: str
     role: str = "task"
     usage: Usage = Usage()
+    record: JSON = None
 
 
 @named_fields

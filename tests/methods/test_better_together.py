@@ -19,6 +19,9 @@ import torch
 from benchmarks.simulated.answer_policy import NEVER, START, AnswerPolicy, environment
 from benchmarks.simulated.clause_tasks import write_task
 from benchmarks.stage_orders import arm
+from tests.methods.call_world import START as CALLS
+from tests.methods.call_world import call_world, worth
+from tests.methods.call_world import policy as call_policy
 from tests.methods.figures import won_over
 from tests.rl.scribe import Scribe
 
@@ -199,6 +202,14 @@ def test_a_run_that_fails_in_a_later_stage_goes_on_as_if_it_had_not(tmp_path: Pa
     resumed, whole = run("failed"), run("whole")
     for part in ("baseline", "best", "history"):
         assert resumed[part] == whole[part], part
+
+
+async def test_the_calls_of_a_program_are_answered_and_learned_from() -> None:
+    env, trained = call_world(), call_policy()
+    run = MeteredRun({"task": env.model})
+    config = replace(SMALL, strategy="p -> w", prompts="bootstrap", steps=12, lr=2.0)
+    await better_together(run, env, trained, CALLS, config, get_method)
+    assert worth(trained) > 0.6 > 0.5 > worth(call_policy())
 
 
 # Budgets and refusals.

@@ -434,10 +434,11 @@ def _asks_judge(task: Task, options: Options) -> bool:
 def _check_program(method: Method, env: Environment) -> None:
     """Raise UsageError for a method whose candidates do not run a program."""
     name, needs = method.entry.name, method.entry.needs
-    if method.deploys() or LABEL_SCORES in needs or LOCAL in needs:
+    if (method.deploys() and not method.entry.programs) or LABEL_SCORES in needs or LOCAL in needs:
         raise UsageError(
             f"The method {name} works with a single prompt and its model's weights or probabilities, "
-            "but the task has a program. Choose a method that writes texts, such as protegi or opro."
+            "but the task has a program. Choose a method that writes texts, such as protegi or opro, or mmgrpo, which trains the "
+            "model that a program asks."
         )
     if TARGET_SCORE in env.reward.needs:
         raise UsageError(

@@ -31,6 +31,7 @@ from whet._util.storable import describe_exception
 from whet._util.user_code import OutOfTime, caught, in_thread
 from whet._util.workers import Asking, Back, Job, Work
 from whet.environments.environment import Environment, Generation, as_environment_type
+from whet.environments.episodes import Actor, ActorObservation
 from whet.environments.program_model import ProgramFailed, ProgramModel, to_text
 from whet.errors import UsageError, WhetError, did_you_mean, quantity
 from whet.prompt import Prompt
@@ -132,11 +133,13 @@ def _check(function: Any, what: str) -> None:
 class ProgramEnvironment(Environment):
     """An environment whose rollouts run a program. Labels are read from its answer, never scored.
 
-    `expected`: the calls of a rollout that a search plans with; None: as many as there may be.
+    `expected`: the calls of a rollout that a search plans with; None: as many as there may be. `actor` answers the calls of the
+    task model; None: that model.
     """
 
     program: Program | None = None
     expected: int | None = None
+    actor: Actor | None = None
 
     @property
     def calls(self) -> int:
@@ -149,7 +152,7 @@ class ProgramEnvironment(Environment):
         assert self.program is not None
         loop = asyncio.get_running_loop()
         async with _PLACES.setdefault(loop, asyncio.Semaphore(AT_ONCE)):
-            rollout = _ProgramRun(self.program, self.generation, run, prompt, example, sample)
+            rollout = _ProgramRun(self.program, self.generation, run, prompt, example, sample, self.actor)
             completion = await rollout.completion()
         if completion.error is None and self.labels:
             completion = self._parse_label(completion)
@@ -185,8 +188,9 @@ class _ProgramRun:
         prompt: Prompt,
         example: Example,
         sample: int,
+        actor: Actor | None = None,
     ) -> None:
-        self.program, self.generation, self.run = program, generation, run
+        self.program, self.generation, self.run, self.actor = program, generation, run, actor
         self.prompt, self.example, self.sample = prompt, example, sample
         self.steps: list[TraceStep] = []
         self._loop, self._turn = asyncio.get_running_loop(), asyncio.Lock()
@@ -391,16 +395,22 @@ class _ProgramRun:
             return {"failed": f"program: more than {most} in one rollout (program: {{calls: N}} allows more)"}
         self._calls += 1
         place, again = self._place([role, [[m.role, m.content] for m in messages]])
-        g = self.generation
+        g, run = self.generation, self.run.branch(place)
         sample = self.sample + again * _AGAIN
         form = g.schema if schema is None else schema
         request = Request(messages, g.temperature, g.max_tokens, stop=g.stop, schema=form, sample=sample)
         self._spent, self._waiting = self.own_seconds(), 1
+        record: JSON = None
         try:
-            completion = g.answer((await self.run.branch(place).generate(role, request))[0])
+            if self.actor is not None and role == "task":
+                (action,) = await self.actor.act(run, [ActorObservation.first(messages)], sample)
+                finish, record = "length" if action.cut else "stop", action.record
+                completion = Completion(action.text, finish, action.usage, action.error)
+            else:
+                completion = g.answer((await run.generate(role, request))[0])
         finally:
             self._since, self._waiting = time.monotonic(), 0
-        self._add_step(place, TraceStep(name, inputs, completion.text, role, completion.usage))
+        self._add_step(place, TraceStep(name, inputs, completion.text, role, completion.usage, record))
         if role == "task" and completion.finish == "length":
             self._finish = "length"
         return {"value": completion.text} if completion.error is None else {"failed": completion.error}

@@ -20,6 +20,7 @@ Differences from the paper and DSPy:
 4. All stages share the limits on calls: each has an equal part of what is left. An answer of the policy counts as a task call.
 5. A method runs under its own defaults (`prompts`); its version is recorded, and a resume under another is refused.
 6. Low-rank adapters (`rank=0`: all weights). A second `w` goes on from the weights as they are.
+7. Of a program all calls are learned from, as in `mmgrpo`.
 
 Run it:  whet optimize TASK --method better_together --set strategy="p -> w -> p" --lm hf/PATH --policy hf/PATH
 """
@@ -34,16 +35,16 @@ from typing import Any, Literal
 
 from whet._util.fields import NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
-from whet.environments.multiturn import MultiTurn, multiturn
+from whet.environments.multiturn import MultiTurn
+from whet.environments.program import ProgramEnvironment
 from whet.errors import UsageError, named_fields
 from whet.methods.method import OPTIMIZER, OPTIMIZER_OPTIONAL, Method, MethodEntry, configure
 from whet.prompt import Prompt
-from whet.rl.answer_groups import answers
+from whet.rl.call_groups import let_policy_answer, roll_groups
 from whet.rl.language import LanguagePolicy
-from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel
 from whet.rl.row_selection import CHOSEN, refuse_selectors
-from whet.rl.training import MultiTurnTraining, Trainer
+from whet.rl.training import MultiTurnTraining, Trainer, total_reward
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
@@ -65,6 +66,7 @@ ENTRY = MethodEntry(
     bound="its trained weights are what answers",
     edits_all=True,
     combines=True,
+    programs=True,
 )
 
 
@@ -99,7 +101,7 @@ async def better_together(
     trainer, kinds = Trainer(policy, config), stages_of(config.strategy)
     archive, spent, prompt = Archive(prefers_shorter=False), Counter[str](), start
     env = common_rows(run, env, 1 + len(kinds))
-    system = answering(env, policy, config)
+    system = let_policy_answer(env, policy, config)
     each = len(env.validation) * system.calls
     await archive.validate(run, env, [Candidate(start)])
     for number, kind in enumerate(kinds):
@@ -149,16 +151,20 @@ def stages_of(strategy: str) -> list[str]:
     return kinds
 
 
-async def search(run: Stage, system: MultiTurn, prompt: Prompt, method: Method) -> Prompt:
+async def search(
+    run: Stage, system: MultiTurn | ProgramEnvironment, prompt: Prompt, method: Method
+) -> Prompt:
     """What a method finds from a prompt, with the weights as they are."""
     await record_stage(run, method.entry.name, method.entry.version)
     writer = LanguagePolicy() if {OPTIMIZER, OPTIMIZER_OPTIONAL} & set(method.entry.needs) else None
-    found: Any = await method.coroutine(run, system, writer, prompt, configure(method, {}))
-    better: Prompt = found.prompt
+    result: Any = await method.coroutine(run, system, writer, prompt, configure(method, {}))
+    better: Prompt = result.prompt
     return better
 
 
-async def learn(run: Stage, system: MultiTurn, trainer: Trainer, config: Config, prompt: Prompt) -> None:
+async def learn(
+    run: Stage, system: MultiTurn | ProgramEnvironment, trainer: Trainer, config: Config, prompt: Prompt
+) -> None:
     """Training under a prompt, of as many steps as the limits of the stage pay for."""
     problems = min(config.problems, len(system.train))
     paid = payable_rollouts(run, system, writes=False)
@@ -166,29 +172,25 @@ async def learn(run: Stage, system: MultiTurn, trainer: Trainer, config: Config,
 
     async def step(run: Run, number: int) -> None:
         batch = minibatch(run.rng, system.train, problems)
-        (played,) = await answers(run, system, trainer, [prompt], batch)
-        graded = [rollout for group in played.rollouts for rollout in group]
+        rolled = await roll_groups(run, system, trainer, config, prompt, batch)
         if config.learn == "grpo":
-            figures = trainer.learn(played.samples, played.rewards)
+            figures = trainer.learn(rolled.samples, rolled.rewards)
         else:
-            samples = [sample for group in played.samples for sample in group]
-            right = [s for s, r in zip(samples, graded, strict=True) if r.reward >= system.reward.high]
+            groups = zip(rolled.samples, rolled.rewards, strict=True)
+            pairs = [pair for samples, rewards in groups for pair in zip(samples, rewards, strict=True)]
+            right = [sample for sample, reward in pairs if total_reward(reward) >= system.reward.high]
             update = replace(config.update(), loss="reinforce", kl=0.0)
             figures = trainer.policy.update(right, [1.0] * len(right), update) if right else {}
-        run.log("step", {"step": number, "answer": fmean(r.reward for r in graded), **figures})
+        answer = fmean(rollout.reward for group in rolled.rollouts for rollout in group)
+        run.log("step", {"step": number, "answer": answer, **figures})
 
     await run.train(steps, step, trainer.policy)
-
-
-def answering(env: Environment, policy: PolicyModel, config: Config) -> MultiTurn:
-    """The system: the policy, greedy, answers the task."""
-    return multiturn(env, actor=PolicyActor(policy, 0.0, config.max_tokens, calls=1))
 
 
 def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:
     """The environment in which trained weights answer the task."""
     policy.load(blob)
-    return answering(env, policy, config)
+    return let_policy_answer(env, policy, config)
 
 
 PROMPT, WEIGHTS = "p", "w"

@@ -38,7 +38,7 @@ NEEDS_IN_WORDS: Mapping[Need, str] = {
     "objectives": "several objectives (default: the reward alone)",
     "regions": "several prompts or regions",
 }
-BLOCKS: Mapping[str, int] = {"instructions": 5, "rl": 3, "search": 5}
+BLOCKS: Mapping[str, int] = {"instructions": 6, "rl": 3, "search": 6}
 """Versions of the packages that methods are built from: raised with every change of a block that can change what a run does."""
 
 
@@ -58,7 +58,8 @@ class MethodEntry:
     not the one that random search chooses by itself. `edits_all`: it edits every region of a prompt itself (a
     property of that name in its config says so for some settings); another method is called once for each region, with that
     one in focus. `combines`: it runs other methods. Methods do not import each other, so the registry hands its coroutine and its
-    `check` one argument more, `methods`: from a name to the Method.
+    `check` one argument more, `methods`: from a name to the Method. `programs`: its trained weights answer the calls of a program
+    too.
     """
 
     name: str
@@ -75,6 +76,7 @@ class MethodEntry:
     space: str = ""
     edits_all: bool = False
     combines: bool = False
+    programs: bool = False
 
 
 @named_fields

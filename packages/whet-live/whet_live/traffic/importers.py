@@ -32,27 +32,33 @@ from whet.task.files import kind_of, read_text
 from whet.task.rows import TABLES, SourceRow
 from whet.types import content_hash
 from whet_client.records import (
-    LONGEST_ID,
     LONGEST_NAME,
+    LONGEST_TEXT,
+    SERVICE,
     Feedback,
     Inference,
     checked_feedback,
     checked_inference,
+    prompt_name_fault,
     read_moment,
 )
+from whet_client.storable import show_value
 from whet_live.traffic import traffic_tables as tables
-from whet_live.traffic.adapters import SOURCE_OF, as_number, convert_content, moment, target_of
+from whet_live.traffic.adapters import SOURCE_OF, as_number, convert_content, fit_id, moment, target_of
+from whet_live.traffic.columns import other_columns, read_amounts
 from whet_live.traffic.exports import (
     UNNAMED,
     ExportedRow,
     as_inputs,
     as_output,
+    id_of,
     langfuse,
     langfuse_trace,
     openai_item,
     phoenix_span,
     short,
 )
+from whet_live.traffic.long_numbers import clean_inference
 from whet_live.traffic.rows import chunks
 from whet_live.traffic.scales import RawFeedback, parse_scale, settle
 from whet_live.traffic.traffic_store import Traffic
@@ -148,7 +154,7 @@ def read_files(
         try:
             exported = _read(row.value, row.where, naming)
             named = [_name_inference(one, naming, row.where) for one in exported.inferences]
-            kept = [checked_inference(one, row.where) for one in named]
+            kept = [checked_inference(clean_inference(one), row.where) for one in named]
             for raw in exported.feedback:
                 checked_feedback(raw.feedback, row.where)
         except _Unusable as error:
@@ -229,11 +235,18 @@ def _order(rows: Sequence[SourceRow], good: Sequence[str], bad: Sequence[str]) -
 
 
 def _name_inference(one: Inference, naming: _Naming, where: str) -> Inference:
-    if one.prompt != UNNAMED:
+    fault = "" if one.prompt == UNNAMED or one.prompt.startswith(SERVICE) else prompt_name_fault(one.prompt)
+    if one.prompt != UNNAMED and not fault:
         return one
     if naming.prompt is None:
-        raise UsageError(f"{where}: the row names no prompt. Say which one answered: --prompt NAME.")
-    return replace(one, prompt=naming.prompt, version=naming.version)
+        nameless = (
+            f"{show_value(one.prompt)} cannot be the name of a prompt: {fault}"
+            if fault
+            else "the row names no prompt."
+        )
+        raise UsageError(f"{where}: {nameless} Say which one answered: --prompt NAME.")
+    before = {"prompt_name": one.prompt[:LONGEST_NAME]} if fault else {}
+    return replace(one, prompt=naming.prompt, version=naming.version, metadata={**one.metadata, **before})
 
 
 def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> ExportedRow:
@@ -259,6 +272,12 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
     for further in further_verdicts(row):
         verdict = read_row(further, where, verdicts=naming.verdicts)
         parts += convert_content(verdict, further, target, f"{own}:{verdict.column}")
+    if inference is None:
+        left = other_columns(row, content.metadata)
+        parts = [
+            replace(one, feedback=replace(one.feedback, metadata={**left, **one.feedback.metadata}))
+            for one in parts
+        ]
     return ExportedRow([inference] if inference else [], parts)
 
 
@@ -270,21 +289,25 @@ def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, 
     own = target[1] if target is not None and target[0] == "inference" else ""
     time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
     version = as_number(named.get("prompt_version"))
-    cut = _cut(inputs, output)
-    return Inference(
-        prompt=short(named.get("prompt_name"), LONGEST_NAME) or UNNAMED,
+    metadata = other_columns(row, content.metadata)
+    cut = _cut(inputs, output) + metadata.pop("cut", [])
+    inference = Inference(
+        prompt=short(named.get("prompt_name"), LONGEST_TEXT) or UNNAMED,
         version=int(version) if version is not None and version >= 0 else 0,
-        id=own[:LONGEST_ID],
+        id=fit_id(own, "id", cut),
         inputs=as_inputs(inputs),
         output=as_output(output),
-        model=short(named.get("model"), LONGEST_ID),
-        session=short(named.get("session_id") or named.get("session"), LONGEST_ID),
-        episode=target[1][:LONGEST_ID] if target is not None and target[0] == "episode" else None,
-        response=target[1][:LONGEST_ID] if target is not None and target[0] == "response" else None,
-        user=short(named.get("user_id") or (named.get("user") if by_user else None), LONGEST_ID),
+        model=id_of(named.get("model"), "model", cut),
+        session=id_of(named.get("session_id") or named.get("session"), "session", cut),
+        episode=fit_id(target[1], "episode", cut) if target is not None and target[0] == "episode" else None,
+        response=fit_id(target[1], "response", cut)
+        if target is not None and target[0] == "response"
+        else None,
+        user=id_of(named.get("user_id") or (named.get("user") if by_user else None), "user", cut),
         time=time,
-        metadata={"cut": cut} if cut else {},
+        **read_amounts(named),
     )
+    return replace(inference, metadata=metadata | ({"cut": cut} if cut else {}))
 
 
 def _cut(inputs: str | None, output: str | None) -> list[str]:
@@ -311,7 +334,8 @@ def _row_id(row: Mapping[str, object], one: Inference, content: FeedbackRow, ear
 def _merge_rows(one: Inference, other: Inference) -> Inference:
     """What two rows about one answer say together; the first one is right where they differ."""
     empty = [f.name for f in fields(one) if getattr(one, f.name) in (None, "", {}, 0)]
-    return replace(one, **{name: getattr(other, name) for name in empty})
+    both = {"metadata": {**other.metadata, **one.metadata}}
+    return replace(one, **{name: getattr(other, name) for name in empty} | both)
 
 
 def _apart(
@@ -326,13 +350,13 @@ def _apart(
         place, other = kept.get(one.id, (where, raw))
         again_there = where != place or one.kind != "comment"
         if again_there and _subject(other.feedback) == _subject(one) and not _same(other, raw):
-            late = one.time >= other.feedback.time
+            late = raw.changed >= other.changed
             replaced.append(place if late else where)
             kept[one.id] = (where, raw) if late else (place, other)
             continue
         if not _same(other, raw):
             mark = content_hash([one.kind, one.value, one.text, one.label, one.target])[:8]
-            one = replace(one, id=f"{one.id[: LONGEST_ID - 9]}#{mark}")
+            one = replace(one, id=fit_id(f"{one.id}#{mark}", "id", []))
         if one.id in kept:
             again.append(where)
         kept.setdefault(one.id, (where, replace(raw, feedback=one)))

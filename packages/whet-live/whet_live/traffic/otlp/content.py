@@ -6,6 +6,7 @@ OpenTelemetry GenAI (present and earlier forms), OpenInference, Traceloop's flat
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 
@@ -13,6 +14,7 @@ import orjson
 
 from whet.errors import UsageError
 from whet_live.traffic.adapters import as_number
+from whet_live.traffic.long_numbers import has_long_number, read_json
 from whet_live.traffic.otlp.decode import OtelEvent
 
 _INDEXED = re.compile(r"(\d{1,4})\.(.+)")
@@ -76,6 +78,8 @@ def as_text(value: object) -> str:
     if isinstance(value, str):
         return value
     try:
+        if has_long_number(value):
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
         return orjson.dumps(value, default=str).decode("utf-8")
     except orjson.JSONEncodeError as error:
         raise UsageError(f"An attribute cannot be written as JSON: {error}.") from None
@@ -85,7 +89,7 @@ def parse_json_text(value: object) -> object:
     """A text that is a JSON array or object as such; any other value as it is."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
-            return orjson.loads(value)
+            return read_json(value)
         except orjson.JSONDecodeError:
             return value
     return value
@@ -144,6 +148,24 @@ def messages(
         if conversation:
             return _with_system(attributes, conversation) if side == "input" else conversation
     return _from_events(side, events) or find_messages(first_attribute(attributes, *_TEXTS[side]), role)
+
+
+def are_choices(
+    conversation: Iterable[Mapping[str, str]], attributes: Mapping[str, object], events: Iterable[OtelEvent]
+) -> bool:
+    """Whether each message of an output is an answer of its own: by the convention in `gen_ai.output.messages`, and in events
+    `gen_ai.choice` where each has an index of its own. Messages of several roles are one answer."""
+    events = list(events)
+    if len({message["role"] for message in conversation}) > 1:
+        return False
+    for source in (attributes, *(event.attributes for event in events if event.name == DETAILS)):
+        name = next((name for name in _STRUCTURED["output"] if source.get(name)), None)
+        if name is not None:
+            return name == "gen_ai.output.messages"
+    if any(key.startswith(_FLAT["output"]) for key in attributes):
+        return False
+    indices = [str(event.attributes.get("index")) for event in events if event.name == _CHOICE]
+    return len(indices) > 1 and len(set(indices)) == len(indices)
 
 
 def plain_text(side: str, attributes: Mapping[str, object]) -> str | None:

@@ -1,0 +1,101 @@
+"""Groups of calls of a program that a policy answers: the j-th call of a prompt, over all rollouts on one row.
+
+As in mmGRPO (arXiv:2508.04660): rollouts of a program differ in what their calls read, so calls are compared by their place. What
+a task without a program asks is one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeVar
+
+from whet.environments.environment import Environment
+from whet.environments.multiturn import MultiTurn, multiturn
+from whet.environments.program import ProgramEnvironment
+from whet.prompt import Prompt
+from whet.rl.answer_groups import answers
+from whet.rl.policy_actor import PolicyActor
+from whet.rl.policy_model import PolicyModel, Sample
+from whet.rl.training import MultiTurnTraining, Reward, Trainer
+from whet.run import Run
+from whet.types import Example, Rollout
+
+Baseline = Literal["place", "input"]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CallGroups:
+    """Groups of samples with their rewards, and the rollouts that they come from, row by row."""
+
+    samples: list[list[Sample]] = field(default_factory=list)
+    rewards: list[list[Reward]] = field(default_factory=list)
+    rollouts: list[list[Rollout]] = field(default_factory=list)
+
+
+def let_policy_answer(
+    env: Environment, policy: PolicyModel, config: MultiTurnTraining, temperature: float = 0.0
+) -> MultiTurn | ProgramEnvironment:
+    """The task, or its program, answered by the policy; greedily by default."""
+    top_p = config.top_p if temperature else 1.0
+    actor = PolicyActor(policy, temperature, config.max_tokens, (), top_p, calls=1)
+    if isinstance(env, ProgramEnvironment):
+        return replace(env, actor=actor)
+    return multiturn(env, actor=actor)
+
+
+async def roll_groups(
+    run: Run,
+    env: Environment,
+    trainer: Trainer,
+    config: MultiTurnTraining,
+    prompt: Prompt,
+    rows: Sequence[Example],
+    prompts: Collection[str] = (),
+    baseline: Baseline = "place",
+) -> CallGroups:
+    """`group` rollouts on each row, as groups of calls: each call has the reward of its rollout. `prompts`: those whose calls are
+    taken; none means all. A place that few rollouts came to has a small group; a group of one is left out."""
+    if not isinstance(env, ProgramEnvironment):
+        (played,) = await answers(run, env, trainer, [prompt], rows)
+        return CallGroups(played.samples, played.rewards, played.rollouts)
+    system = let_policy_answer(env, trainer.policy, config, config.temperature)
+    jobs = [row for row in rows for _ in range(config.group)]
+    rollouts = await run.map(lambda branch, row: system.rollout(branch, prompt, row), jobs)
+    groups = CallGroups()
+    for at in range(0, len(jobs), config.group):
+        own = rollouts[at : at + config.group]
+        groups.rollouts.append(own)
+        for place in places_of(own, prompts).values():
+            for part in by_input(place) if baseline == "input" else [place]:
+                if len(part) > 1:
+                    groups.samples.append([sample for sample, _ in part])
+                    groups.rewards.append([reward for _, reward in part])
+    return groups
+
+
+def places_of(
+    rollouts: Sequence[Rollout], prompts: Collection[str] = ()
+) -> dict[tuple[str, int], list[tuple[Sample, float]]]:
+    """What was written in each call of each prompt, with the reward of its rollout, by the prompt and the number of the call."""
+    places: dict[tuple[str, int], list[tuple[Sample, float]]] = {}
+    for rollout in rollouts:
+        calls: dict[str, int] = {}
+        for step in rollout.steps:
+            if step.record is None or (prompts and step.prompt not in prompts):
+                continue
+            number = calls[step.prompt] = calls.get(step.prompt, -1) + 1
+            record: Any = step.record
+            sample = Sample.from_json(record)
+            places.setdefault((step.prompt, number), []).append((sample, rollout.reward))
+    return places
+
+
+def by_input(place: Sequence[tuple[Sample, T]]) -> list[list[tuple[Sample, T]]]:
+    """The calls of one place by what they read; those that read what no other one did are one group."""
+    read: dict[tuple[int, ...], list[tuple[Sample, T]]] = {}
+    for sample, reward in place:
+        read.setdefault(tuple(sample.prompt), []).append((sample, reward))
+    alone = [part[0] for part in read.values() if len(part) == 1]
+    return [part for part in read.values() if len(part) > 1] + ([alone] if alone else [])
