@@ -173,7 +173,7 @@ SEEDS, STEPS = range(10), 12
 
 
 @cache
-def earned(matching: bool = False, **settings: Any) -> list[float]:
+def final_worths(matching: bool = False, **settings: Any) -> list[float]:
     """What the policy earns after training, by seed."""
     config = replace(SMALL, **{"steps": STEPS, "checks": 0, "advantage": "dr_grpo", "lr": 4.0, **settings})
     return [worth(asyncio.run(search(config, seed, matching))[2], matching) for seed in SEEDS]
@@ -181,9 +181,9 @@ def earned(matching: bool = False, **settings: Any) -> list[float]:
 
 @pytest.mark.long
 def test_learning_from_all_calls_is_worth_more_than_from_the_last_one() -> None:
-    last = earned(prompts="answer")
-    assert won_over("no training", earned(), earned(lr=0.0)).low > 0
-    assert won_over("the last call alone", earned(), last).low > 0
+    last = final_worths(prompts="answer")
+    assert won_over("no training", final_worths(), final_worths(lr=0.0)).low > 0
+    assert won_over("the last call alone", final_worths(), last).low > 0
 
 
 @pytest.mark.long
@@ -191,7 +191,7 @@ def test_learning_from_all_calls_is_worth_more_than_from_the_last_one() -> None:
 @pytest.mark.parametrize("advantage", ["dr_grpo", "rloo"])
 def test_the_baseline_by_input_gains_next_to_nothing(matching: bool, advantage: str) -> None:
     """What earlier calls did is taken off the reward, but the groups are smaller; with their own mean taken off it loses."""
-    own, other = (earned(matching, advantage=advantage, baseline=b) for b in ("input", "place"))
+    own, other = (final_worths(matching, advantage=advantage, baseline=b) for b in ("input", "place"))
     print(f"\n{advantage}, matching={matching}: by place {fmean(other):.3f}, by input {fmean(own):.3f}")
     won = won_over("place", own, other)
     assert won.high < 0 if advantage == "dr_grpo" else -0.03 < won.mean < 0.03

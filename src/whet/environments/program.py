@@ -403,9 +403,9 @@ class _ProgramRun:
         record: JSON = None
         try:
             if self.actor is not None and role == "task":
-                (said,) = await self.actor.act(run, [ActorObservation.first(messages)], sample)
-                finish, record = "length" if said.cut else "stop", said.record
-                completion = Completion(said.text, finish, said.usage, said.error)
+                (action,) = await self.actor.act(run, [ActorObservation.first(messages)], sample)
+                finish, record = "length" if action.cut else "stop", action.record
+                completion = Completion(action.text, finish, action.usage, action.error)
             else:
                 completion = g.answer((await run.generate(role, request))[0])
         finally:

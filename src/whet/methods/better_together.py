@@ -40,7 +40,7 @@ from whet.environments.program import ProgramEnvironment
 from whet.errors import UsageError, named_fields
 from whet.methods.method import OPTIMIZER, OPTIMIZER_OPTIONAL, Method, MethodEntry, configure
 from whet.prompt import Prompt
-from whet.rl.call_groups import answered_by, roll_groups
+from whet.rl.call_groups import let_policy_answer, roll_groups
 from whet.rl.language import LanguagePolicy
 from whet.rl.policy_model import PolicyModel
 from whet.rl.row_selection import CHOSEN, refuse_selectors
@@ -101,7 +101,7 @@ async def better_together(
     trainer, kinds = Trainer(policy, config), stages_of(config.strategy)
     archive, spent, prompt = Archive(prefers_shorter=False), Counter[str](), start
     env = common_rows(run, env, 1 + len(kinds))
-    system = answered_by(env, policy, config)
+    system = let_policy_answer(env, policy, config)
     each = len(env.validation) * system.calls
     await archive.validate(run, env, [Candidate(start)])
     for number, kind in enumerate(kinds):
@@ -157,8 +157,8 @@ async def search(
     """What a method finds from a prompt, with the weights as they are."""
     await record_stage(run, method.entry.name, method.entry.version)
     writer = LanguagePolicy() if {OPTIMIZER, OPTIMIZER_OPTIONAL} & set(method.entry.needs) else None
-    found: Any = await method.coroutine(run, system, writer, prompt, configure(method, {}))
-    better: Prompt = found.prompt
+    result: Any = await method.coroutine(run, system, writer, prompt, configure(method, {}))
+    better: Prompt = result.prompt
     return better
 
 
@@ -190,7 +190,7 @@ async def learn(
 def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:
     """The environment in which trained weights answer the task."""
     policy.load(blob)
-    return answered_by(env, policy, config)
+    return let_policy_answer(env, policy, config)
 
 
 PROMPT, WEIGHTS = "p", "w"

@@ -35,7 +35,7 @@ from whet.environments.environment import Environment
 from whet.errors import UsageError, did_you_mean, named_fields
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
-from whet.rl.call_groups import Baseline, answered_by, roll_groups
+from whet.rl.call_groups import Baseline, let_policy_answer, roll_groups
 from whet.rl.policy_model import PolicyModel
 from whet.rl.row_selection import CHOSEN, refuse_selectors
 from whet.rl.score_book import TrainedCandidates
@@ -84,7 +84,7 @@ async def mmgrpo(run: Run, env: Environment, policy: PolicyModel, start: Prompt,
     """Policy gradient on the calls of a program; see the module."""
     check(env, config)
     trainer, names = Trainer(policy, config), chosen_prompts(config, start)
-    share = share_out(run, answered_by(env, policy, config), config.checks, 1, writes=False)
+    share = share_out(run, let_policy_answer(env, policy, config), config.checks, 1, writes=False)
     system = share.env
     problems = min(config.problems, len(env.train))
     steps = share.payable(config.steps, problems * config.group)
@@ -124,4 +124,4 @@ def chosen_prompts(config: Config, start: Prompt) -> list[str]:
 def deploy(env: Environment, policy: PolicyModel, blob: bytes, config: Config) -> Environment:
     """The environment in which trained weights answer the calls."""
     policy.load(blob)
-    return answered_by(env, policy, config)
+    return let_policy_answer(env, policy, config)

@@ -34,7 +34,7 @@ class CallGroups:
     rollouts: list[list[Rollout]] = field(default_factory=list)
 
 
-def answered_by(
+def let_policy_answer(
     env: Environment, policy: PolicyModel, config: MultiTurnTraining, temperature: float = 0.0
 ) -> MultiTurn | ProgramEnvironment:
     """The task, or its program, answered by the policy; greedily by default."""
@@ -60,7 +60,7 @@ async def roll_groups(
     if not isinstance(env, ProgramEnvironment):
         (played,) = await answers(run, env, trainer, [prompt], rows)
         return CallGroups(played.samples, played.rewards, played.rollouts)
-    system = answered_by(env, trainer.policy, config, config.temperature)
+    system = let_policy_answer(env, trainer.policy, config, config.temperature)
     jobs = [row for row in rows for _ in range(config.group)]
     rollouts = await run.map(lambda branch, row: system.rollout(branch, prompt, row), jobs)
     groups = CallGroups()
