@@ -12,7 +12,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, Self, TypeVar
 
@@ -55,6 +55,17 @@ class Budget:
     def from_json(cls, value: Mapping[str, Any]) -> Budget:
         """What `as_json` wrote."""
         return cls(**{"cost_usd" if name == "cost" else name: limit for name, limit in value.items()})
+
+
+def less_calls(limits: Budget, spent: Mapping[str, int]) -> Budget:
+    """What limits leave after so many calls by role; none below 0."""
+    used = {f"{role}_calls": calls for role, calls in spent.items()} | {"calls": sum(spent.values())}
+    left = {
+        name: max(0, getattr(limits, name) - calls)
+        for name, calls in used.items()
+        if getattr(limits, name, None) is not None
+    }
+    return replace(limits, **left)
 
 
 _MAY_WAIT: ContextVar[bool] = ContextVar("may_wait", default=False)
@@ -145,6 +156,11 @@ class Run(Protocol):
         requests which `ask` makes of it, by their place. No call is made. Raises UsageError for a folder without a run."""
         ...
 
+    async def read_remaining(self) -> Budget:
+        """What of `limits` is left by now, fixed once at this place of the program, so that a resume plans the same. Recorded
+        answers that were asked for again took nothing."""
+        ...
+
     def branch(self, name: str) -> Run:
         """A branch whose place in the program is its name, for work whose order is not known. A name is used once."""
         ...
@@ -230,6 +246,9 @@ class MemoryRun:
         self, folder: str, ask: Callable[[Prompt], Sequence[Request]]
     ) -> list[tuple[Prompt, dict[int, Completion]]]:
         raise UsageError(f"{folder}: a run in memory reads no journal of another run.")
+
+    async def read_remaining(self) -> Budget:
+        return self.limits
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         position = self._next()

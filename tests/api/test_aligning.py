@@ -148,3 +148,71 @@ async def test_the_reward_is_how_near_both_scores_are(reply: str, value: float) 
     with pytest.raises(UsageError, match="needs a person's score from 1 to 5"):
         reward.check(Example("e", {"shown": "x"}, "many", {}, "x"))  # type: ignore[attr-defined]
     assert api.judge_task is whet.judge_task
+
+
+def two_raters(folder: Path) -> Path:
+    """Ann likes short answers and Bob long ones; both scored all of them and said why."""
+    rows = [
+        {
+            "input": f"question {i}",
+            "output": "word " * (1 + i % 9),
+            "quality": 5 - (i % 9) // 2 if name == "Ann" else 1 + (i % 9) // 2,
+            "who": name,
+            "why": "Too much." if name == "Ann" else "",
+        }
+        for i in range(40)
+        for name in ("Ann", "Bob")
+    ]
+    write(folder)
+    (folder / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_raters_of_opposite_tastes_are_named_and_one_of_them_can_be_taken(tmp_path: Path) -> None:
+    two_raters(tmp_path / "t")
+    done = whet_here(tmp_path, "align", "t", "--out", "both", "--rater", "who", "--reason", "why")
+    assert done.returncode == 0, done.stderr
+    assert "The raters Ann and Bob put" in done.stdout and "--only Ann" in done.stdout
+    made = whet.judge_task(tmp_path / "t", tmp_path / "ann", rater="who", reason="why", only="Ann")
+    assert made["raters"] == [] and not any("opposite" in warning for warning in made["warnings"])
+    rows = [json.loads(line) for line in (tmp_path / "ann" / "data.jsonl").read_text().splitlines()]
+    assert {row["reason"] for row in rows} == {"Too much."} and len(rows) < 40
+    done = whet_here(tmp_path, "align", "t", "--out", "one", "--only", "Ann")
+    assert done.returncode == 2 and "--rater COLUMN" in done.stderr
+
+
+def remembering_judge(messages: Sequence[Any]) -> str:
+    """Scores in the middle, or as people scored an answer of the same length in its rubric."""
+    rules, shown = (str(message.content) for message in messages)
+    answer = re.findall(r"\[\[\w+\]\]\n(.*?)\n\[\[/", shown, re.S)[-1]
+    seen = re.findall(r"\n((?:word ?)+)\n\[\[/\w+\]\]\nA person's judgement: (\d)", rules)
+    like = [int(score) for text, score in seen if text.split() == answer.split()]
+    return json.dumps({"explanation": "So.", "score": like[0] if like else 3})
+
+
+def test_a_memory_goes_from_a_run_to_the_judge_and_judgements_can_be_taken_back(tmp_path: Path) -> None:
+    whet.judge_task(write(tmp_path / "t", 120), tmp_path / "judge")
+    result = whet.optimize(
+        tmp_path / "judge", method="memalign", lm=remembering_judge, optimizer_lm=lambda messages: "No.",
+        progress=False, run=tmp_path / "run",
+    )  # fmt: skip
+    assert result["improvement"]["promoted"], result["improvement"]["reason"]
+    with pytest.raises(UsageError, match="found a memory beside the rubric"):
+        whet.aligned_rubric(tmp_path / "run")
+    done = whet_here(tmp_path, "align", "--take", "run", "--memory", "t/memory.json")
+    assert (done.returncode, done.stdout) == (0, f"{RUBRIC}\n"), done.stderr
+    memory = json.loads((tmp_path / "t" / "memory.json").read_text())
+    key = memory["judgements"][0]["key"]
+    done = whet_here(tmp_path, "align", "--forget", key, "--memory", "t/memory.json")
+    assert done.returncode == 0 and "forgotten: 1 judgements, 0 guidelines" in done.stdout
+    left = json.loads((tmp_path / "t" / "memory.json").read_text())
+    assert len(left["judgements"]) == len(memory["judgements"]) - 1
+    done = whet_here(tmp_path, "align", "--forget", key, "--memory", "t/memory.json")
+    assert done.returncode == 2 and "holds no judgement" in done.stderr
+    task = json.loads((tmp_path / "t" / "task.yaml").read_text())
+    task["reward"]["judge"]["memory"] = "memory.json"
+    (tmp_path / "t" / "task.yaml").write_text(json.dumps(task))
+    assert load_task(tmp_path / "t").reward.memory.judgements  # type: ignore[attr-defined]
+    (tmp_path / "t" / "memory.json").write_text("[]")
+    with pytest.raises(UsageError, match=r"memory: the file .*memory.json cannot be read"):
+        load_task(tmp_path / "t")

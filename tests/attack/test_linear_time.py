@@ -353,6 +353,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         blocks,
         json_values,
         list_items,
+        quotations,
         texts_in,
         without_thought,
     )
@@ -425,6 +426,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "instructions.refusal": managed.reason_to_refuse,
         "comments.correction": lambda t: (comments.correction(t, t[::-1]), comments.correction(t, t + "a")),
         "judge.read": lambda t: (one.read(t), one.read(t, place=1)),
+        "judge.quotations": lambda t: quotations.hide_pieces(t, quotations.quotations_in(t)),
         "judge.number": lambda t: score_reading.parse_number(t, (1.0, 5.0)),
         "judge.yes_or_no": lambda t: (asking.yes_or_no(t), asking.without_verdict(t)),
         "yes_no": yes_no._vote,

@@ -269,6 +269,71 @@ def started(rows: list[dict[str, Any]], *options: str) -> tuple[whet.Task, list[
     return whet.Task.load("mytask"), chosen
 
 
+ORDERS: list[dict[str, Any]] = [{"name": f"Zoë {i}", "age": i} for i in range(24)]
+
+
+@pytest.mark.parametrize(
+    ("form", "column", "said"),
+    [
+        (
+            "jsonl",
+            "question",
+            "; to fill a slot by each field, give a prompt with slots such as {{name}}: --prompt FILE",
+        ),
+        ("mixed", "question", ""),
+        ("uneven", "question", ""),
+        ("uneven", "input", ""),
+        ("csv", "question", None),
+        ("csv", "input", None),
+    ],
+)
+def test_a_column_with_objects_is_one_text(form: str, column: str, said: str | None) -> None:
+    objects: list[Any] = list(ORDERS)
+    if form == "mixed":
+        objects[3] = "Zoë is 3"
+    if form == "uneven":
+        objects[3] = {"name": "Zoë 3", "town": "Rome"}
+    texts = [one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in objects]
+    if form == "csv":
+        with Path("rows.csv").open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([[column, "answer"], *([text, i % 2] for i, text in enumerate(texts))])
+        chosen = init("--from", "rows.csv")["chosen"]
+        task = whet.Task.load("mytask")
+    else:
+        task, chosen = started([{column: one, "answer": i % 2} for i, one in enumerate(objects)])
+    assert task.prompt.slots == {"input"}
+    assert sorted(e.text or "" for e in (*task.train, *task.validation, *task.test)) == sorted(texts)
+    line = f"{column}: each object is one text, as JSON"
+    assert [one for one in chosen if one.startswith(line)] == ([] if said is None else [line + said])
+
+
+@pytest.mark.parametrize(
+    ("column", "prompt", "slots"),
+    [
+        ("input", None, {"name", "age"}),
+        ("question", "Is {{name}} right?", {"name"}),
+        ("question", "Is this right? {{question}}", {"question"}),
+        ("input", "Is this right? {{input}}", {"input"}),
+    ],
+)
+def test_fields_of_objects_fill_slots_where_somebody_asks(
+    column: str, prompt: str | None, slots: set[str]
+) -> None:
+    options = [] if prompt is None else ["--prompt", prompt]
+    task, chosen = started([{column: one, "answer": i % 2} for i, one in enumerate(ORDERS)], *options)
+    assert task.prompt.slots == slots
+    fields = f"{column}: each field of its objects fills the slot of its name: name, age"
+    assert (fields in chosen) == ("name" in slots)
+    seen: list[str] = []
+
+    def model(messages: list[Any]) -> str:
+        seen.append(messages[-1].content)
+        return "0"
+
+    answers(task, model)
+    assert all("Zoë" in text and ('"name"' in text) == ("name" not in slots) for text in seen)
+
+
 @pytest.mark.parametrize("turns", [1, 3])
 @pytest.mark.parametrize("beside", [False, True])
 def test_different_system_messages_are_a_slot_and_reach_the_model(turns: int, beside: bool) -> None:

@@ -223,6 +223,40 @@ def test_personal_data_is_masked_unless_its_owner_keeps_it(rated: str) -> None:
     assert {row["from"] for row in rows("whole").values()} == {"ratings"}
 
 
+def test_inputs_that_are_one_without_personal_data_make_one_row(url: str) -> None:
+    """With the newest target: two rows of one input would contradict each other, or stand in two splits."""
+    answers, said = [], []
+    for n in range(30):
+        asked = {"q": f"My mail is user{n}@example.org, where is parcel {n % 15}?", "more": "x"}
+        answers.append(Inference("shop", 1, asked, "hm", f"p{n}", user=f"u{n}", time=START + n))
+        said.append(Feedback("correction", f"p{n}", text=f"target {n}", time=START + n))
+    with open_live(url) as live:
+        live.traffic.add(answers, said)
+    made("shop", "--out", "made")
+    written = {row["input"]["q"]: row for row in rows("made").values() if "parcel" in row["input"]["q"]}
+    parcels = [row for row in rows("made").values() if "parcel" in row["input"]["q"]]
+    assert len(parcels) == len(written) == 15
+    assert {row["target"] for row in parcels} == {f"target {n}" for n in range(15, 30)}
+
+
+def test_keys_and_numbers_are_masked_too(url: str) -> None:
+    inputs = {"q": {"ann@example.org": 4111111111111111, "bob@example.org": 1.5, "on": True, "count": 12}}
+    with open_live(url) as live:
+        live.traffic.add(
+            [Inference("shop", 1, inputs, "hm", "k1")],
+            [Feedback("correction", "k1", text="2026-11-30 18:00")],
+        )
+    made("shop", "--out", "made")
+    row = rows("made")["k1"]
+    assert row["input"]["q"] == {
+        "[a mail address]": "[a card number]",
+        "[a mail address] 2": 1.5,
+        "on": True,
+        "count": 12,
+    }
+    assert row["target"] == "2026-11-30 18:00"
+
+
 def test_too_few_ratings_make_no_rows_of_signals(url: str) -> None:
     assert any(line.startswith("signals: not calibrated") for line in made("shop", "--out", "made")["chosen"])
     with pytest.raises(UsageError, match='no rows from "rating"'):

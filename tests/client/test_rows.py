@@ -231,6 +231,20 @@ def test_of_two_rows_with_one_id_in_a_batch_the_first_is_stored(world: World) ->
     assert (sender.tally.sent, sender.tally.refused) == (3, 3), "the same row again is no other row"
 
 
+def test_of_a_malformed_row_and_a_good_one_with_its_id_the_good_one_is_stored(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.names_rows = True
+    sender = Sender(Line(world), NOWHERE, None, 1_000_000, 10.0)
+    for one in (row(1, kind="shrug"), row(1), row(2), row(2, kind="shrug"), row(3)):
+        sender.put("feedback", one)
+    assert sender.flush(60)
+    sender.close(1)
+    assert set(world.feedback) == {"f1", "f2", "f3"}
+    assert (sender.tally.sent, sender.tally.refused) == (3, 2)
+    assert "shrug" in caplog.text and [status for _, _, status in world.requests] == [400, 200]
+
+
 def test_rows_that_the_server_names_are_left_out_at_once(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -34,6 +34,10 @@ def answer(request: Request) -> str:
         )
     if "<LESSON>" in text:
         return f"<LESSON>{wording}</LESSON>"
+    if "<GUIDELINES>" in text:
+        return f"<GUIDELINES>{json.dumps([{'guideline': wording, 'sources': ['R1', 'R2']}])}</GUIDELINES>"
+    if "<ITEM>" in text:
+        return f"<ITEM>What to say\nFor questions like this one.\n\n{wording}</ITEM>"
     if '"op": "add"' in text:
         return f"<OPERATIONS>{json.dumps([{'op': 'add', 'text': wording}])}</OPERATIONS>"
     if '"op": "append"' in text:

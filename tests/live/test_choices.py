@@ -84,6 +84,10 @@ def test_choices_come_from_traffic_and_lead_to_the_next_pair(database: Database)
     found = load_pairwise_votes(database, "p")
     assert found == [(1, 2, 1.0)] * 9 + [(3, 2, 0.5), (2, 3, 0.0)]
     assert wins_of((1, 2), found).tolist() == [[0, 9], [0, 0]]
+    judged = Feedback("choice", "2-1", 0.0, label="2-3", source="model")
+    traffic.add([], [judged])
+    assert load_pairwise_votes(database, "p", sources=("user", "annotator")) == found
+    assert load_pairwise_votes(database, "p", sources=("model",)) == [(1, 3, 0.0)]
     wins = wins_of((1, 2, 3), found)
     pairs = [double_thompson(wins, np.random.default_rng(k)) for k in range(30)]
     assert sum(set(pair) == {0, 2} for pair in pairs) > 15, "1 and 3 have not met"

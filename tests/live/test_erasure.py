@@ -31,11 +31,21 @@ from whet_live.registry.audit import AuditEntry
 from whet_live.server import background_tasks
 from whet_live.server.background_tasks import BackgroundTasks
 from whet_live.traffic import Traffic, erase
+from whet_live.traffic.adapters import fit_id
 from whet_live.traffic.traffic_tables import feedback, inferences
 
 PROMPT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
 SECRET = "Mention the blue heron of Marienbad."
 pytestmark = pytest.mark.usefixtures("reader")
+
+
+def test_a_user_whose_name_was_too_long_is_forgotten_by_the_whole_name(database: Database) -> None:
+    place, cut = Traffic(database), list[str]()
+    names = [f"{'u' * 300}{n}" for n in range(2)]
+    rows = [Inference("p", id=name[-1], user=fit_id(name, "user", cut)) for name in names]
+    place.add(rows, [])
+    assert erasure.forget_user(database, names[0], actor="root").inferences == 1
+    assert place.inference("0") is None and place.inference("1") is not None
 
 
 class Place:

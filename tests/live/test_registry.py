@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -317,7 +318,21 @@ def test_a_name_that_is_accepted_is_read_back_from_its_address(text: str) -> Non
     assert parse_address(f"prompts:/{name}") == Address(name, label="production")
 
 
-@pytest.mark.parametrize("label", ["", "latest", "A", "a b", "3", "..", "a" * 37, "ä", "a/b", "a@b"])
+def test_a_diff_shows_what_differs_in_the_config(registry: Registry) -> None:
+    """Values of JSON that Python takes for equal, such as 1 and true, are two."""
+    registry.create("p", START, author="ann", config={"stream": 1, "model": "a", "top_p": 1})
+    registry.create("p", START, author="ann", config={"stream": True, "model": "a", "stop": None})
+    found = registry.diff("p/1", "p/2")
+    assert found.text == "" and found.as_json()["config"] == [
+        {"key": "stream", "before": 1, "after": True}, {"key": "stop", "after": None}, {"key": "top_p", "before": 1},
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match="no JSON object"):
+        registry.create("p", START, author="ann", config={"x": math.nan})
+
+
+@pytest.mark.parametrize(
+    "label", ["1.0", "-1", "_2", "", "latest", "A", "a b", "3", "..", "a" * 37, "ä", "a/b", "a@b"]
+)
 def test_labels_that_cannot_be_set_are_refused(label: str) -> None:
     with pytest.raises(UsageError):
         check_label(label)

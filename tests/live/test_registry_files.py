@@ -84,8 +84,15 @@ def test_what_is_exported_is_imported_as_it_was(registry: Registry, tmp_path: Pa
     copy = other(tmp_path)
     done = copy.import_folder(tmp_path / "out", actor="root")
     assert [row.as_json() for row in done] == [
-        {"name": "chat", "added": 1, "known": 0, "labels": {"staging": 1}, "warnings": ()},
-        {"name": "shop/greeting", "added": 2, "known": 0, "labels": {"production": 2}, "warnings": ()},
+        {"name": "chat", "added": 1, "known": 0, "labels": {"staging": 1}, "warnings": (), "protected": ()},
+        {
+            "name": "shop/greeting",
+            "added": 2,
+            "known": 0,
+            "labels": {"production": 2},
+            "warnings": (),
+            "protected": (),
+        },
     ]
     for name in ("chat", "shop/greeting"):
         assert plain(copy, name) == plain(registry, name)

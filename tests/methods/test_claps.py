@@ -105,6 +105,13 @@ async def test_one_word_of_each_cluster_is_scored_alone_and_few_stay() -> None:
     assert len(later) == round(0.1 * len(singles)) and later <= set(singles)
 
 
+async def test_a_greedy_search_pays_for_its_first_words_where_nothing_was_pruned() -> None:
+    """About 60 prompts are paid for: the first round takes all of them, and no second one follows on credit."""
+    limits = Budget(task_calls=2_000)
+    _, run = await search(limits, search="greedy", clusters=0, quantile=0, examples=20, vocabulary=400)
+    assert run.spent["task"] <= 2_000
+
+
 async def test_without_clusters_and_pruning_all_words_are_drawn_from() -> None:
     _, run = await search(clusters=0, quantile=0, generations=9)
     assert not [words for words in texts(run) if len(words) == 1]

@@ -69,6 +69,14 @@ async def test_what_spread_0_means_is_not_that_nothing_is_known() -> None:
     assert spreads == {steps(run)[0]["spread"]}
 
 
+async def test_a_starting_point_keeps_the_reward_that_it_earned_itself() -> None:
+    """What its improvements earned is theirs: else it would be among the best that are validated in the end."""
+    _, _, policy = await search(SMALL)
+    earned = {text: facts[2] for text, facts in policy.notes["buffer"].items()}
+    assert earned == {text: pytest.approx(level(text) / LEVELS) for text in earned}
+    assert max(facts[0] for facts in policy.notes["buffer"].values()) > 1, "some were improved"
+
+
 async def test_the_buffer_keeps_the_newest() -> None:
     _, _, policy = await search(replace(SMALL, buffer=3))
     assert len(policy.notes["buffer"]) == 3

@@ -49,6 +49,16 @@ def rounds(run: MeteredRun) -> list[Any]:
     return [value for name, value in run.logged if name == "round"]
 
 
+async def test_texts_that_can_be_used_are_imitated_where_most_cannot() -> None:
+    """Of four texts three are empty: the fourth earns more than the mean of all, though no other that can be used earns less."""
+    assert best_texts(["good", None, None, None], [0.8, 0.0, 0.0, 0.0], 0.25) == ["good"]
+    assert best_texts([None, None], [0.0, 0.0], 0.25) == []
+    menu = ["", " ", "good", "\n"]
+    policy = scribe(menu)
+    await search(SMALL, policy)
+    assert policy.probabilities(menu).argmax() == 2
+
+
 async def test_it_learns_what_earns_most_and_returns_it() -> None:
     policy = scribe()
     found, run = await search(SMALL, policy)

@@ -20,15 +20,16 @@ from tests.environments.worlds import small
 from tests.rl.scribe import Scribe
 
 from whet.environments.environment import Environment
-from whet.errors import UsageError
+from whet.errors import SearchStopped, UsageError
 from whet.methods.method import configure
 from whet.methods.multiprompter import Config, multiprompter, turn_advantages
 from whet.prompt import Prompt
-from whet.rl.policy_model import Sample
+from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
 from whet.testing.paired_benchmark import compare_pairs
 from whet.testing.runs import MeteredRun
+from whet.types import Message
 
 START = Prompt.parse("<!-- whet:begin -->so<!-- whet:end --> {{input}}")
 SHARED = Config(steps=30, group=8, examples=2, lr=2.0, rewrites=4, checks=2, credit="shared")
@@ -80,6 +81,14 @@ async def test_the_critic_learns_and_its_state_is_the_joint_prompt() -> None:
     assert world.worth(found.prompt.text) == 1.0
     losses = [value["critic_loss"] for name, value in run.logged if name == "step"]
     assert sum(losses[-5:]) < sum(losses[:5])
+
+
+async def test_the_limit_on_the_divergence_holds_with_a_critic_too() -> None:
+    writer = PolicyModel.open("embedded/tiny", LoraSettings(rank=2), 0)
+    writer.imitate([([Message("user", "say")], "red boat")], Update(lr=0.05, epochs=20))
+    config = Config(steps=1, group=2, examples=1, max_tokens=4, rewrites=1, checks=0, kl_limit=1e-6)
+    with pytest.raises(SearchStopped, match="kl_limit"):
+        await search(config, writer)
 
 
 async def test_a_piece_that_the_bound_cut_costs_the_chain_its_reward_and_no_call() -> None:

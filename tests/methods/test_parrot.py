@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -21,11 +21,12 @@ from tests.environments.worlds import small
 from tests.rl.scribe import Scribe
 
 from whet.environments.environment import Environment
-from whet.errors import UsageError
+from whet.errors import SearchStopped, UsageError
 from whet.methods.method import configure
-from whet.methods.parrot import Config, deploy, non_dominated, parrot, scale_to_group
+from whet.methods.parrot import Config, check, deploy, non_dominated, parrot, scale_to_group
 from whet.prompt import Prompt
 from whet.rewards import Objective, Objectives
+from whet.rl.policy_model import Sample
 from whet.run import MemoryRun, Run
 from whet.search.archive import Candidate
 from whet.stats import Goal
@@ -127,6 +128,31 @@ async def test_dominated_samples_have_no_weight_and_others_that_of_their_own_rew
     assert first["grand"] == 1.0 and 0 < first.get("both", 0.5) < 1
     fronts = [value["front"] for name, value in run.logged if name == "step"]  # type: ignore[index, call-overload]
     assert 0 < fronts[0] < 1
+
+
+class Watched(Scribe):
+    """A writer that is a nat away from its reference at each text."""
+
+    def reference_logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
+        return [[one.logprobs[0] - 1.0] for one in samples]
+
+
+async def test_the_limit_on_the_divergence_and_its_weight_hold_for_every_selection() -> None:
+    policy = Watched(by_aim)
+    with pytest.raises(SearchStopped, match="kl_limit"):
+        await search(policy, kl_limit=0.1)
+    assert not policy.seen, "the alarm comes before the update"
+    policy = Watched(by_aim)
+    await search(policy, kl=0.3, advantage="reinforce++")
+    assert {settings.kl for _, _, settings in policy.seen} == {0.3}
+
+
+def test_losses_and_divergences_of_whole_groups_are_refused_where_each_sample_has_its_weight() -> None:
+    check(world(), Config(loss="rebel", selection="weighted"))
+    with pytest.raises(UsageError, match="selection=pareto"):
+        check(world(), Config(loss="rebel"))
+    with pytest.raises(UsageError, match="selection=all"):
+        check(world(), Config(selection="all", kl_in="reward"))
 
 
 async def test_each_reward_is_named_in_turn_or_all_of_them() -> None:

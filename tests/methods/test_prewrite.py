@@ -71,6 +71,14 @@ async def test_a_network_learns_to_ask_for_what_is_rewarded() -> None:
     assert sum(rewards[-4:]) / 4 > sum(rewards[:4]) / 4 + 0.25, rewards
 
 
+@pytest.mark.parametrize(("steps_taken", "checks"), [(7, 4), (5, 0), (3, 8)])
+async def test_the_greedy_rewrite_is_validated_as_often_as_asked(steps_taken: int, checks: int) -> None:
+    policy = scribe()
+    await search(dataclasses.replace(SMALL, steps=steps_taken, checks=checks), policy)
+    at_the_end = 2  # the greedy rewrite and the samples to choose from
+    assert len(policy.asked) == steps_taken + min(steps_taken, checks) + at_the_end
+
+
 async def test_it_asks_about_the_editable_text_and_nothing_else() -> None:
     policy = scribe()
     await search(dataclasses.replace(SMALL, steps=1), policy)

@@ -22,8 +22,18 @@ from tests.rl.scribe import Scribe
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods.method import configure
-from whet.methods.prompting_policies import CONTEXT, TRIED, Config, deploy, prompting_policies
+from whet.methods.prompting_policies import (
+    CONTEXT,
+    TRIED,
+    Config,
+    Prompter,
+    deploy,
+    distil,
+    prompting_policies,
+)
 from whet.prompt import Prompt
+from whet.rl.experience import ExperienceBuffer
+from whet.rl.training import Trainer
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
@@ -92,6 +102,25 @@ async def test_distillation_imitates_the_best_without_experience(forget: bool) -
     ((conversation, text),) = imitated
     assert text == "good" and TRIED not in conversation[-1].content
     assert [TRIED in question for question in asked(policy)][:3] == [False, True, not forget]
+
+
+async def test_equal_rewards_teach_nothing_whatever_their_mean_is_rounded_to() -> None:
+    """The mean of three times 0.35 is a little less than 0.35 as a float."""
+    policy = scribe(["a", "b", "c"])
+    buffer = ExperienceBuffer(policy)
+    for text in ("a", "b", "c"):
+        buffer.add("", text, 0.35)
+    writer = Prompter(Trainer(policy, SMALL), "", "")
+    assert distil(policy, writer, START, SMALL, buffer, [""]) == 0.0
+    buffer.add("", "d", 0.36)
+    assert distil(policy, writer, START, SMALL, buffer, [""]) == 1.0
+
+
+async def test_the_greedy_text_is_validated_as_often_as_asked() -> None:
+    for steps, checks in ((7, 4), (5, 0)):
+        policy = scribe()
+        await search(dataclasses.replace(SMALL, steps=steps, checks=checks), policy)
+        assert len(asked(policy)) == steps + checks + 2, "and in the end the greedy text and the samples"
 
 
 async def test_without_steps_it_is_best_of_n_of_the_untrained_prompter() -> None:

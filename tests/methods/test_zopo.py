@@ -77,7 +77,7 @@ def test_the_surrogate_passes_near_what_it_knows_and_is_less_sure_elsewhere() ->
     values = np.array([0.2, 0.4, 0.4, 0.6])
     process = NeuralProcess.fit(points, values, noise=0.01, seed=0)
     assert np.allclose(process.mean(points), values, atol=0.02)
-    assert process.variance(points).max() < process.variance(np.array([[3.0, -3.0]]))[0]
+    assert np.diag(process.covariance(points)).max() < process.covariance(np.array([[3.0, -3.0]])).item()
     assert (process.gradient(np.array([0.5, 0.5])) > 0).all()
 
 
@@ -115,6 +115,35 @@ async def test_scores_without_a_slope_lead_to_the_nearest_prompts() -> None:
     first = await search.next(seed=0)
     assert first in (2, 3, 7)
     assert search.around
+
+
+def test_the_rise_between_two_points_by_the_covariance_of_a_normal_distribution() -> None:
+    """Two values given those of three points: conditioned by hand, with the noise on the diagonal."""
+    rng = np.random.default_rng(2)
+    points, values, pair = rng.normal(size=(3, 2)), np.array([0.2, 0.5, 0.8]), rng.normal(size=(2, 2))
+    process = NeuralProcess.fit(points, values, noise=0.1, seed=3)
+    layers = RandomNetwork.draw(2, seed=3).layers(np.vstack([points, pair]))
+    whole = kernel(layers, layers) / (np.trace(kernel(layers, layers)[:3, :3]) / 3)
+    known = np.linalg.inv(whole[:3, :3] + 0.01 * np.eye(3))
+    mean = whole[3:, :3] @ known @ (values - 0.5)
+    covariance = whole[3:, 3:] - whole[3:, :3] @ known @ whole[:3, 3:]
+    rise, deviation = process.rise(pair[0], pair[1])
+    assert rise == pytest.approx((mean[1] - mean[0]) / values.std())
+    assert deviation == pytest.approx(np.sqrt([-1.0, 1.0] @ covariance @ [-1.0, 1.0]))
+
+
+async def test_queries_of_an_uncertain_gain_in_a_row_lead_to_the_prompts_around() -> None:
+    """Scores are noise, so that no slope is surer than chance: after `patience` such queries the nearest prompts follow."""
+    rng = np.random.default_rng(0)
+    search = LocalSearch(rng.normal(size=(60, 8)), Config(patience=2, local=4))
+    search.scores |= {place: float(rng.random()) for place in range(20)}
+    explored = False
+    for seed in range(20):
+        place = await search.next(seed)
+        explored |= len(search.around) > 1
+        search.scores[place] = float(rng.random())
+        search.move(place)
+    assert explored
 
 
 @pytest.mark.parametrize("most", [150, 300])

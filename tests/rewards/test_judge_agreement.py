@@ -17,6 +17,7 @@ from whet.errors import UsageError
 from whet.rewards.agreement import (
     Labelled,
     agreement,
+    compare_raters,
     human_scores,
     kappa,
     measure,
@@ -248,3 +249,20 @@ def test_scores_of_people_are_read_as_those_of_judges_are(
     values: list[str], scores: list[float | None]
 ) -> None:
     assert human_scores(values, 0.0, 10.0) == pytest.approx(scores)
+
+
+def test_raters_of_opposite_tastes_are_found_among_those_who_scored_the_same_answers() -> None:
+    scored = [("ann", str(n), float(n % 5)) for n in range(20)] + [
+        ("bob", str(n), 4.0 - n % 5) for n in range(20)
+    ]
+    scored += [("cem", str(n), float(n % 5)) for n in range(10)] + [("dan", "far", 1.0)]
+    pairs = {(one.first, one.second): one for one in compare_raters(scored)}
+    assert {names: one.opposed for names, one in pairs.items()} == {
+        ("ann", "bob"): True,
+        ("ann", "cem"): False,
+        ("bob", "cem"): True,
+    }
+    assert pairs["ann", "bob"].agreement.n == 20 and pairs["ann", "bob"].agreement.value == pytest.approx(-1)
+    rng = random.Random(3)
+    noise = [(name, str(n), rng.random()) for name in ("eve", "fay") for n in range(30)]
+    assert not compare_raters(noise)[0].opposed

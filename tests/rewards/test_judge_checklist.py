@@ -101,6 +101,64 @@ def test_findings_are_read_tolerantly(reply: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "reply",
+    [
+        '{"items": [{"item": "2 sources", "met": true}, {"item": "polite", "met": false}]}',
+        '{"items": [{"item": "polite", "met": true}, {"item": "1 price is named", "met": false}]}',
+        '[{"item": "2 sources", "met": "yes"}, {"item": "2 prices", "met": "no"}]',
+    ],
+)
+def test_a_number_in_the_text_of_an_item_is_not_its_place(reply: str) -> None:
+    assert [finding.met for finding in read_findings(reply, 2) or ()] == [True, False]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"2 sources": "yes", "1 price": "no"}',
+        "2 sources: yes\n1 price: no",
+        "2.5 sources: yes\n1.5 prices: no",
+    ],
+)
+def test_items_that_are_named_by_their_texts_alone_are_asked_for_again(reply: str) -> None:
+    assert read_findings(reply, 2) is None
+
+
+DRAFT, FINAL = rows((True, "r"), (True, "s")), rows((True, "r"), (False, "s"))
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"```json\n{DRAFT}\n```\nWait, no price is given: {FINAL}",
+        f"{DRAFT}\nWait, no price is given:\n1. yes\n2. no: s",
+        f"{DRAFT}\nWait, no price is given: " + '{"items": [{"number": 2, "met": false}]}',
+        "1. yes\n2. yes\n\nWait, no price is given:\n1. yes\n2. no",
+        f"{DRAFT}\n{FINAL}",
+    ],
+)
+async def test_a_draft_of_verdicts_never_counts(reply: str) -> None:
+    """Whether the last list is the judge's final one or one that it quotes, nobody can say: it is asked again."""
+    judge = FakeJudge([reply, FINAL])
+    assert (await grade(built({"checklist": {"items": ["a", "b"]}}), judge)).value == 0.5
+    assert len(judge.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        f"The answer ends with `{DRAFT}`.\n{FINAL}",
+        f"{FINAL}\nThe answer ends with '{DRAFT}'",
+        "1. yes: r\n2. no: s\n\n> 2. yes",
+        f"1. yes\n2. sources are missing\n\n{FINAL}",
+        f"Draft:\n1. yes\n2. no\n\n{FINAL}",
+    ],
+)
+def test_quoted_verdicts_and_equal_drafts_change_nothing(reply: str) -> None:
+    assert read_findings(reply, 2) == [Finding(True, "r"), Finding(False, "s")]
+
+
+@pytest.mark.parametrize(
     "line", ["No problem, it is met: yes", "Yes and no", "yes/no", "yes: it is polite, no?"]
 )
 async def test_a_line_that_says_yes_and_no_is_asked_for_once_more(line: str) -> None:
@@ -132,6 +190,8 @@ def test_extracted_items_are_bounded_and_named_apart() -> None:
         ("lacks", "sorry", "no", "I am SORRY"),
         ("regex", r"\d{4}", "in 2024", "in 24"),
         ("no_regex", r"!", "Hello.", "Hello!"),
+        ("regex", "caf\u00e9", "Cafe\u0301: cafe\u0301", "cafe"),
+        ("no_regex", "caf\u00e9", "cafe", "cafe\u0301"),
         ("starts_with", "Dear", " Dear Ann", "Hi"),
         ("ends_with", "Bye.", "Bye.\n", "Bye. P.S."),
         ("max_words", 2, "one two", "one two three"),

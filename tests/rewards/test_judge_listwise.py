@@ -129,3 +129,19 @@ def test_targets_are_the_others_by_default() -> None:
         built({"listwise": {}})
     with pytest.raises(UsageError, match='there is no option "principle"'):
         built({"listwise": {"principle": "x", "principles": "y"}})
+
+
+def test_two_lists_of_scores_that_differ_are_none() -> None:
+    lists = [
+        json.dumps({"answers": [{"answer": 1, "score": score}, {"answer": 2, "score": 3}]})
+        for score in (5, 2)
+    ]
+    assert read_placement(" ".join(lists), [0, 1]) is None
+    assert read_placement(f"```json\n{lists[0]}\n```\nNo: {lists[1]}", [0, 1]) is None
+    quoted = read_placement(f"It holds `{lists[0]}`. {lists[1]}", [0, 1])
+    assert quoted is not None and quoted.score == 2
+
+
+def test_a_number_in_a_text_is_no_place() -> None:
+    text = json.dumps({"answers": [{"answer": "1 source is named", "score": 5}, {"answer": "2", "score": 3}]})
+    assert read_placement(text, [0, 1]) is None

@@ -165,3 +165,27 @@ async def test_a_verdict_that_is_set_apart_is_read(reply: str, value: float) -> 
 async def test_two_verdicts_that_are_set_apart_are_none(reply: str) -> None:
     with pytest.raises(RewardFailed, match="neither yes nor no, twice"):
         await grade(built({"yes_no": {"question": "q"}}), FakeJudge([reply, reply]))
+
+
+@pytest.mark.parametrize(
+    ("reply", "value"),
+    [
+        ('The text says "yes".\n\nNo', 0.0),
+        ('Yes, it says "no".', 1.0),
+        ("> yes\n\nNo.", 0.0),
+        ('{"answer": "no"} The text itself says `{"answer": "yes"}`.', 0.0),
+    ],
+)
+async def test_a_quoted_verdict_is_none(reply: str, value: float) -> None:
+    judge = FakeJudge([reply])
+    assert (await grade(built({"yes_no": {"question": "q"}}), judge)).value == value
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ['The text says: "yes"', 'It holds {"answer": "yes"}.\n\nNo', '{"answer": "yes"} {"answer": "no"}'],
+)
+async def test_two_verdicts_or_a_quoted_one_alone_are_asked_for_again(reply: str) -> None:
+    judge = FakeJudge([reply, "no"])
+    assert (await grade(built({"yes_no": {"question": "q"}}), judge)).value == 0.0
+    assert len(judge.asked) == 2

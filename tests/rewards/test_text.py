@@ -255,6 +255,11 @@ def test_targets_are_texts(target: Any, texts: list[str]) -> None:
         (Regex(r"\\frac{d}"), "a \\frac{d} b", None, 1.0),
         (Regex(r"\\frac{d}"), "a \\frac b", None, 0.0),
         (Regex(r"[[:alpha:]]"), "a", None, 0.0),
+        (Regex("caf\u00e9$"), "cafe\u0301", None, 1.0),
+        (Regex("cafe\u0301$"), "caf\u00e9", None, 1.0),
+        (Regex("^[a-z\u00e9]{4}$"), "cafe\u0301", None, 1.0),
+        (Regex("(e\u0301t.)"), "\u00e9te\u0301", "\u00e9t\u00e9", 1.0),
+        (Regex("x\u00b2"), "x2", None, 0.0),
         (Regex(r"(?x) (\d+) # {e}, ["), "7", "7", 1.0),
     ],
 )

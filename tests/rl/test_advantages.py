@@ -86,3 +86,12 @@ def test_gae_without_trace_is_the_temporal_difference_and_with_full_trace_the_re
     to_go = [0.5 - 0.9 + 0.81 * 2, -1 + 0.9 * 2, 2.0]
     assert full == pytest.approx([g - v for g, v in zip(to_go, values, strict=True)])
     assert returns == pytest.approx(to_go)
+
+
+def test_equal_rewards_that_rounding_tells_apart_are_equal() -> None:
+    """0.1 + 0.2 + 0.3 and 0.3 + 0.2 + 0.1 differ in the last digit; whitened, that digit was all there is."""
+    rewards = [0.1 + 0.2 + 0.3, 0.3 + 0.2 + 0.1]
+    assert rewards[0] != rewards[1]
+    assert a.grpo(rewards) == a.dr_grpo(rewards) == [0.0, 0.0]
+    assert a.whiten([[one] for one in rewards]) == [[0.0], [0.0]]
+    assert not a.equal([0.5, 0.5 + 1e-9]) and not a.equal([0.0, 1e-300])

@@ -18,7 +18,7 @@ from whet.errors import UsageError  # noqa: E402
 from whet.rl.answer_groups import GuidedGroups  # noqa: E402
 from whet.rl.guidance import has_failed, hint_of, shaping_weights, with_hint, without_hints  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel  # noqa: E402
-from whet.rl.training import Trainer, Training  # noqa: E402
+from whet.rl.training import MultiTurnTraining, Trainer, Training  # noqa: E402
 from whet.rl.zero_variance import with_pseudo_negative, zvp  # noqa: E402
 from whet.types import Example, Message  # noqa: E402
 
@@ -64,6 +64,20 @@ def learned(folder: Path, rewards: list[list[float]], **settings: Any) -> list[l
     policy.update = update  # type: ignore[method-assign]
     Trainer(policy, Training(**settings)).learn(groups, rewards)
     return seen
+
+
+def test_turns_that_differ_teach_although_the_whole_rewards_are_equal(folder: Path) -> None:
+    """Two episodes that earn 0 in all, one by 1 and -1 and one by -1 and 1: the turns' own advantages stay."""
+    policy = opened(folder)
+    first = policy.sample([ASK], 2, max_tokens=3, seed=3)[0]
+    group = policy.sample_turn(first, [[Message("user", "again")]] * 2, max_tokens=3, seed=4)
+    seen: dict[str, list[Any]] = {}
+    for how in ("skip", "erpo", "zvp"):
+        policy.update = lambda samples, rows, settings, name=how: seen.update({name: rows}) or {}  # type: ignore[method-assign, misc]
+        config = MultiTurnTraining(credit="turn", zero_variance=how)  # type: ignore[arg-type]
+        Trainer(policy, config).learn([group], [[[1.0, -1.0], [-1.0, 1.0]]])
+    assert any(map(any, seen["skip"]))
+    assert seen["erpo"] == seen["zvp"] == seen["skip"]
 
 
 def test_an_update_fills_groups_of_equal_rewards_and_leaves_the_others(folder: Path) -> None:

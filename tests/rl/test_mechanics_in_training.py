@@ -318,6 +318,21 @@ def test_rto_rewards_better_texts_more_than_worse_ones_but_not_for_what_they_sha
     assert flat(rows) == pytest.approx(flat(advantages.reinforce_pp(dense)), abs=1e-5)
 
 
+def test_token_rewards_begin_from_the_reference_that_a_warm_up_leaves(folder: Path) -> None:
+    """Before any pair was learned from, pi_dpo is the reference: its log-ratios are 0, not those of the warm-up undone."""
+    policy = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=2), seed=1)
+    policy.with_token_reward()
+    policy.imitate([(ASK, "a b c")], Update(lr=0.05, epochs=20))
+    policy.set_reference_policy()
+    better, worse = policy.sample([ASK], 2, max_tokens=4, seed=3)[0]
+    policy.fit_token_reward([(better, worse)], 1e-9)
+    assert max(abs(r) for row in policy.token_log_ratios([better, worse]) for r in row) < 1e-3
+    copy = PolicyModel.open(f"hf/{folder}", LoraSettings(rank=2), seed=2)
+    copy.with_token_reward()
+    copy.load(policy.save())
+    assert copy.save() == policy.save()
+
+
 def test_a_resumed_training_with_rto_is_the_uninterrupted_one_bit_for_bit(folder: Path) -> None:
     config = Training(advantage="gae", rto=0.1, lr=0.01, kl=0.05)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="writers need torch: pip install 'whet[train]'")
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
+from tests.rl.tiny import words_world
 from tests.rl.tiny_llama import save
 from tests.rl.tinylm import open_model, start, word_task
 
@@ -17,6 +20,18 @@ from whet.rl.policy_model import LoraSettings, PolicyModel
 from whet.rl.prompt_editor import EditorSettings, PromptEditor
 from whet.rl.score_book import ScoreBook
 from whet.rl.soft_prompt import SoftPrompt, SoftPromptConfig
+from whet.run import MemoryRun, Run
+from whet.search.archive import Archive
+from whet.search.plan import SearchPlan
+from whet_client.prompt.length import LengthLimit
+
+
+@dataclass
+class NoteBook:
+    """A learner that learns nothing."""
+
+    notes: dict[str, object] = field(default_factory=dict)
+
 
 OLDER, NEWER, WORSE = "sort what is good", "a review of shops", "night"
 MAKERS = ("writer", "soft prompt", "editor")
@@ -51,3 +66,38 @@ def test_a_resume_breaks_ties_as_the_uninterrupted_run(folder: Path, kind: str) 
     assert [book.best(2) for book in books] == [[OLDER, NEWER]] * 2
     assert list(resumed.notes["validated"]) == [OLDER, NEWER]
     assert resumed.save() == straight.save()
+
+
+def test_a_refused_text_earns_no_more_than_the_worst_where_parts_of_a_score_are_summed() -> None:
+    """Accuracy plus log-likelihood is below 0 for a bad prompt: the lowest reward of the task, 0, would be the best of all."""
+    world = words_world()
+    prompt = replace(world.start, limit=LengthLimit(1, lambda text: len(text.split())))
+    short, long = "waaa", "waaa waab waac waad"
+    book = ScoreBook(NoteBook(), prompt, ("accuracy", "likelihood"), world.env.train)
+    run = MemoryRun({"task": world.model})
+    rewards = asyncio.run(book.grade(run, world.env, [short, long]))
+    assert rewards[0] == rewards[1] == book.notes["best"] < 0
+    plain = ScoreBook(NoteBook(), prompt, (), world.env.train)
+    assert asyncio.run(plain.grade(run, world.env, [long])) == [0.0]
+
+
+class CountingBook(ScoreBook):
+    """Counts how often the leader would be validated."""
+
+    times = 0
+
+    async def validate_leader(self, run: Run, plan: SearchPlan, archive: Archive, key: str) -> None:
+        self.times += 1
+
+
+@pytest.mark.parametrize(("rounds", "times"), [(15, 8), (300, 8), (5, 5)])
+async def test_the_leader_is_validated_eight_times_whatever_the_number_of_rounds(
+    rounds: int, times: int
+) -> None:
+    world = words_world()
+    book = CountingBook(NoteBook(), world.start, (), world.env.train)
+    book.notes["scores"] = {"waaa": [0.5, {}]}
+    plan = SearchPlan(world.env, None, None, 9, 1, rounds=rounds)
+    for step in range(rounds):
+        await book.check(MemoryRun(), plan, Archive(), step)
+    assert book.times == times

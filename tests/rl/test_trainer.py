@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -145,3 +146,20 @@ def test_every_mechanic_is_a_flat_setting_of_a_method() -> None:
         configure(method, {"advantage": "magic"})
     assert config.lora == LoraSettings(8, 16.0)
     assert config.update().kl == 0.02
+
+
+def test_figures_of_remax_are_those_of_the_texts_that_were_drawn(writer: PolicyModel) -> None:
+    """The greedy text, the last of each group, is the baseline and no sample of the policy."""
+    drawn = writer.sample([ASK], 2, max_tokens=5, seed=2)[0]
+    greedy = writer.sample([ASK], 1, temperature=0.0, max_tokens=5)[0]
+    asked: list[list[Sample]] = []
+
+    class Watching(Trainer):
+        def watch_divergence(self, samples: Sequence[Sample]) -> dict[str, float]:
+            asked.append(list(samples))
+            return {}
+
+    learner = PolicyModel(writer.body, 0)
+    learner.update = lambda *rest: {}  # type: ignore[method-assign, assignment]
+    figures = Watching(learner, Training(advantage="remax")).learn([[*drawn, *greedy]], [[0.0, 0.5, 1.0]])
+    assert figures["reward"] == 0.25 and asked == [drawn]

@@ -23,3 +23,10 @@ def test_groups_that_lie_apart_have_a_word_each() -> None:
     vectors = np.repeat(np.eye(40), 5, axis=0) + 0.05 * rng.normal(size=(200, 40))
     groups = {row // 5 for row in representatives(vectors, list(rng.random(40)))}
     assert len(groups) >= 36
+
+
+def test_a_centre_is_drawn_by_its_squared_distance_also_where_that_is_above_one() -> None:
+    """Beside the first row the others are 1 and 4 away, squared: the shares are 1/5 and 4/5 (k-means++)."""
+    vectors = np.array([[1.0, 0.0], [0.5, np.sqrt(0.75)], [-1.0, 0.0]])
+    drawn = [representatives(vectors, [0.0, draw]) for draw in np.linspace(0.0, 0.99, 100)]
+    assert sum(rows == [0, 2] for rows in drawn) / len(drawn) == 0.8

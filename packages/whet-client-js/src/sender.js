@@ -308,7 +308,8 @@ export class Sender {
 
   /**
    * The rows without those that the server names: their ids are taken, the token is not for their prompts, or they cannot be stored.
-   * Of rows with one id and several contents, the first may still be stored.
+   * A row that it names by its place goes, and others with the same id stay. Of rows with one id and several contents, the first may
+   * still be stored.
    * @param {readonly Line[]} batch
    * @param {import("./http.js").HttpReply} answer
    */
@@ -316,12 +317,14 @@ export class Sender {
     const name = answer.status === 409 ? "conflicts" : [400, 403].includes(answer.status) ? "refused" : "";
     const value = parseJson(answer.body);
     const named = isObject(value) && Array.isArray(value[name]) ? value[name].filter(isObject) : [];
-    const taken = new Map(named.map((one) => [String(one.id), String(one.message ?? "")]));
-    const rest = taken.size ? leaveOut(batch, taken, answer.status === 409) : batch;
+    const places = new Set(named.map((one) => one.index).filter((index) => typeof index === "number"));
+    const ids = new Set(named.filter((one) => one.id && typeof one.index !== "number").map((one) => String(one.id)));
+    const others = batch.filter((_, place) => !places.has(place));
+    const rest = ids.size ? leaveOut(others, ids, answer.status === 409) : others;
     const count = batch.length - rest.length;
     if (count === 0) return batch;
     this.tally.refused += count;
-    const reasons = [...taken.values()].filter((message) => message).slice(0, MOST_REASONS);
+    const reasons = named.map((one) => String(one.message ?? "")).filter((message) => message).slice(0, MOST_REASONS);
     this.log.error(`whet: ${count} rows are refused by ${this.url}: ${reasons.join(" ") || reasonOf(answer)}`);
     return rest;
   }
@@ -366,7 +369,7 @@ export class Sender {
 
 /**
  * The rows without those of these ids; with `keepsFirst`, an id with several contents keeps the first of them.
- * @param {readonly Line[]} batch @param {ReadonlyMap<string, string>} ids @param {boolean} keepsFirst
+ * @param {readonly Line[]} batch @param {ReadonlySet<string>} ids @param {boolean} keepsFirst
  */
 function leaveOut(batch, ids, keepsFirst) {
   /** @type {Map<string, Set<string>>} */

@@ -22,6 +22,7 @@ export class World {
   requests = [];
   /** @type {Set<string>} */
   taken = new Set();
+  namesRows = false;
   broken = 0;
   isDown = false;
   /** @type {string | null} */
@@ -55,6 +56,8 @@ export class World {
   /** @param {Record<string, any[]>} body */
   #store(body) {
     const rows = Object.values(body).flat();
+    const refused = rows.flatMap((row, index) => (row.kind === "shrug" ? [{ index, id: row.id, message: "no kind" }] : []));
+    if (this.namesRows && refused.length) return reply(400, { error: { message: "no kind" }, refused });
     const first = new Map([...rows].reverse().map((row) => [row.id, JSON.stringify(row)]));
     const clashes = rows.filter((row) => this.taken.has(row.id) || first.get(row.id) !== JSON.stringify(row));
     const conflicts = clashes.map((row) => ({ id: row.id, message: "it is taken" }));

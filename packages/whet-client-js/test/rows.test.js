@@ -160,6 +160,15 @@ test("rows that the server refuses do not hold up the others", async () => {
   assert.match(messages.join("\n"), /refuses a row: no kind/);
 });
 
+test("of a malformed row and a good one with its id the good one is stored", async () => {
+  const world = new World();
+  world.namesRows = true;
+  const sender = new Sender(world.send, NOWHERE, null, 1_000_000, 0, SILENT);
+  for (const one of [row(1, { kind: "shrug" }), row(1), row(2), row(2, { kind: "shrug" })]) sender.put("feedback", one);
+  assert.ok(await sender.flush(60));
+  assert.deepEqual([world.rows.size, sender.tally.sent, sender.tally.refused], [2, 2, 2]);
+});
+
 test("of two rows with one id in a batch the first is stored", async () => {
   const world = new World();
   const sender = new Sender(world.send, NOWHERE, null, 1_000_000, 0, SILENT);

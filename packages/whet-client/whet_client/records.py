@@ -10,8 +10,10 @@ import hashlib
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any, Literal
 
 from whet_client.errors import UsageError, did_you_mean, named_fields
@@ -29,6 +31,9 @@ DEEPEST = 64
 LARGEST_VERSION = 2**31 - 1
 EARLIEST, LATEST = 946_684_800_000_000, 4_102_444_800_000_000
 """Bounds on a time: 2000-01-01 and 2100-01-01 in microseconds since 1970."""
+SERVICE = "otlp/"
+"""How the prompt of an answer begins that names none: the service follows, whatever its name is."""
+_SEGMENT = re.compile(r"[\w.+-](?:[\w .+-]*[\w.+-])?")
 
 
 def read_moment(value: object) -> int | None:
@@ -238,12 +243,41 @@ def thumb_value(value: object, where: str) -> float | None:
     return known
 
 
+@lru_cache(1000)
+def prompt_name_fault(name: str) -> str:
+    """Why a text cannot be the name of a prompt; '' for one that can.
+
+    At most 255 characters; folders are separated by `/`; letters and digits of any script, blanks inside, and `_ . + -`.
+    The last part is not a number, which would be read as a version. A part has at most 255 bytes in UTF-8, so that it can
+    be the name of a folder.
+
+    >>> prompt_name_fault("shop/help"), prompt_name_fault("shop/3")
+    ('', 'its last part is a number, which would be read as a version.')
+    """
+    if len(name) > LONGEST_NAME:
+        return f"it has {len(name)} characters, at most {LONGEST_NAME} are allowed."
+    if unicodedata.normalize("NFC", name) != name:
+        return "write its accents composed (Unicode NFC)."
+    parts = name.split("/")
+    if not all(_SEGMENT.fullmatch(part) and set(part) != {"."} for part in parts):
+        return "use letters, digits, blanks inside and _ . + - in each part, and / between the parts."
+    if any(len(part.encode("utf-8")) > LONGEST_NAME for part in parts):
+        return f"a part of it has more than {LONGEST_NAME} bytes, too long for the name of a folder."
+    if parts[-1].isascii() and parts[-1].isdecimal():
+        return "its last part is a number, which would be read as a version."
+    return ""
+
+
 def checked_inference(record: Inference, where: str = "inference") -> Inference:
     """The record itself, if every field is as it must be. Raises UsageError naming the field (`where` first)."""
     checked_name(record.id, "id", where, least=1)
     _text(record.prompt, "prompt", where, LONGEST_NAME, least=1)
     if "|" in record.prompt:
         raise UsageError(f'{where}: prompt: "{record.prompt[:60]}" has a |, which no name has. Leave it out.')
+    if not record.prompt.startswith(SERVICE) and (fault := prompt_name_fault(record.prompt)):
+        raise UsageError(
+            f"{where}: prompt: {_shorten(record.prompt)} cannot be the name of a prompt: {fault}"
+        )
     _whole(record.version, "version", where, LARGEST_VERSION)
     _text(record.output, "output", where, LONGEST_OUTPUT)
     for name in ("model", "session", "user", "episode", "experiment", "variant", "response"):
@@ -387,8 +421,23 @@ def _mapping(value: object, name: str, where: str, most: int) -> None:
     checked_text(text, f"{where}: {name}")
     if text.count("{") + text.count("[") > DEEPEST:
         checked_depth(value, f"{where}: {name}")
+    _check_members(value, f"{where}: {name}")
     if len(text) > most:
         raise UsageError(f"{where}: {name} has {len(text)} characters as JSON, at most {most}. Shorten it.")
+
+
+def _check_members(value: object, where: str) -> None:
+    """Refuse a JSON value with a key that is no text, or with a whole number beyond 64 bits, which no database keeps."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            if not isinstance(key, str):
+                raise UsageError(f"{where}: the key {_shorten(key)} is no text. Write it as one.")
+            _check_members(inner, where)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            _check_members(inner, where)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise UsageError(f"{where}: {_shorten(value)} has more than 64 bits. Write it as a text.")
 
 
 def _shorten(value: object) -> str:

@@ -282,19 +282,23 @@ class Sender:
 
     def _without_refused(self, batch: list[Line], answer: HttpReply) -> list[Line]:
         """The rows without those that the server names: their ids are taken, the token is not for their prompts, or they
-        cannot be stored. Of rows with one id and several contents, the first may still be stored."""
+        cannot be stored. A row that it names by its place goes, and others with the same id stay. Of rows with one id and several
+        contents, the first may still be stored."""
         name = {400: "refused", 403: "refused", 409: "conflicts"}.get(answer.status)
         try:
             named = json.loads(answer.body)[name] if name else []
-            taken = {str(one["id"]): str(one.get("message", "")) for one in named if one.get("id")}
+            reasons = [str(one["message"]) for one in named if one.get("message")]
+            places = {one["index"] for one in named if isinstance(one.get("index"), int)}
+            ids = {str(one["id"]) for one in named if one.get("id") and one.get("index") is None}
         except (ValueError, KeyError, TypeError, AttributeError):
             return batch
-        rest = _leave_out(batch, taken, keep_first=answer.status == 409) if taken else batch
+        rest = [line for place, line in enumerate(batch) if place not in places]
+        rest = _leave_out(rest, ids, keep_first=answer.status == 409) if ids else rest
         if len(rest) == len(batch):
             return batch
         self.tally.refused += len(batch) - len(rest)
-        reasons = [message for message in taken.values() if message][:MOST_REASONS] or [reason_of(answer)]
-        log.error("%d rows are refused by %s: %s", len(batch) - len(rest), self._url, " ".join(reasons))
+        shown = " ".join(dict.fromkeys(reasons[:MOST_REASONS])) or reason_of(answer)
+        log.error("%d rows are refused by %s: %s", len(batch) - len(rest), self._url, shown)
         return rest
 
     def _empty_spool(self) -> None:

@@ -28,11 +28,14 @@ _DRAWS = 16
 _Z = NormalDist().inv_cdf(0.975)
 
 
-def load_pairwise_votes(database: Database, prompt: str, *, most: int = MOST_OF_ONE) -> list[Choice]:
+def load_pairwise_votes(
+    database: Database, prompt: str, *, most: int = MOST_OF_ONE, sources: Collection[str] | None = None
+) -> list[Choice]:
     """The choices between two versions of a prompt that count, oldest first.
 
     A choice is feedback of the kind `choice` about one inference, and its label is the id of the other one. Choices
-    between answers of one version, or whose other inference is not known, are left out. One person's last choice
+    between answers of one version, or whose other inference is not known, are left out, and so are those whose
+    source is none of `sources` (None: all count). One person's last choice
     between two answers counts, and of one person at most the last `most` choices between two versions; all who give no
     name are one person.
     """
@@ -55,6 +58,8 @@ def load_pairwise_votes(database: Database, prompt: str, *, most: int = MOST_OF_
         .where(shown.c.version != other.c.version)
         .order_by(feedback.c.time, feedback.c.joined)
     )
+    if sources is not None:
+        query = query.where(feedback.c.source.in_(sources))
     with database.read() as connection:
         rows = connection.execute(query).all()
     return [(row.version, row.against, row.value) for row in _cap_votes(rows, most)]

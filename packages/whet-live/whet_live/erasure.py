@@ -20,6 +20,7 @@ from whet_live.registry import audit
 from whet_live.registry.names import check_actor
 from whet_live.registry.provenance import replace_source
 from whet_live.traffic import erase
+from whet_live.traffic.adapters import fit_id
 from whet_live.traffic.erase import Deletion, Erased, OwnedRows
 from whet_live.traffic.write import take_turn
 
@@ -48,6 +49,7 @@ def forget_user(database: Database, user: str, *, actor: str) -> Erased:
     check_actor(actor)
     if not user:
         raise UsageError("Name the user whose data is to be deleted.")
+    user = fit_id(user, "user", [])
     with database.read() as connection:
         owned = erase.owned_by(connection, user)
     with audit.audited_transaction(database) as connection:

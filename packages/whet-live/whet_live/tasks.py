@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from whet.errors import UsageError, did_you_mean, quantity
-from whet.instructions.guard import mask_personal
+from whet.instructions.personal_data import mask_personal
 from whet.prompt import Prompt
 from whet.task import ImportedData, NewTaskChoices, StartedTask, check_folder, start_task
 from whet.types import content_hash
@@ -71,6 +71,8 @@ class _Candidate:
     worth: float | None
     origin: str
     rank: int
+    masked: bool = False
+    """Whether personal data was replaced in it."""
 
 
 def task_from_traffic(
@@ -105,6 +107,9 @@ def task_from_traffic(
         elif one.target is None and reward is None:
             left["commented on or rated, and without a target"] += 1
         else:
+            one = (
+                _without_personal_data(one) if wanted.masked else one
+            )  # before inputs are compared: it may make two equal
             key = content_hash(dict(one.values))
             left["of an input that another row has"] += key in candidates
             if key not in candidates or one.rank < candidates[key].rank:
@@ -222,15 +227,13 @@ def _split(
 ) -> dict[str, list[dict[str, Any]]]:
     """The rows, which come oldest first, by split. A user is one group of each split."""
     people: dict[str, int] = {}
-    masked = 0
 
     def write_row(one: _Candidate, split: str) -> dict[str, Any]:
-        nonlocal masked
-        row = _row(one)
-        shown = _mask(row) if wanted.masked else row
-        masked += shown != row
         who = one.inference.user or one.inference.session or one.inference.id
-        return shown | {"id": one.inference.id, GROUP: people.setdefault(f"{split} {who}", len(people) + 1)}
+        return _row(one) | {
+            "id": one.inference.id,
+            GROUP: people.setdefault(f"{split} {who}", len(people) + 1),
+        }
 
     if wanted.split == "users":
         made = {"": [write_row(one, "") for one in reversed(kept)]}
@@ -245,7 +248,7 @@ def _split(
             for split, start, end in zip(SHARES, starts, ends, strict=True)
         }
         notes.append("split: by time, the newest rows are the sealed test")
-    if masked:
+    if masked := sum(one.masked for one in kept):
         notes.append(f"masked: personal data in {quantity(masked, 'row')}; names are not recognised")
     return made
 
@@ -262,12 +265,33 @@ def _row(one: _Candidate) -> dict[str, Any]:
     }
 
 
+def _without_personal_data(one: _Candidate) -> _Candidate:
+    """A row with what looks like personal data replaced in all its texts."""
+    masked = replace(
+        one,
+        inference=replace(one.inference, output=mask_personal(one.inference.output)),
+        values=_mask(one.values),
+        target=None if one.target is None else mask_personal(one.target),
+        critiques=[mask_personal(critique) for critique in one.critiques],
+    )
+    return masked if masked == one else replace(masked, masked=True)
+
+
 def _mask(value: Any) -> Any:
-    """A JSON value with what looks like personal data replaced in its texts."""
+    """A JSON value with what looks like personal data replaced: in its texts, its keys and its whole numbers. Of keys that become
+    equal, the later ones get a number."""
     if isinstance(value, str):
         return mask_personal(value)
+    if isinstance(value, int) and (shown := mask_personal(str(value))) != str(value):
+        return shown
     if isinstance(value, Mapping):
-        return {key: _mask(inner) for key, inner in value.items()}
+        masked: dict[str, Any] = {}
+        for key, inner in value.items():
+            name = written = mask_personal(str(key))
+            while written in masked:
+                written = f"{name} {len(masked) + 1}"
+            masked[written] = _mask(inner)
+        return masked
     if isinstance(value, list | tuple):
         return [_mask(inner) for inner in value]
     return value

@@ -80,6 +80,16 @@ def unify(text: str) -> str:
     return str(_DIGIT.sub(lambda match: str(unicodedata.decimal(match.group())), text))
 
 
+def compose(text: str) -> str:
+    """A text in Unicode's form NFC, in which an accented letter is one character wherever there is one, and nothing else changes.
+    Of more than 30 marks on one letter the rest goes, as in `fold`.
+
+    >>> compose("cafe\u0301") == "caf\u00e9", compose("10\u00b2")
+    (True, '10\u00b2')
+    """
+    return text if text.isascii() else unicodedata.normalize("NFC", _MARKS.sub(r"\1", text))
+
+
 def _compose(text: str) -> str:
     pieces, last = [], 0
     for kept in _KEPT.finditer(text):

@@ -11,7 +11,7 @@ from whet_client.lazy import lazy
 
 if TYPE_CHECKING:
     from whet.api.advising import aadvise
-    from whet.api.aligning import aligned_rubric, judge_task
+    from whet.api.aligning import aligned_rubric, forget_judgements, judge_task
     from whet.api.exporting import export_policy
     from whet.api.functions import (
         acompare,
@@ -29,7 +29,14 @@ if TYPE_CHECKING:
     from whet.api.migrating import amigrate
     from whet.api.preferences import UnclearPreferences, alearn_preferences, preference_questions
     from whet.api.requirements import requirement_questions
-    from whet.api.results import Evaluation, MeanEstimate, MethodComparison, RunResult, sample_size
+    from whet.api.results import (
+        Evaluation,
+        MeanEstimate,
+        MethodComparison,
+        RunResult,
+        answered_rows,
+        sample_size,
+    )
     from whet.api.running import find_run, read_result
     from whet.api.shards import merge
     from whet.api.transfer_matrix import atransfer_matrix
@@ -41,7 +48,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "whet.api.advising": "aadvise",
-    "whet.api.aligning": "aligned_rubric judge_task",
+    "whet.api.aligning": "aligned_rubric forget_judgements judge_task",
     "whet.api.exporting": "export_policy",
     "whet.api.functions": (
         "acompare aevaluate alearn aoptimize compare evaluate learn optimize report run_events runs"
@@ -49,7 +56,7 @@ _HOMES = {
     "whet.api.migrating": "amigrate",
     "whet.api.preferences": "UnclearPreferences alearn_preferences preference_questions",
     "whet.api.requirements": "requirement_questions",
-    "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult sample_size",
+    "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult answered_rows sample_size",
     "whet.api.running": "find_run read_result",
     "whet.api.shards": "merge",
     "whet.api.transfer_matrix": "atransfer_matrix",
@@ -76,6 +83,7 @@ __all__ = [
     "alearn_preferences",
     "aligned_rubric",
     "amigrate",
+    "answered_rows",
     "aoptimize",
     "atransfer",
     "atransfer_matrix",
@@ -83,6 +91,7 @@ __all__ = [
     "evaluate",
     "export_policy",
     "find_run",
+    "forget_judgements",
     "judge_task",
     "learn",
     "merge",

@@ -1,23 +1,34 @@
 """A judge whose rubric is aligned with people: the rubric becomes the prompt of a task, people's scores its targets.
 
 Any method then searches for a rubric (MPO lets the rubric of a judge evolve, arXiv:2504.20157; MLflow aligns judges by SIMBA and
-GEPA), and the sealed test accepts it only where its scores are nearer to people's on rows that the search has not seen.
+GEPA; `memalign` gives the judge a memory), and the sealed test accepts it only where its scores are nearer to people's on rows
+that the search has not seen.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import shlex
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from whet._util.arguments import check_arguments
 from whet.api.running import find_run
+from whet.engine.blobs import Blobs
 from whet.engine.run_folder import read_result
 from whet.errors import UsageError, parameter, quantity
 from whet.prompt import Prompt
 from whet.rewards import Judge
-from whet.rewards.agreement import parts_with_humans, select_labelled
+from whet.rewards.agreement import (
+    Agreement,
+    RaterPair,
+    compare_raters,
+    parts_with_humans,
+    select_labelled,
+)
+from whet.rewards.judge_memory import read_memory
+from whet.rl.remembering_judge import read_judge
 from whet.task import Task, TaskKeywords, check_folder, load_task, task_of
 from whet.types import Example, Message
 from whet_client.prompt.chat import write_messages
@@ -28,18 +39,35 @@ SHOWN, GROUP = "shown", "question"
 
 
 @check_arguments
-def judge_task(task: str | Path | Task, out: str | Path, *, part: str | None = None) -> dict[str, Any]:
+def judge_task(
+    task: str | Path | Task,
+    out: str | Path,
+    *,
+    part: str | None = None,
+    reason: str | None = None,
+    rater: str | None = None,
+    only: str | None = None,
+) -> dict[str, Any]:
     """Write a task folder `out` in which the rubric of a task's judge is the prompt, and say what is in it.
 
     Its rows are the answers of the training and validation rows that people scored (the judge's `human` column), each as the
     judge sees it, with the person's score as target; answers to one input stay in one split. The reward is `human_score`. `part`
-    names the judge where there are several. `whet.optimize(out, lm=JUDGE)` then searches.
+    names the judge where there are several. `reason`: the column that says why a person scored so; `rater`: the column that says
+    who did. Raters who put the same answers in opposite orders are named in the warnings; `only` takes the rows of one rater.
+    `whet.optimize(out, lm=JUDGE)` then searches.
 
     Raises UsageError for a folder that is not empty, a task without such a judge, and fewer than 10 scored answers.
     """
     folder, loaded = check_folder(out), task_of(task, TaskKeywords())
     judge = _judge_of(loaded, part)
-    labelled = select_labelled(judge, (*loaded.train, *loaded.validation))
+    if only is not None and rater is None:
+        raise UsageError(
+            f"{parameter('only', only)} needs the column with the raters: {parameter('rater', 'COLUMN')}."
+        )
+    examples = [
+        e for e in (*loaded.train, *loaded.validation) if only is None or str(e.row.get(str(rater))) == only
+    ]
+    labelled = select_labelled(judge, examples)
     if len(labelled.rows) < LEAST:
         raise UsageError(
             f"{quantity(len(labelled.rows), 'answer')} of the training and validation rows have a person's score in the column "
@@ -51,7 +79,8 @@ def judge_task(task: str | Path | Task, out: str | Path, *, part: str | None = N
             "prompt. Remove it."
         )
     questions: dict[str, int] = {}
-    rows = [_row_of(judge, example, answer, score, questions) for example, answer, score in labelled.rows]
+    rows = [_row_of(judge, *one, questions, reason) for one in labelled.rows]
+    pairs = _raters(labelled.rows, rater)
     messages = judge.as_messages(_put_in_fence, "{{" + SHOWN + "}}")
     document = {
         "name": "judge",
@@ -73,8 +102,36 @@ def judge_task(task: str | Path | Task, out: str | Path, *, part: str | None = N
         "judge": judge.name,
         "rows": sizes,
         "questions": len(questions),
-        "warnings": [*([warning] if warning else []), *made.warnings],
+        "raters": [
+            {"first": p.first, "second": p.second, "opposed": p.opposed, **_figures(p.agreement)}
+            for p in pairs
+        ],
+        "warnings": [*([warning] if warning else []), *map(_say_opposed, _opposed(pairs)), *made.warnings],
     }
+
+
+def _raters(rows: Sequence[tuple[Example, str, float]], rater: str | None) -> list[RaterPair]:
+    if rater is None:
+        return []
+    named = [(e, answer, score) for e, answer, score in rows if e.row.get(rater) not in (None, "")]
+    return compare_raters([(str(e.row[rater]), f"{e.user_text}\n{a}", score) for e, a, score in named])
+
+
+def _figures(one: Agreement) -> dict[str, Any]:
+    return {"kind": one.kind, "agreement": one.value, "low": one.low, "high": one.high, "n": one.n}
+
+
+def _opposed(pairs: Sequence[RaterPair]) -> list[RaterPair]:
+    return [pair for pair in pairs if pair.opposed]
+
+
+def _say_opposed(pair: RaterPair) -> str:
+    one = pair.agreement
+    return (
+        f"The raters {pair.first} and {pair.second} put {one.n} answers that both scored in opposite orders ({one.kind} "
+        f"{one.value:.2f}, 95% interval {one.low:.2f} to {one.high:.2f}). A judge cannot agree with both. Align it with one: "
+        f"whet align TASK --out DIR --rater COLUMN --only {shlex.quote(pair.first)}."
+    )
 
 
 def _judge_of(task: Task, part: str | None) -> Judge:
@@ -99,9 +156,16 @@ def _put_in_fence(rubric: str) -> str:
 
 
 def _row_of(
-    judge: Judge, example: Example, answer: str, score: float, questions: dict[str, int]
+    judge: Judge,
+    example: Example,
+    answer: str,
+    score: float,
+    questions: dict[str, int],
+    reason: str | None,
 ) -> Mapping[str, Any]:
+    why = example.row.get(reason) if reason else None
     return {
+        **({"reason": why} if isinstance(why, str) and why else {}),
         "input": {SHOWN: judge.shows(example, answer)},
         "target": f"{score:g}",
         GROUP: questions.setdefault(example.user_text, len(questions) + 1),
@@ -109,10 +173,12 @@ def _row_of(
 
 
 @check_arguments
-def aligned_rubric(run: str | Path, root: str | Path = "runs") -> str:
+def aligned_rubric(run: str | Path, root: str | Path = "runs", *, memory: str | Path | None = None) -> str:
     """The rubric that a finished run of `judge_task` found, or that it began with where nothing was promoted.
 
-    Raises UsageError for a run without a result, and one of another kind of task.
+    `memory`: the file to write the memory to that stands beside the rubric, which the judge's option `memory` names.
+    Raises UsageError for a run without a result, one of another kind of task, one with a memory where no file is named, and one
+    without a memory where one is.
     """
     folder = find_run(run, root)
     result = read_result(folder)
@@ -122,4 +188,38 @@ def aligned_rubric(run: str | Path, root: str | Path = "runs") -> str:
     prompt = Prompt(messages) if messages else None
     if prompt is None or not prompt.fenced:
         raise UsageError(f"{folder} has no rubric. Name a finished run of a task that `whet align` wrote.")
+    if (memory is None) == ("system" in side):
+        raise UsageError(
+            f"{folder} found a memory beside the rubric. Name a file for it: {parameter('memory', 'memory.json')}."
+            if memory is None
+            else f"{folder} found no memory that was accepted. Omit {parameter('memory', str(memory))}."
+        )
+    if memory is not None:
+        stored = read_judge(Blobs(folder / "blobs").read(side["system"]))
+        Path(memory).write_bytes(stored.memory.to_json().encode("utf-8", "surrogatepass"))
     return prompt.region_text().strip()
+
+
+@check_arguments
+def forget_judgements(memory: str | Path, keys: Collection[str]) -> dict[str, int]:
+    """Take judgements back from the file of a judge's memory: they go, and so does every guideline that rests on nothing else.
+
+    `keys` are those in the file. Returns how many judgements and guidelines went. Raises UsageError for a file that is no
+    memory, and for a key that is not in it.
+    """
+    path = Path(memory)
+    try:
+        before = read_memory(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from error
+    known = {one.key for one in before.judgements} | {key for one in before.guidelines for key in one.sources}
+    if unknown := [key for key in keys if key not in known]:
+        raise UsageError(
+            f"{path} holds no judgement {show_value(unknown[0])}. Its keys are those of its `judgements`."
+        )
+    left = before.without(set(keys))
+    path.write_bytes(left.to_json().encode("utf-8", "surrogatepass"))
+    return {
+        "judgements": len(before.judgements) - len(left.judgements),
+        "guidelines": len(before.guidelines) - len(left.guidelines),
+    }

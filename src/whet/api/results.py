@@ -44,14 +44,26 @@ def sample_size(n: int, groups: int | None) -> str:
     return f"n={n}" if groups is None else f"n={n} rows in {quantity(groups, 'group')}"
 
 
+def answered_rows(answered: int | None, of: int | None, compared: int | None) -> str:
+    """How many rows enter a mean, where these are not all; else ''.
+
+    >>> answered_rows(45, 45, None), answered_rows(39, 45, None), answered_rows(45, 45, 39)
+    ('', '39 of 45 answered', '39 of 45 answered by both')
+    """
+    if compared is not None:
+        return f"{compared} of {of} answered by both"
+    return "" if of is None or answered == of else f"{answered} of {of} answered"
+
+
 @dataclass(frozen=True)
 class MeanEstimate:
     """A mean over n examples with its 95% interval. Only `mean` and `n` are known of a run that an endpoint ended.
 
     `method` says how the interval was made: `Wilson` for right-or-wrong rewards, else `confidence sequence`. `answered` of `of`
-    rows enter the mean: those that neither the provider nor a limit kept an answer from, in a comparison for either prompt.
-    Where none was answered, the mean is not a number. `groups`: how many groups the rows form, over which the interval then is;
-    None where every row is independent. `cases`: of a task made of several, the mean of each case by name.
+    rows are those that neither the provider nor a limit kept an answer from. `compared`: how many of these enter the mean of a
+    comparison, because the other prompt has an answer too; None where all do. Where none was answered, the mean is not a number.
+    `groups`: how many groups the rows form, over which the interval then is; None where every row is independent. `cases`: of a
+    task made of several, the mean of each case by name.
     """
 
     mean: float
@@ -63,6 +75,7 @@ class MeanEstimate:
     of: int | None = None
     groups: int | None = None
     cases: Mapping[str, float] = field(default_factory=dict)
+    compared: int | None = None
 
     @classmethod
     def from_json(cls, value: MeanJSON) -> MeanEstimate:
@@ -78,6 +91,7 @@ class MeanEstimate:
             value.get("of"),
             value.get("groups"),
             value.get("cases", {}),
+            value.get("compared"),
         )
 
     def __str__(self) -> str:
@@ -88,10 +102,8 @@ class MeanEstimate:
             if self.low is None or self.high is None
             else f" [{show_reward(self.low)}, {show_reward(self.high)}]"
         )
-        gaps = (
-            "" if self.of is None or self.answered == self.of else f" ({self.answered} of {self.of} answered)"
-        )
-        return f"{show_reward(self.mean)}{ends}{gaps}"
+        gaps = answered_rows(self.answered, self.of, self.compared)
+        return f"{show_reward(self.mean)}{ends}{gaps and f' ({gaps})'}"
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,38 @@ from whet.errors import UsageError
     epilog=examples(
         "whet align mytask --out judge && whet optimize judge --lm openai/gpt-4o-mini --max-calls 400",
         "whet align --take runs/judge-opro-0 > mytask/rubric.md",
+        "whet align --take runs/judge-memalign-0 --memory mytask/memory.json > mytask/rubric.md",
+        "whet align --forget row-7 --memory mytask/memory.json",
     ),
 )
 @click.argument("task", required=False)
 @click.option("--out", metavar="DIR", help="Task folder to write (new or empty).")
 @click.option("--part", metavar="NAME", help="Name of the judge, if the task has several.")
 @click.option("--take", metavar="RUN", help="Print the rubric that a finished run of such a folder found.")
+@click.option(
+    "--memory", metavar="FILE", help="File of a judge's memory: --take writes it, --forget changes it."
+)
+@click.option(
+    "--forget", metavar="KEY", multiple=True, help="Take a judgement of that file back. Can be repeated."
+)
+@click.option("--reason", metavar="COLUMN", help="Column that says why a person scored so.")
+@click.option(
+    "--rater", metavar="COLUMN", help="Column that says who scored. Raters of opposite tastes are named."
+)
+@click.option("--only", metavar="NAME", help="Take the scores of this rater alone.")
 @json_option
-def align(task: str | None, out: str | None, part: str | None, take: str | None, as_json: bool) -> None:
+def align(
+    task: str | None,
+    out: str | None,
+    part: str | None,
+    take: str | None,
+    memory: str | None,
+    forget: tuple[str, ...],
+    reason: str | None,
+    rater: str | None,
+    only: str | None,
+    as_json: bool,
+) -> None:
     """Turn a judge into a task: its rubric becomes the prompt, and people's scores (column `human`) become the targets.
 
     TASK is a task folder with ten or more scored answers and with a judge that names their column. A search in the new folder
@@ -34,17 +58,31 @@ def align(task: str | None, out: str | None, part: str | None, take: str | None,
     """
     from whet import api
 
-    if take is not None:
-        if task is not None or out is not None or part is not None:
+    others = [one for one in (task, out, part, reason, rater, only) if one is not None]
+    if forget:
+        if others or take is not None or memory is None:
             raise UsageError(
-                "--take prints the rubric of a run and takes no other argument. Omit TASK, --out and --part."
+                "--forget changes a file of a judge's memory: whet align --forget KEY --memory FILE."
             )
-        rubric = api.aligned_rubric(take)
+        print_result(api.forget_judgements(memory, forget), as_json, _show_forgotten)
+        return
+    if take is not None:
+        if others:
+            raise UsageError(
+                "--take prints the rubric of a run and takes no other argument. Omit TASK, --out, --part, --reason, --rater "
+                "and --only."
+            )
+        rubric = api.aligned_rubric(take, memory=memory)
         print_result({"rubric": rubric}, as_json, lambda values: click.echo(values["rubric"]))
         return
-    if task is None or out is None:
+    if task is None or out is None or memory is not None:
         raise UsageError("Name the task with the judge and a new folder: whet align TASK --out DIR.")
-    print_result(api.judge_task(Path(task), Path(out), part=part), as_json, _show)
+    made = api.judge_task(Path(task), Path(out), part=part, reason=reason, rater=rater, only=only)
+    print_result(made, as_json, _show)
+
+
+def _show_forgotten(values: Mapping[str, Any]) -> None:
+    say(f"forgotten: {values['judgements']} judgements, {values['guidelines']} guidelines")
 
 
 def _show(values: Mapping[str, Any]) -> None:

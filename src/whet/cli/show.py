@@ -12,7 +12,7 @@ from typing import Any
 from click.formatting import wrap_text
 
 from whet import api
-from whet.api import MethodComparison, Progress, RunResult, sample_size
+from whet.api import MethodComparison, Progress, RunResult, answered_rows, sample_size
 from whet.cli.common import say, show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
@@ -73,10 +73,9 @@ def show_interval(score: MeanJSON | None) -> str:
     """A score with its 95% interval and the number of examples, or how many of them were answered."""
     if score is None:
         return "not tested"
-    answered, of = score.get("answered"), score.get("of")
     count = sample_size(score["n"], score.get("groups"))
-    if answered != of:
-        count = f"{answered} of {of} answered" + count.removeprefix(f"n={score['n']}").removeprefix(" rows")
+    if gaps := answered_rows(score.get("answered"), score.get("of"), score.get("compared")):
+        count = gaps + count.removeprefix(f"n={score['n']}").removeprefix(" rows")
     mean, low, high = score["mean"], score["low"], score["high"]
     if mean is None:
         return f"no answer  {count}"

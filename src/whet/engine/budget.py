@@ -6,7 +6,8 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -109,6 +110,16 @@ class BudgetAccount:
         """Make what was held for the final evaluation available; time is no longer checked."""
         self.held, self.test, self._released = self.kept, None, True
         self.limits = replace(self.limits, seconds=None)
+
+    @contextmanager
+    def keep_test(self, held: Budget, test: SealedReserve | None) -> Iterator[None]:
+        """Meanwhile what the sealed test needs is out of reach again: `held` and `test` as they were before the release."""
+        released = self.held, self.test
+        self.held, self.test = held, test
+        try:
+            yield
+        finally:
+            self.held, self.test = released
 
     def searchable(self) -> Budget:
         """What the search may plan with in all: the limits less what is held and what is spent. What kills have taken is not
@@ -411,6 +422,18 @@ def fit(
             count = min(count, validation_rows((limit - kept - test) / each, env))
         held = replace(held, **{name: math.ceil(test) + kept if name == "tokens" else test + kept})
     return replace(plan, validation=plan.validation[:count], held=held)
+
+
+def held_from_search(
+    held: Budget, plan: BudgetPlan, env: Environment, config: object, deploys: bool
+) -> Budget:
+    """What stays out of reach of the search, of what is `held` for the baseline: all but a validation of the result, which
+    costs nothing where the search has validated it. It is kept where answers are not recorded by their content, and for a
+    method whose result `deploys` trained weights."""
+    if deploys or not env.recorded_by_content:
+        return held
+    rows, each = len(plan.validation), row_calls(env, answer_calls(env, config))
+    return replace(held, **{name: getattr(held, name) - rows * calls for name, calls in each.items()})
 
 
 def describe_cut(rows: int, whole: int, beside: str = "") -> str:

@@ -25,7 +25,7 @@ from whet.engine.model_client import Reservation
 from whet.engine.recorded_answers import read_matching
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter
 from whet.prompt import Prompt
-from whet.run import Budget, Run, Trainable
+from whet.run import Budget, Run, Trainable, convert_record
 from whet.types import JSON, Completion, Message, Request, Rollout, Usage, content_hash
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ R = TypeVar("R")
 SEGMENT_SECONDS = 3.0
 UNFINISHED = "unfinished"
 """The key under which the journal of an evaluation says how often it ended with rows that have no answer."""
-KEPT, TURN_END = "kept", "turn_end"
+KEPT, TURN_END, REMAINING = "kept", "turn_end", "remaining"
 _TRAINED = (KEPT, TURN_END, "checkpoint")
 _FORGET_EFFECT, _FORGET_EVENT = "DELETE FROM effects WHERE key = ?", "DELETE FROM events WHERE key = ?"
 _SEVERITY = (StorageError, UsageError, ProviderError, BudgetExceeded)
@@ -333,6 +333,13 @@ class DurableRun:
             )
             for messages, known in recorded
         ]
+
+    async def read_remaining(self) -> Budget:
+        async def compute() -> object:
+            return self._core.budget.searchable().as_json()
+
+        recorded = await self.effect(REMAINING, compute)
+        return Budget.from_json(convert_record(recorded, dict[str, int | float | None]))
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
         with self._step("map") as key:

@@ -10,7 +10,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypedDict, cast
 
-from whet.engine.budget import BudgetPlan, describe_cut, fit, row_calls, task_clients, warn_of_few_rows
+from whet.engine.budget import (
+    BudgetPlan,
+    describe_cut,
+    fit,
+    held_from_search,
+    row_calls,
+    task_clients,
+    warn_of_few_rows,
+)
 from whet.engine.calls import INTERRUPT_SECONDS
 from whet.engine.diagnostics import cut_warnings, search_warnings
 from whet.engine.durable import DurableRun, RunState, rows_used
@@ -113,6 +121,10 @@ async def _protocol(
     if hold_no_text(baseline):
         core.caller.raise_if_unresponsive()
     env, baseline = calibrate(env, baseline)
+    deploys = plan.method.deploys(plan.config)
+    core.budget.held = held_from_search(core.budget.held, sizes, env, plan.config, deploys)
+    if env.recorded_by_content:
+        env = replace(env, start_answers=len(baseline))
     await _try_second_opinion(root.branch("second"), plan, baseline)
     progress.on_baseline(baseline, len(plan.task.validation))
     await note_in_index(core.journal.path.parent, progress)

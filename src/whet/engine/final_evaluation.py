@@ -39,10 +39,12 @@ from whet.engine.pairs import (
     decide_jointly,
     decide_pairs,
     evaluate_pairs,
+    evaluate_payable,
     evaluate_within,
     example_clusters,
     hold_no_text,
     summary,
+    summary_of_pairs,
     summary_with_bounds,
     verdict_json,
 )
@@ -105,7 +107,7 @@ class Tested:
 
     def as_json(self, task: Task, low: float, high: float, pairs: Sequence[int]) -> SideJSON:
         """The prompt, and its two scores with their intervals on rows of `task`; of the test, that on `pairs`."""
-        candidate, test = self.candidate, [self.test[i] for i in pairs]
+        candidate = self.candidate
         made: OptionalSideJSON = {"operator": candidate.operator}
         if candidate.system is not None:
             made["system"] = candidate.system
@@ -114,7 +116,7 @@ class Tested:
             "id": candidate.id,
             **made,
             "validation": summary(self.validation, low, high, task.validation),
-            "test": summary(test, low, high, task.test, of=len(self.test)),
+            "test": summary_of_pairs(self.test, pairs, low, high, task.test),
         }
 
 
@@ -143,6 +145,7 @@ async def final_evaluation(
     missing. Without a ledger of openings nothing is compared, and the run is stopped where it is.
     """
     core, task = opened.core, plan.task
+    held, reserve = core.budget.held, core.budget.test
     core.budget.release()
     final = DurableRun(core, "/final", Budget())
     withheld = [e for e in read_events(core.journal.path, ["final"]) if e.value.get("withheld")]
@@ -155,7 +158,14 @@ async def final_evaluation(
     try:
         if search.best.id != task.prompt.id:
             await asyncio.to_thread(ledger.reserve, comparison)
-        start, best = await _both(plan, env, core, search, baseline, final, len(withheld))
+        other, validation = deployed_environment(plan, env, core, search), baseline
+        if search.best.id != task.prompt.id:
+            with core.budget.keep_test(held, reserve):
+                branch = final.branch("validation")
+                validation = await evaluate_payable(other, branch, search.best.prompt, env.validation)
+        start = Tested(Candidate(task.prompt), baseline, ())
+        best = Tested(search.best, validation, ())
+        start, best = await _test(plan, (env, other), (start, best), final, len(withheld))
         if hold_no_text((*start.test, *best.test)):
             core.caller.raise_if_unresponsive()
         prompt = best.candidate.prompt
@@ -266,28 +276,21 @@ def _identity(plan: RunPlan, core: RunState) -> IdentityJSON:
     }
 
 
-async def _both(
+async def _test(
     plan: RunPlan,
-    env: Environment,
-    core: RunState,
-    search: SearchResult,
-    baseline: list[Rollout],
+    environments: tuple[Environment, Environment],
+    tested: tuple[Tested, Tested],
     final: DurableRun,
     again: int,
 ) -> tuple[Tested, Tested]:
-    """Baseline and best on the sealed test; baseline alone where best is the same. Raises BudgetExceeded."""
-    task, candidate = plan.task, search.best
-    start = Candidate(task.prompt)
-    if candidate.id != start.id:
-        other = deployed_environment(plan, env, core, search)
-        validation = await evaluate_within(
-            other, final.branch("validation"), candidate.prompt, env.validation
-        )
-        sides = (env, start.prompt), (other, candidate.prompt)
-        before, after = await evaluate_pairs(final.branch("pairs"), sides, task.test, again)
-        return Tested(start, baseline, before), Tested(candidate, validation, after)
-    test = await evaluate_within(env, final.branch("baseline"), start.prompt, task.test, again)
-    alone = Tested(start, baseline, test)
+    """Baseline and best with their rollouts on the sealed test; baseline alone where best is the same. Raises BudgetExceeded."""
+    rows, (start, best), (env, other) = plan.task.test, tested, environments
+    if best.candidate.id != start.candidate.id:
+        sides = (env, start.candidate.prompt), (other, best.candidate.prompt)
+        before, after = await evaluate_pairs(final.branch("pairs"), sides, rows, again)
+        return replace(start, test=before), replace(best, test=after)
+    test = await evaluate_within(env, final.branch("baseline"), start.candidate.prompt, rows, again)
+    alone = replace(start, test=test)
     return alone, alone
 
 

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from whet.engine.budget import BudgetPlan, answer_calls, plan_budget, row_calls
+from whet.engine.budget import BudgetPlan, answer_calls, held_from_search, plan_budget, row_calls
 from whet.engine.model_client import ModelClient
 from whet.engine.run_folder import RunPlan
 from whet.environments.environment import Environment
@@ -90,11 +90,13 @@ async def _rounds(plan: RunPlan, env: Environment, sizes: BudgetPlan, calls: int
     """The rounds that the method plans under a limit of so many calls; None where it says nothing of them or wants none."""
     limits, each = replace(plan.limits, calls=calls), row_calls(env, answer_calls(env, plan.config))
     left: dict[str, Any] = {}
+    kept = held_from_search(sizes.held, sizes, env, plan.config, plan.method.deploys(plan.config))
     for name, of_row in each.items():
-        limit, held = getattr(limits, name), getattr(sizes.held, name) or 0
+        limit, held = getattr(limits, name), getattr(kept, name) or 0
         left[name] = None if limit is None else max(0, limit - held - of_row * len(sizes.validation))
     run = _PlanningRun(replace(limits, **left), plan.seed)
-    used = replace(env, validation=sizes.validation)
+    known = len(sizes.validation) if env.recorded_by_content else 0
+    used = replace(env, validation=sizes.validation, start_answers=known)
     with contextlib.suppress(Exception):  # what is wrong with the method, its run says
         await plan.method.coroutine(run, used, LanguagePolicy(), plan.task.prompt, plan.config)
     return None if run.rounds is None or not run.rounds[1] else run.rounds[0]

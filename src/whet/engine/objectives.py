@@ -53,7 +53,8 @@ def objective_figures(
         return {}
     front, start, best = Front(reward.items), tested[0][0], tested[1][0]
     for candidate, validation in tested:
-        front.add(candidate, {r.example_id: reward.values(r) for r in validation if r.answered})
+        if values := {r.example_id: reward.values(r) for r in validation if r.answered}:
+            front.add(candidate, values)
     for event in read_events(core.journal.path, ["validated"]):
         if "objectives" in event.value:
             front.add(candidate_of(event.value), event.value["objectives"])

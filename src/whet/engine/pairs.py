@@ -38,6 +38,8 @@ from whet.types import NO_TEXT, Example, Rollout, content_hash, lacks_answer
 
 LARGEST_UNPAID_SHARE = 0.02
 START_PROMPT = "start prompt"
+UNPAID = "budget: "
+"""How the error of a rollout begins that the budget cannot pay."""
 
 Side = tuple[Environment, Prompt]
 Answers = tuple[Sequence[Rollout], Sequence[Rollout]]
@@ -56,6 +58,19 @@ async def evaluate_within(
     if env.scores or env.supports_batching:
         return await env.evaluate(run, prompt, examples)
     return await _rollouts(run, [(env, prompt, example, 0) for example in examples], again)
+
+
+async def evaluate_payable(
+    env: Environment, run: Run, prompt: Prompt, examples: Sequence[Example]
+) -> list[Rollout]:
+    """Evaluate on as many of the examples as the budget pays for, those whose answers are recorded among them."""
+    if env.scores or env.supports_batching:
+        try:
+            return await env.evaluate(run, prompt, examples)
+        except BudgetExceeded:
+            return []
+    rollouts = await _rollouts(run, [(env, prompt, example, 0) for example in examples], 0, unpaid=1.0)
+    return [rollout for rollout in rollouts if not (rollout.error or "").startswith(UNPAID)]
 
 
 async def evaluate_pairs(
@@ -99,8 +114,12 @@ async def evaluate_grid(
 
 
 async def _rollouts(
-    run: Run, items: Sequence[tuple[Environment, Prompt, Example, int]], again: int
+    run: Run,
+    items: Sequence[tuple[Environment, Prompt, Example, int]],
+    again: int,
+    unpaid: float = LARGEST_UNPAID_SHARE,
 ) -> list[Rollout]:
+    """A rollout for each item; BudgetExceeded where the budget cannot pay for a larger share of them than `unpaid`."""
     refused: list[BudgetExceeded] = []
 
     async def ask(branch: Run, item: tuple[Environment, Prompt, Example, int]) -> Rollout:
@@ -109,7 +128,7 @@ async def _rollouts(
             return await env.rollout(branch, prompt, example, sample)
         except BudgetExceeded as error:
             refused.append(error)
-            return Rollout(prompt.id, example.id, "", env.reward.low, error=f"budget: {error}")
+            return Rollout(prompt.id, example.id, "", env.reward.low, error=f"{UNPAID}{error}")
 
     async def ask_missing(branch: Run, i: int) -> Rollout:
         return rollouts[i] if rollouts[i].answered else await ask(branch, items[i])
@@ -118,7 +137,7 @@ async def _rollouts(
     for _ in range(1 + again):
         refused.clear()
         rollouts = await run.map(ask_missing, range(len(items)))
-    if len(refused) > LARGEST_UNPAID_SHARE * len(items):
+    if len(refused) > unpaid * len(items):
         raise refused[0]
     return rollouts
 
@@ -168,6 +187,16 @@ def summary(
     if bounds.groups is not None:
         mean["groups"] = bounds.groups
     return mean
+
+
+def summary_of_pairs(
+    rollouts: Sequence[Rollout], pairs: Sequence[int], low: float, high: float, examples: Sequence[Example]
+) -> MeanJSON:
+    """The `summary` of one prompt's rollouts over `pairs`, the positions that both prompts answered. `answered` are its own
+    answers; where they are more than the pairs, `compared` says how many enter the mean."""
+    score = summary([rollouts[i] for i in pairs], low, high, examples, of=len(rollouts))
+    answered = sum(rollout.answered for rollout in rollouts)
+    return score if answered == len(pairs) else score | {"answered": answered, "compared": len(pairs)}
 
 
 def summary_with_bounds(

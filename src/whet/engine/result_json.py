@@ -13,8 +13,10 @@ from whet.types import JSON
 
 
 class MeanJSON(TypedDict):
-    """A mean of rewards with the ends of its 95% interval; None where no row was answered. `mean_at_worst`, `low_at_worst`: that
-    mean and its lower end if every row without an answer had the lowest reward; `..._at_best`: the highest."""
+    """A mean of rewards with the ends of its 95% interval; None where no row was answered. `answered` of the `of` rows have an
+    answer; `compared`: over how many of these the mean is, where the other prompt of a comparison has no answer to some.
+    `mean_at_worst`, `low_at_worst`: that mean and its lower end if every row without an answer had the lowest reward;
+    `..._at_best`: the highest."""
 
     mean: float | None
     low: float | None
@@ -23,6 +25,7 @@ class MeanJSON(TypedDict):
     method: NotRequired[str | None]
     answered: NotRequired[int]
     of: NotRequired[int]
+    compared: NotRequired[int]
     groups: NotRequired[int]
     cases: NotRequired[dict[str, float]]
     mean_at_worst: NotRequired[float]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from whet.engine.assemble import with_encoder
 from whet.engine.durable import DurableRun
-from whet.engine.pairs import Answers, Decide, answered_pairs, decide_pairs, summary, verdict_json
+from whet.engine.pairs import Answers, Decide, answered_pairs, decide_pairs, summary_of_pairs, verdict_json
 from whet.engine.result_json import SecondOpinionJSON
 from whet.rewards import JUDGE, RewardFailed, RewardFunction
 from whet.run import Run
@@ -55,9 +55,7 @@ async def second_opinion(
     halves = graded[: len(examples)], graded[len(examples) :]
     second = decide(halves, reward, clusters or range(len(examples)), alpha)
     pairs = answered_pairs(halves)
-    baseline, best = (
-        summary([half[i] for i in pairs], reward.low, reward.high, examples, of=len(half)) for half in halves
-    )
+    baseline, best = (summary_of_pairs(half, pairs, reward.low, reward.high, examples) for half in halves)
     figures: SecondOpinionJSON = {
         "reward": reward.name,
         "judge": judge,

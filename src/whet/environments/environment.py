@@ -88,6 +88,7 @@ class Environment:
 
     `labels` maps each label to the word that stands for it (the verbalizer); empty for free text.
     `scores` says whether labels are asked for by log-probability instead of by generation.
+    `start_answers`: of how many validation rows the start prompt's answers are recorded, so that they cost nothing again.
     """
 
     model: LanguageModel
@@ -98,6 +99,7 @@ class Environment:
     generation: Generation = Generation()
     scores: bool = False
     description: str = ""
+    start_answers: int = 0
 
     async def evaluate(
         self, run: Run, prompt: Prompt, examples: Sequence[Example], sample: int = 0
@@ -156,6 +158,11 @@ class Environment:
         plain = type(self).ask is Environment.ask and type(self).rollout is Environment.rollout
         model = self.model
         return plain and isinstance(model, BatchModel) and model.local and model.can_generate
+
+    @property
+    def recorded_by_content(self) -> bool:
+        """Whether a run records every answer by its request, so that the same prompt and row cost nothing again."""
+        return not (self.scores or self.supports_batching or TARGET_SCORE in self.reward.needs)
 
     def messages(self, prompt: Prompt, example: Example) -> tuple[Message, ...]:
         """What the model receives for one example under a prompt."""
@@ -350,8 +357,9 @@ E = TypeVar("E", bound=Environment)
 
 
 def as_environment_type(env: Environment, kind: type[E], **changes: object) -> E:
-    """The same task as an environment of another class; `changes` are its own fields, or others that differ."""
-    kept = {f.name: getattr(env, f.name) for f in fields(kind) if hasattr(env, f.name)}
+    """The same task as an environment of another class, of which no answers are recorded; `changes` are its own fields, or
+    others that differ."""
+    kept = {f.name: getattr(env, f.name) for f in fields(kind) if hasattr(env, f.name)} | {"start_answers": 0}
     return kind(**{**kept, **changes})
 
 

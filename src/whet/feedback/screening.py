@@ -17,6 +17,7 @@ from whet.instructions.neighbours import comparable
 from whet.instructions.questions import Critique
 from whet.prompt.events import Add, Event, Resolve, Rewrite
 from whet.prompt.instructions import Ledger, apply_event, estimate_tokens, fold_events
+from whet_client.prompt.fence import LOOKS_LIKE_MARKER
 
 FEEDBACK, INSTRUCTION = "feedback", "instruction"
 _EVIDENCE = 50
@@ -167,6 +168,7 @@ class Draft:
         whole = self.document.text
         ends = sentence_ends(whole)
         sentences = [whole[start:end].strip() for start, end in zip([0, *ends], ends, strict=False)]
+        sentences = [one for one in sentences if not LOOKS_LIKE_MARKER.search(one)]
         known = [*((i.id, i.text) for i in ledger.active), *(("the prompt's", one) for one in sentences)]
         where, other = max(known, key=lambda one: shared_words(text, one[1]), default=("", ""))
         share = shared_words(text, other)

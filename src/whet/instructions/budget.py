@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from whet.environments.environment import Environment
 from whet.instructions.critiques import CritiqueBatch
 from whet.run import Run
-from whet.search.plan import payable_rollouts, validation_rows
+from whet.search.plan import payable_rollouts, recorded_rows, validation_rows
 
 LEAST = 8
 """Answers of a round at least, where they can be paid."""
@@ -137,7 +137,7 @@ class LearningBudget:
 
 def budget_of(run: Run, env: Environment, batch: int, rounds: int) -> LearningBudget:
     """The budget of a run, beside what the validations of the start and of the result take. From 200 roll-outs on these have the
-    rows of the plan; below, 5% of the roll-outs."""
+    rows of the plan; below, 5% of the roll-outs, and the result is validated on the other rows of the plan at the end."""
     total = payable_rollouts(run, env, writes=True)
     limits = [run.limits.optimizer_calls, None if run.limits.calls is None else run.limits.calls // 5]
     asks = min((limit for limit in limits if limit is not None), default=None)
@@ -146,6 +146,6 @@ def budget_of(run: Run, env: Environment, batch: int, rounds: int) -> LearningBu
     affords = total >= _AMPLE
     few = min(len(env.validation), max(1, int(total * _VALIDATION_SHARE)))
     rows = validation_rows(total, env) if affords else few
-    env = replace(env, validation=env.validation[:rows])
-    left = max(1, total - _VALIDATED * rows)
+    later, env = len(env.validation) - rows, replace(env, validation=env.validation[:rows])
+    left = max(1, total - _VALIDATED * rows + recorded_rows(env) - later * (env.start_answers > 0))
     return LearningBudget(env, left, asks, batch, rounds, affords=affords)

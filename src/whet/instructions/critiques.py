@@ -13,10 +13,10 @@ from functools import cached_property
 from whet.instructions.guard import find_reasons_to_withhold
 from whet.instructions.neighbours import comparable
 from whet.instructions.questions import LONGEST_SHOWN, Critique, confusions, one_line, quote
-from whet.rewards.choose import find_labels
 from whet.rewards.targets import state_correction, targets_of
 from whet.run import Run
 from whet.search.corrections import mentions, say_the_same
+from whet.search.labels import find_answers
 from whet.search.minibatch import answered_rollouts, shorten, show_example, show_rollout
 from whet.types import Example, Rollout, TraceStep
 
@@ -153,7 +153,8 @@ def collect_critiques(
     """
     rows = {example.id: example for example in examples}
     targets = [targets_of(example)[0].strip() for example in examples if example.target is not None]
-    valid, labels = answered_rollouts(rollouts), tuple(find_labels(targets))
+    valid, known = answered_rollouts(rollouts), find_answers(targets)
+    labels = tuple(known.complete)
     by_text = {(c.text, c.prompt): (c, list[int]()) for c in people}
     wrong = [(rows[rollout.example_id], rollout) for rollout in valid if rollout.reward < high]
     alike, mistakes = say_the_same(wrong), list[Critique]()
@@ -170,6 +171,7 @@ def collect_critiques(
                     shorten(one_line(rollout.output), _BEGINNING),
                 )
                 new = replace(new, row=True, labels=labels, wanted=wanted, answer=answer, beginning=beginning)
+                new = new if labels else replace(new, some_answers=known.values)
                 mistakes += [new] if wanted else []
             by_text.setdefault((text, prompt), (new, []))[1].append(number)
     inputs = [tuple(rows[rollout.example_id].values.values()) for rollout in valid]

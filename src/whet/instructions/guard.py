@@ -14,6 +14,7 @@ from collections.abc import Collection
 from functools import cache
 from importlib.resources import files
 
+from whet.instructions.personal_data import MAIL, personal_data
 from whet.search.copies import comparable, compatible
 from whet_client.prompt.fence import LOOKS_LIKE_MARKER
 from whet_client.prompt.slots import SLOT
@@ -35,8 +36,7 @@ _KEYS = re.compile(
 )
 _CODE = re.compile(r"[A-Za-z0-9+/]+")
 _OWN_MARKER = re.compile(r"whet\s*:\s*(?:begin|end)", re.IGNORECASE)
-_MAIL = r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"
-_ADDRESS = re.compile(rf"https?://[^\s<>\"']+|\bwww\.[^\s<>\"']+|{_MAIL}", re.IGNORECASE)
+_ADDRESS = re.compile(rf"https?://[^\s<>\"']+|\bwww\.[^\s<>\"']+|{MAIL}", re.IGNORECASE)
 
 
 def visible(text: str) -> str:
@@ -106,48 +106,8 @@ def harmless(text: str, known: str, critiques: int) -> bool:
 
 def secrets(text: str, canaries: Collection[str] = ()) -> list[str]:
     """Why a text must not stand in a prompt: it looks like a secret or a person's data, or holds a canary."""
-    reasons = [reason for reason, pattern in _SECRETS.items() if pattern.search(text)]
-    if any(_is_card(digits) for digits in _DIGITS.findall(text)):
-        reasons.append("it holds what looks like a card number")
+    reasons = [f"it holds {name}" for name in personal_data(text)]
     plain = comparable(text)
     if any(comparable(canary) in plain for canary in canaries):
         reasons.append("it holds a canary")
     return reasons
-
-
-def mask_personal(text: str) -> str:
-    """A text with what looks like a key, an address, a telephone, card or account number replaced by what it is. It knows forms,
-    not names: a person's name stays.
-
-    >>> mask_personal("Write to eva@example.org or call +49 30 1234567.")
-    'Write to [a mail address] or call [a telephone number].'
-    """
-    text = _DIGITS.sub(lambda match: "[a card number]" if _is_card(match[0]) else match[0], text)
-    for reason, pattern in _SECRETS.items():
-        text = pattern.sub(f"[{reason.removeprefix(_HOLDS).removeprefix(_LOOKS)}]", text)
-    return text
-
-
-_HOLDS, _LOOKS = "it holds ", "what looks like "
-_KEY = r"\b(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abprs]|hf|npm|pypi|AIza|AKIA|ASIA)[-_]?[A-Za-z0-9_-]{14,}"
-_TOKEN = r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
-_TELEPHONE = r"(?<![\w.])\+?\d(?:[ ./()-]{0,2}\d){8,14}(?!\w|\.\d)"
-_SECRETS = {
-    "it holds what looks like a key": re.compile(_KEY),
-    "it holds a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
-    "it holds what looks like a token": re.compile(_TOKEN),
-    "it holds a long code": re.compile(r"\b[A-Fa-f0-9]{32,}\b"),
-    "it holds a mail address": re.compile(_MAIL),
-    "it holds what looks like an account number": re.compile(
-        r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b"
-    ),
-    "it holds what looks like a telephone number": re.compile(_TELEPHONE),
-}
-_DIGITS = re.compile(r"\b\d(?:[ -]?\d){12,18}\b")
-
-
-def _is_card(text: str) -> bool:
-    """Whether digits pass the check of card numbers (Luhn)."""
-    digits = [int(c) for c in reversed(text) if c.isdigit()]
-    doubled = [d * 2 - 9 * (d > 4) for d in digits[1::2]]
-    return (sum(digits[::2]) + sum(doubled)) % 10 == 0

@@ -28,10 +28,11 @@ _INDENT = "\n   "
 class Critique:
     """Why an answer is wrong (or right), verbatim, and the roll-out or feedback row that it came from. `prompt`: the prompt of a
     program that it is addressed to; `row`: it is a whole row with its answer, on several lines; `labels`: then all right
-    answers of the task, where they are few; `example`: the id of the example that was answered; `wanted` and `answer`: the labels
-    of the right answer and of the answer (empty where it is none of them, then `beginning` is how it begins); `about`: the id of
-    the instruction whose own critique is shown once more; `lost`: an earlier prompt answered the row rightly; `times`: how many
-    answers of the roll-out got it; `context`: lines about the answer that it criticises, such as the input and the answer, where
+    answers of the task, where they are a closed set; `some_answers`: those that are wanted again and again, where they are none;
+    `example`: the id of the example that was answered; `wanted` and `answer`: the labels of the right answer and of the answer
+    (empty where it is none of them, then `beginning` is how it begins); `about`: the id of the instruction whose own critique is
+    shown once more; `lost`: an earlier prompt answered the row rightly; `times`: how many answers of the roll-out got it;
+    `context`: lines about the answer that it criticises, such as the input and the answer, where
     the reader may see them."""
 
     text: str
@@ -39,6 +40,7 @@ class Critique:
     prompt: str = ""
     row: bool = False
     labels: tuple[str, ...] = ()
+    some_answers: tuple[str, ...] = ()
     example: str = ""
     wanted: str = ""
     answer: str = ""
@@ -76,8 +78,7 @@ def question(
     if not rows:
         parts += [_WITH_CONTEXT] if any(c.context for c in critiques) else []
         return "\n\n".join([*parts, f"Critiques:\n{_list_critiques(critiques)}", _form(SUPPOSED, known)])
-    if labels := labels_of_rows(critiques):
-        parts.append(f"{_ALL_ANSWERS} {quote(labels)}.")
+    parts += _list_answers(critiques)
     parts += [counts] if counts else []
     parts += [_LOST] if any(c.lost for c in critiques) else []
     shown = "\n".join(f"{n}. {_block(c)}" for n, c in enumerate(critiques, 1))
@@ -150,6 +151,14 @@ def labels_of_rows(critiques: Iterable[Critique]) -> tuple[str, ...]:
     return next((c.labels for c in critiques if c.labels), ())
 
 
+def _list_answers(critiques: Iterable[Critique]) -> list[str]:
+    """A line that names all right answers, or some where fresh inputs may want others; none where none is wanted again."""
+    if labels := labels_of_rows(critiques):
+        return [f"{_ALL_ANSWERS} {quote(labels)}."]
+    some = next((c.some_answers for c in critiques if c.some_answers), ())
+    return [f"{_SOME_ANSWERS} {quote(some)}."] if some else []
+
+
 def quote(texts: Iterable[str]) -> str:
     """Texts in quotation marks, one after the other."""
     return ", ".join(f'"{one_line(text)}"' for text in texts)
@@ -177,8 +186,7 @@ def plain_question(critiques: Sequence[Critique], known: Sequence[Known], around
         blocks = [
             shorten(c.text, LONGEST_SHOWN) if c.row else f"Critique: {one_line(c.text)}" for c in critiques
         ]
-        labels = labels_of_rows(critiques)
-        blocks += [f"{_ALL_ANSWERS} {quote(labels)}."] if labels else []
+        labels, blocks = labels_of_rows(critiques), [*blocks, *_list_answers(critiques)]
         present = "\n".join(k.text for k in known if k.in_force)
         first = f"{_TOLD}\n{present}\n\nIt {_FAILED}" if present else f"A language model {_FAILED}"
         return "\n\n".join([first, *blocks, _BETTER_LABELS if labels else _BETTER])
@@ -272,6 +280,7 @@ _DROPPED = (
     "These were tried and taken out. Do not propose one again unless several of the numbers below demand it:"
 )
 _ALL_ANSWERS = "Every right answer is one of:"
+_SOME_ANSWERS = "Examples of right answers, of which other inputs may want others:"
 _CONFUSED = "Wrong answers, by what was wanted and what the model said"
 
 SUPPOSED = """\
@@ -303,5 +312,5 @@ Write a better instruction, with which the model gives exactly the wanted answer
 about an input. Say that the model answers with one of the right answers and nothing else, and name all of them. Mention none of \
 these inputs. {_TAGGED}"""
 
-OWN_WORDS = (_PLAIN_FIRST, _PLAIN, _BETTER, _BETTER_LABELS, _ALL_ANSWERS, _AROUND)
+OWN_WORDS = (_PLAIN_FIRST, _PLAIN, _BETTER, _BETTER_LABELS, _ALL_ANSWERS, _SOME_ANSWERS, _AROUND)
 """What the plain questions say themselves; an instruction repeats none of it."""

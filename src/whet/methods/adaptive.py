@@ -62,7 +62,7 @@ from whet.search.plan import SearchPlan, share_out
 ENTRY = MethodEntry(
     "adaptive",
     "Adaptive prompting: a composition of parts for each cluster of inputs",
-    version=1,
+    version=2,
     rank=58,
     when="inputs are of several kinds, and you know which sentences might help some of them",
     paper="Spliethöver et al., NAACL 2025",

@@ -57,7 +57,7 @@ from whet.search.plan import fit
 ENTRY = MethodEntry(
     "bdpl",
     "BDPL: a policy learns which words define each label",
-    version=1,
+    version=2,
     rank=60,
     when="a small model scores labels, and people must be able to read the prompt",
     paper="Diao et al., TMLR 2023",

@@ -58,7 +58,14 @@ from whet.search.edits import move_region, text_in
 from whet.search.from_zero import FirstPrompt, leave_zero
 from whet.search.labels import right_answers
 from whet.search.minibatch import head_examples, minibatch, show_example, wanted_answers_known
-from whet.search.plan import LEAST_EXAMPLES, SearchPlan, share_out, validate_finalists, validate_leader
+from whet.search.plan import (
+    LEAST_EXAMPLES,
+    SearchPlan,
+    count_purse,
+    share_out,
+    validate_finalists,
+    validate_leader,
+)
 from whet.search.population import population_size
 from whet.search.racing import Racer, RaceTrack
 from whet.types import Example, Score
@@ -66,7 +73,7 @@ from whet.types import Example, Score
 ENTRY = MethodEntry(
     "capo",
     "CAPO: instructions and demonstrations race, short ones ahead",
-    version=1,
+    version=2,
     rank=96,
     when="instruction and demonstrations both matter, and a shorter prompt is useful",
     paper="Zehle et al., AutoML 2025",
@@ -138,6 +145,8 @@ async def capo(
     population = seeds + await operator.first(run, config.population - 1)
     longest = max(env.model.count_tokens(one.prompt.text) for one in population)
     for step in range(config.steps + 1):
+        if track.left is not None:
+            track.left = await payable_in_races(run, share, archive, config)
         if not track.affords(config.crossovers if step else 1):
             break
         if step:
@@ -174,6 +183,14 @@ def sizes(run: Run, env: Environment, config: Config) -> tuple[SearchPlan, Confi
     return share, replace(config, population=k, crossovers=children, steps=steps, block=block, blocks=blocks)
 
 
+async def payable_in_races(run: Run, share: SearchPlan, archive: Archive, config: Config) -> int:
+    """Rollouts that are left for races, beside the new prompts of a step and the validations of the best."""
+    purse = await count_purse(run, share.env)
+    finalists = sum(one.id not in archive.validated for one in archive.top(share.finalists))
+    kept = max(1, finalists) * len(share.env.validation)
+    return max(0, int(purse.payable(2 * config.crossovers)) - kept)
+
+
 async def split_rows(
     run: Run, env: Environment, start: Prompt, config: Config, used: Sequence[Demonstration], left: int | None
 ) -> tuple[list[Example], list[Demonstration], int | None]:
@@ -186,7 +203,7 @@ async def split_rows(
     held = min(len(order) // 4, ROWS_PER_SHOT * config.shots)
     rows = (rows_not_shown(order[held:], used) or order[held:])[: config.block * config.blocks]
     shown = order[:held]
-    number = 0 if right_answers(env) else held if left is None else min(held, left // 10)
+    number = 0 if right_answers(env).complete else held if left is None else min(held, left // 10)
     good = demonstrations(env, start, await env.evaluate(run, start, shown[:number]), 1.0, secrets)
     targets = [demo for demo in label_rows(env, start, shown) if not secrets(demo.text)]
     pool = {demo.row: demo for demo in [*targets, *good]}

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 ENTRY = MethodEntry(
     "claps",
     "ClaPS: words are clustered and pruned, then searched",
-    version=1,
+    version=2,
     rank=72,
     when="a model in this process scores labels, the prompt may be any words, and no training is wanted",
     paper="Zhou et al., EMNLP Findings 2023",
@@ -183,9 +183,10 @@ class WordSearch:
         prefix: Words = ()
         for _ in range(length):
             made = [(*prefix, word) for word in words[:left]]
-            known = {one.genome: one for one in [*self.scored, *await self.grade(run, made)]}
+            new = await self.grade(run, made)
+            known = {one.genome: one for one in self.scored}
             longer = fittest([known[one] for one in made if one in known], 1)
-            left -= len(made) if prefix else 0
+            left -= len(new)
             if not longer:
                 break
             prefix = longer[0].genome

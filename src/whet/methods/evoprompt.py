@@ -49,7 +49,7 @@ from whet.search.diversity import Diversity, Survival
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import head_examples, minibatch, show_example, wanted_answers_known
-from whet.search.plan import fit, validate_finalists, validate_leader
+from whet.search.plan import fit, rounds_of, validate_finalists, validate_leader
 from whet.search.population import (
     Individual,
     Parents,
@@ -63,7 +63,7 @@ from whet.search.population import (
 ENTRY = MethodEntry(
     "evoprompt",
     "EvoPrompt: a model crosses and mutates prompts",
-    version=1,
+    version=2,
     rank=44,
     when="the reward is only a number, and several wordings each have good parts",
     paper="Guo et al., ICLR 2024",
@@ -111,18 +111,20 @@ async def evoprompt(
     plan, firsts = await leave_zero(run, plan, archive, start, secrets, rows)
     population += [Individual(first.candidate, None, first.candidate.mean) for first in firsts]
     operator = _Operator(env, policy, start, config)
-    written = await run.map(operator.first, range(plan.width if plan.rounds else 0))
-    population += await grade_new(run, env, archive, [one for one in written if one], rows)
-    population = fittest(population, max(1, plan.width))
     survival = Survival(config.diversity, env.reward.high - env.reward.low)
-    for step in range(1, plan.rounds):
+    async for step, width in rounds_of(run, plan, archive):
+        if step == 0:
+            written = await run.map(operator.first, range(width))
+            population += await grade_new(run, env, archive, [one for one in written if one], rows)
+            population = fittest(population, plan.width)
+            continue
         operator = _Operator(env, policy.adapt(), start, config, step * plan.width)
-        written = await operator.breed(run, population, plan.width)
+        written = await operator.breed(run, population, width)
         children = await grade_new(run, env, archive, [one for one in written if one], rows)
         if config.algorithm == "de":
             new = {child.candidate.id: child for child in children}
             own = [new.pop(one.candidate.id, None) if one else None for one in written]
-            population = one_to_one(population, own)
+            population = one_to_one(population, [*own, *[None] * (len(population) - len(own))])
         else:
             population = survival.choose(run, population, children, plan.width)
         await validate_leader(run, plan, archive, fittest(population, 1)[0].candidate)
@@ -151,8 +153,9 @@ class _Operator:
     async def breed(
         self, run: Run, population: Sequence[Individual[None]], width: int
     ) -> list[Individual[None] | None]:
-        """The children of a generation in order, None where a reply was of no use; in de one for each of the population."""
-        places = range(len(population) if self.config.algorithm == "de" else width)
+        """The children of a generation in order, None where a reply was of no use; in de one for each of the population, up to
+        the `width`."""
+        places = range(min(len(population), width) if self.config.algorithm == "de" else width)
         return await run.map(self.child, [(place, self.team(run, population, place)) for place in places])
 
     def team(self, run: Run, population: Sequence[Individual[None]], place: int) -> list[Prompt]:

@@ -48,7 +48,7 @@ from whet.types import Message
 ENTRY = MethodEntry(
     "exit",
     "ExIt: a model learns single improvements, from starting points that it reached itself",
-    version=1,
+    version=2,
     rank=205,
     when="a good prompt takes several improvements, and a model with trainable weights may learn to make them",
     paper="Jiang et al., 2025",
@@ -125,7 +125,7 @@ async def exit(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
         figures = trainer.learn([group], [rewards])
         depth, spread = space.get(text, [0.0])[0], pstdev(rewards)
         if text != first:
-            space[text] = [depth, spread, max(rewards)]
+            space[text] = [depth, spread, space[text][2]]
         for prompt, reward in zip(rewrites, rewards, strict=True):
             if prompt is not None and prompt != start and (not config.reach or depth + 1 < config.reach):
                 space.setdefault(prompt.region_text(), [depth + 1, spread, reward])

@@ -52,7 +52,7 @@ from whet.types import Message
 ENTRY = MethodEntry(
     "expert_iteration",
     "Expert iteration: the best rewrites of a writer are imitated",
-    version=1,
+    version=2,
     rank=207,
     when="a trained writer of prompts needs a simple rule to beat",
     paper="ReST, Gulcehre et al., 2023",
@@ -127,9 +127,8 @@ async def expert_iteration(
         (group,) = await trainer.sample(run, [question], n=plan.width)
         rewrites = [rewrite_of(start, written_text(sample)) for sample in group]
         rewards = await score_rewrites(run, env, rewrites, minibatch(run.rng, env.train, plan.examples))
-        texts = [one.region_text() for one in rewrites if one is not None]
-        usable = [reward for reward, one in zip(rewards, rewrites, strict=True) if one is not None]
-        kept = best_texts(texts, usable, config.keep)
+        texts = [None if one is None else one.region_text() for one in rewrites]
+        kept = best_texts(texts, rewards, config.keep)
         figures: dict[str, float] = {}
         if kept and config.imitations:
             if config.restart:
@@ -150,15 +149,17 @@ async def expert_iteration(
     return await leaders.best_of(run, env, plan, archive, rewrites, greedy)
 
 
-def best_texts(texts: Sequence[str], rewards: Sequence[float], keep: float) -> list[str]:
-    """The best share of the different texts, at least one, that earn more than the mean of all; the best first.
+def best_texts(texts: Sequence[str | None], rewards: Sequence[float], keep: float) -> list[str]:
+    """The best share of the different texts, at least one, that earn more than the mean of all; the best first. None stands for a
+    text that cannot be used: it is not among the best, and its reward counts in the mean.
 
-    >>> best_texts(["a", "b", "b", "c", "d"], [0.0, 1.0, 1.0, 0.5, 0.25], 0.5)
-    ['b']
+    >>> best_texts(["a", "b", "b", "c", "d"], [0.0, 1.0, 1.0, 0.5, 0.25], 0.5), best_texts(["a", None], [0.5, 0.0], 0.5)
+    (['b'], ['a'])
     """
-    if not texts:
+    if not rewards:
         return []
-    mean, earned = sum(rewards) / len(rewards), dict(zip(texts, rewards, strict=True))
+    pairs = zip(texts, rewards, strict=True)
+    mean, earned = sum(rewards) / len(rewards), {text: reward for text, reward in pairs if text is not None}
     order = sorted(earned, key=lambda text: (-earned[text], len(text), text))
     return [text for text in order[: ceil(keep * len(order))] if earned[text] > mean + 1e-12]
 

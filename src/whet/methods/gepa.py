@@ -77,7 +77,7 @@ from whet.search.minibatch import (
     minibatch,
     show_rollout,
 )
-from whet.search.plan import Purse, affordable_rows, cut_validation, open_purse
+from whet.search.plan import Purse, affordable_rows, count_purse, cut_validation, open_purse, recorded_rows
 from whet.search.regions import blamed_regions
 from whet.search.text_merge import merged_prompt
 from whet.search.versions import OtherVersion, compare_rewards, show_versions
@@ -86,7 +86,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "gepa",
     "GEPA: reflection, and a front of prompts per example",
-    version=6,
+    version=7,
     rank=20,
     when="the reward says what is wrong, and the instruction should stay one text",
     paper="Agrawal et al., 2025",
@@ -134,6 +134,7 @@ async def gepa(
     pool.take(run, Outcome(Candidate(start), True, validation=first))
     await leave_zero(run, pool)
     for _ in range(pool.rounds):
+        await pool.count(run)
         if pool.done:
             break
         await merge(run, pool)
@@ -210,6 +211,11 @@ class CandidatePool:
     def done(self) -> bool:
         """Whether nothing can become better, or nothing more can be asked for."""
         return self.purse.questions < 1 or any(map(self.perfect, self.scores))
+
+    async def count(self, run: Run) -> None:
+        """Set the purse to what is left, where there is a limit."""
+        if self.purse.questions < math.inf or self.purse.payable() < math.inf:
+            self.purse = await count_purse(run, self.env)
 
     def perfect(self, name: str) -> bool:
         """Whether a candidate has the full reward on the whole validation split and on every other row, 20 at least, that it
@@ -507,10 +513,11 @@ def tally(pool: CandidatePool, parent: Candidate) -> str:
 
 
 def told_answers(pool: CandidatePool, parent: Candidate) -> str:
-    """Where targets are labels: all right answers, and which was given for which, by all known rollouts of the parent."""
-    labels = right_answers(pool.env)
-    if not labels:
-        return ""
+    """Where targets are labels: all right answers, and which was given for which, by all known rollouts of the parent. Where
+    fresh rows may want others: those that are wanted again and again, as examples."""
+    answers = right_answers(pool.env)
+    if not (labels := answers.complete):
+        return "\n".join([SOME_ANSWERS, *(f"- {one}" for one in answers.values)]) if answers.values else ""
     rows = {row.id: row for row in pool.env.train}
     mine = [rollout for (prompt, _), rollout in pool.known.items() if prompt == parent.id]
     mistaken = count_confusions(rows, mine, pool.env.reward.high)
@@ -593,6 +600,7 @@ async def validate(run: Run, pool: CandidatePool, outcomes: Sequence[Outcome]) -
 async def decide(run: Run, pool: CandidatePool) -> None:
     """Spend what is left on the choice: validate children that wait, the one that is furthest ahead first; then the two best
     answer training rows that neither has answered."""
+    await pool.count(run)
     await validate(run, pool, sorted(pool.waiting, key=lambda one: -one.ahead / max(1, len(one.rows))))
     ranked = sorted(pool.scores, key=lambda name: -sum(pool.scores[name]))[:2]
     if len(ranked) < 2 or math.isinf(pool.purse.payable()):
@@ -648,6 +656,8 @@ def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, con
     if payable < math.inf:
         size = affordable_rows(env, payable, int(payable) // 6)
         rounds, env = int(payable), cut_validation(run, env, size)
+        purse.pay(rollouts=-recorded_rows(env))
+        payable = purse.payable(1)
         least = min(config.minibatch, max(LEAST, int(payable) // 16))
         each = int((payable - size) / ROUNDS - size) // 2
         fresh = max(1, min(fresh, max(least, each), int(payable - size) // 3))
@@ -679,6 +689,7 @@ FIRST_OF_DRAFTS = "Your task is to make one text of several rewrites of the inst
 INSTRUCTIONS = "An assistant does a task for me with these instructions:"
 EXAMPLES = "These are inputs with the assistant's responses and, where there is any, feedback on them:"
 ANSWERS = "The right answers of the task are:"
+SOME_ANSWERS = "Examples of right answers, of which inputs that you do not see may need others:"
 WAS_RIGHT = "Before: right"
 LOST = f'An input with the line "{WAS_RIGHT}" was answered rightly with an earlier version. Keep what made it right then.'
 VERSIONS = (

@@ -45,13 +45,13 @@ from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import answered_rollouts, minibatch, mistakes, show_rollout
-from whet.search.plan import fit, validate_finalists, validate_leader
+from whet.search.plan import fit, rounds_of, validate_finalists, validate_leader
 from whet.types import Example, Rollout, mean_score
 
 ENTRY = MethodEntry(
     "meta_prompt",
     "One-call rewrite: all critiques of a batch, the whole text anew",
-    version=4,
+    version=5,
     rank=130,
     when="you want a plain baseline: one call rewrites the whole text",
     paper="the way of Arize AI's SDK, 2025",
@@ -85,16 +85,22 @@ async def meta_prompt(
     await archive.validate(run, plan.env, [current])
     plan, firsts = await leave_zero(run, plan, archive, start, secrets)
     current = firsts[0].candidate if firsts else current
-    for loop in range(plan.rounds + 1):
+
+    async def test() -> tuple[list[Example], list[Rollout]]:
         batch = minibatch(run.rng, env.train, plan.examples)
         rollouts = await env.evaluate(run, current.prompt, batch)
         archive.add(run, replace(current, score=mean_score(rollouts)))
         await validate_leader(run, plan, archive, archive.top(1)[0])
-        if loop < plan.rounds and mistakes(rollouts, env.reward.high):
+        return batch, rollouts
+
+    async for loop, _ in rounds_of(run, plan, archive, beside=plan.examples):
+        batch, rollouts = await test()
+        if mistakes(rollouts, env.reward.high):
             text = text_in(start, current.prompt)
             question = meta_prompt_text(env, start, text, batch, rollouts, config.longest)
             written = await policy.adapt().rewrite(run, start, question, sample=loop, text=text)
             current = next((Candidate(p, (current.id,), f"loop {loop + 1}") for p in written), current)
+    await test()
     return await validate_finalists(run, plan, archive, archive.top(config.finalists))
 
 

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
@@ -58,7 +58,7 @@ from whet.search.demonstrations import (
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import FirstPrompt, leave_zero
 from whet.search.minibatch import UNANSWERED, minibatch, show_example, wanted_answers_known
-from whet.search.plan import SearchPlan, fit, validate_finalists
+from whet.search.plan import SearchPlan, fit, payable_width, validate_finalists
 from whet.search.regions import changed_regions, prompt_of_region
 from whet.search.surrogate import Observed, check_optuna, suggest
 from whet.types import Example, mean_score
@@ -66,7 +66,7 @@ from whet.types import Example, mean_score
 ENTRY = MethodEntry(
     "mipro",
     "MIPRO: instructions and demonstrations chosen together",
-    version=4,
+    version=5,
     rank=100,
     when="instruction and demonstrations both matter",
     paper="Opsahl-Ong et al., EMNLP 2024",
@@ -132,18 +132,15 @@ async def mipro(
     search = JointSearch(plan, archive, space, held, config, {})
     for choices in [{}, *seeds][:planned]:
         await search.observe(run, dict.fromkeys(space.sizes, 0) | choices)
-    for trial in range(1 + len(seeds), planned):
+    for trial in range(1 + len(seeds), trials):
+        further = trial >= planned
+        if further and not (plan.limited and await search.affords(run, 1)):
+            break
         await search.observe(run, search.choose(run))
-        if trial % config.full == 0 and len(archive.validated) < plan.validations - 1:
+        more = await search.affords(run, 2) if further else len(archive.validated) < plan.validations - 1
+        if trial % config.full == 0 and more:
             await search.validate(run)
-    best = await search.validate(run)
-    if not start.parts:
-        return best
-    for trial in range(planned, trials):
-        await search.observe(run, search.choose(run))
-        if trial % config.full == 0 or trial == trials - 1:
-            best = await search.validate(run)
-    return best
+    return await search.validate(run)
 
 
 def seed_choices(
@@ -201,6 +198,11 @@ class JointSearch:
     held: Sequence[Example]
     config: Config
     seen: dict[str, Observed]
+
+    async def affords(self, run: Run, validations: int) -> bool:
+        """Whether what is left pays for another trial and so many validations."""
+        kept = validations * len(self.plan.env.validation)
+        return await payable_width(run, replace(self.plan, width=1, asks_each=0.0), kept) > 0
 
     def choose(self, run: Run) -> Mapping[str, int]:
         """The combination of the next trial."""

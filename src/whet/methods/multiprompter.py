@@ -43,7 +43,7 @@ from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.policy_model.model import Conversation
 from whet.rl.policy_model.optimizer import WHOLE
 from whet.rl.row_selection import CHOSEN, refuse_selectors
-from whet.rl.score_book import Leaders, plan_without_training, rewrite_of, score_rewrites
+from whet.rl.score_book import Leaders, due, plan_without_training, rewrite_of, score_rewrites
 from whet.rl.training import Trainer, Training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -54,7 +54,7 @@ from whet.types import Message
 ENTRY = MethodEntry(
     "multiprompter",
     "MultiPrompter: prompters take turns on one prompt",
-    version=1,
+    version=2,
     rank=215,
     when="a prompt consists of several short pieces that a trained writer can find one after the other",
     paper="Kim et al., 2023",
@@ -123,7 +123,7 @@ async def multiprompter(
         figures = learn(trainer, chains, rewards)
         distinct = len({chain.text for chain in chains})
         run.log("step", {"step": number, "best": max(rewards), "distinct": distinct, **figures})
-        if (number + 1) % max(1, steps // max(1, config.checks)) == 0:
+        if due(number, steps, config.checks):
             await leaders.check(run, plan, archive, await greedy(run))
 
     async def greedy(run: Run) -> Prompt | None:
@@ -181,6 +181,7 @@ def learn(trainer: Trainer, chains: Sequence[Chain], rewards: Sequence[float]) -
     samples = [sample for chain in chains for sample in chain.samples]
     states = [row[:1] for row in policy.states(samples)]  # before the first token: the joint prompt was read
     values = [value for (value,) in critic.values(states)]
+    watched = trainer.watch_divergence(samples)
     turns = len(samples) // len(chains)
     advantages = [
         advantage
@@ -189,7 +190,7 @@ def learn(trainer: Trainer, chains: Sequence[Chain], rewards: Sequence[float]) -
     ]
     figures = policy.update(samples, advantages, replace(config.update(), kl=config.kl))
     loss = critic.fit(states, [[reward] for reward in rewards for _ in range(turns)], config.critic_lr)
-    return {**figures, "critic_loss": loss, "reward": fmean(rewards)}
+    return {**figures, **watched, "critic_loss": loss, "reward": fmean(rewards)}
 
 
 def turn_advantages(values: Sequence[float], reward: float) -> list[float]:

@@ -47,13 +47,13 @@ from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
 from whet.search.history import History, show_score
 from whet.search.minibatch import head_examples, minibatch, show_example, wanted_answers_known
-from whet.search.plan import fit, validate_finalists, validate_leader
+from whet.search.plan import fit, rounds_of, validate_finalists, validate_leader
 from whet.types import Example, Score
 
 ENTRY = MethodEntry(
     "opro",
     "OPRO: a model reads the score history",
-    version=4,
+    version=5,
     rank=40,
     when="the reward is only a number, and a strong model may write",
     paper="Yang et al., ICLR 2024",
@@ -98,12 +98,12 @@ async def opro(
     train = minibatch(run.rng, env.train, plan.examples, balanced=True)
     history.add(run, Candidate(start, score=(await env.score(run, [start], train))[0]))
     plan, _ = await leave_zero(run, plan, history, start, secrets, train)
-    for step in range(plan.rounds):
+    async for step, width in rounds_of(run, plan, history):
         policy, shown = policy.adapt(), history.top(config.memory)[::-1]
         exemplars = minibatch(run.rng, train, config.exemplars, balanced=True)
         question = meta_prompt(env, start, shown, exemplars, config)
         text = text_in(start, shown[-1].prompt)
-        written = await policy.rewrite(run, start, question, plan.width, sample=step * plan.width, text=text)
+        written = await policy.rewrite(run, start, question, width, sample=step * plan.width, text=text)
         new = polish(written, start, history, max(config.longest, len(text)))
         scores = await env.score(run, new, train)
         for prompt, score in zip(new, scores, strict=True):

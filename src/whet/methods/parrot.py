@@ -31,7 +31,7 @@ Run it:  whet optimize TASK --method parrot --lm images/openai/NAME --policy hf/
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from statistics import fmean
@@ -39,12 +39,13 @@ from typing import ClassVar, Literal
 
 from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveInt
 from whet.environments.environment import Environment
-from whet.errors import UsageError, named_fields
+from whet.errors import UsageError, named_fields, parameter
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rewards import Objectives
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.policy_model.model import Conversation
+from whet.rl.policy_model.optimizer import WHOLE
 from whet.rl.rewordings import (
     GreedyRewording,
     RewriterTraining,
@@ -65,7 +66,7 @@ from whet.types import Example, Message, Rollout
 ENTRY = MethodEntry(
     "parrot",
     "Parrot: a rewriter trained by what no sample dominates",
-    version=1,
+    version=2,
     rank=228,
     when="several rewards count, nobody can weigh them, and each request may be reworded",
     paper="Lee et al., ECCV 2024",
@@ -159,9 +160,11 @@ def learn(
     share = {"front": fmean(front)} if front else {}
     if selection == "weighted":
         return {**trainer.learn(groups, sums), **share}
+    share |= trainer.watch_divergence([sample for group in groups for sample in group])
     if not any(weights):
         return share
-    return {**trainer.policy.update(samples, weights, trainer.config.update()), **share}
+    settings = replace(trainer.config.update(), kl=trainer.config.kl)
+    return {**trainer.policy.update(samples, weights, settings), **share}
 
 
 def signs_of(env: Environment) -> Mapping[str, float]:
@@ -221,6 +224,11 @@ def check(env: Environment, config: Config) -> None:
     """Raises UsageError for a task of several turns, for a choice of rows, and for fewer samples than rewards."""
     refuse_selectors(config.rows, CHOSEN, "parrot draws requests uniformly.")
     check_one_turn(env, "parrot")
+    if config.selection != "weighted" and (config.loss in WHOLE or config.kl_in == "reward"):
+        raise UsageError(
+            f"selection={config.selection} weighs each sample by itself, which loss={config.loss} with kl_in={config.kl_in} does "
+            f"not take. Use {parameter('config.selection', 'weighted')}."
+        )
     rewards = len(signs_of(env))
     if config.aims and rewards > 1 and config.group <= rewards:
         raise UsageError(

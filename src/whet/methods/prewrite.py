@@ -38,7 +38,7 @@ from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.policy_model import PolicyModel
 from whet.rl.row_selection import refuse_selectors, score_on_rows
-from whet.rl.score_book import Leaders, plan_without_training, rewrite_of, score_rewrites, written_text
+from whet.rl.score_book import Leaders, due, plan_without_training, rewrite_of, score_rewrites, written_text
 from whet.rl.training import Trainer, Training, rows_of_training
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -49,7 +49,7 @@ from whet.types import Message
 ENTRY = MethodEntry(
     "prewrite",
     "PRewrite: a trained rewriter of the instruction",
-    version=1,
+    version=2,
     rank=200,
     when="a rewriter with trainable weights should rewrite many prompts, now and later",
     paper="Kong et al., ACL 2024",
@@ -115,7 +115,7 @@ async def prewrite(
             figures = trainer.learn([group], [rewards])
             distinct = len({sample.text for sample in group})
             run.log("step", {"step": number, "best": max(rewards), "distinct": distinct, **figures})
-        if (number + 1) % max(1, steps // max(1, config.checks)) == 0:
+        if due(number, steps, config.checks):
             await leaders.check(run, plan, archive, await greedy(run))
 
     async def greedy(run: Run) -> Prompt | None:

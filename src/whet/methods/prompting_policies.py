@@ -49,7 +49,14 @@ from whet.rl.language import LanguagePolicy, show_instruction
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.policy_model.model import Conversation
 from whet.rl.row_selection import CHOSEN, refuse_selectors
-from whet.rl.score_book import Leaders, TrainedCandidates, plan_without_training, rewrite_of, written_text
+from whet.rl.score_book import (
+    Leaders,
+    TrainedCandidates,
+    due,
+    plan_without_training,
+    rewrite_of,
+    written_text,
+)
 from whet.rl.training import Advantage, Trainer, Training
 from whet.rl.written_prompts import WrittenPrompts, with_writer
 from whet.run import Run
@@ -61,7 +68,7 @@ from whet.types import Example, Message, Rollout
 ENTRY = MethodEntry(
     "prompting_policies",
     "Prompting policies: a trained prompter with experience in view",
-    version=1,
+    version=2,
     rank=205,
     when="one small prompter should serve many contexts, including new ones, for a frozen larger model",
     paper="2026",
@@ -71,6 +78,7 @@ ENTRY = MethodEntry(
     extra="train",
 )
 
+ROUNDING = 1e-9  # what equal rewards and their mean may differ by
 LONGEST = 300  # characters of an input, an answer and a target in a remark
 
 
@@ -155,7 +163,7 @@ async def prompting_policies(
         if systems is not None and systems.due(number):
             written = writing(plan.env, policy, config)
             await systems.validate(run, archive, written, await run.keep(policy))
-        elif systems is None and (number + 1) % max(1, steps // max(1, config.checks)) == 0:
+        elif systems is None and due(number, steps, config.checks):
             await leaders.check(run, plan, archive, (await writer.write_all(run, start, [""]))[0])
 
     if steps:
@@ -233,7 +241,7 @@ def distil(
     for context in contexts:
         known = buffer.of(context)
         mean = fmean(one.reward for one in known) if known else 0.0
-        best = [one.text for one in known[: config.imitated] if one.reward > mean]
+        best = [one.text for one in known[: config.imitated] if one.reward > mean + ROUNDING]
         pairs += [(writer.question(start, context, []), text) for text in best]
     if pairs:
         policy.imitate(pairs, config.update())

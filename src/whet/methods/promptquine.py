@@ -100,7 +100,7 @@ async def promptquine(run: Run, env: Environment, policy: object, start: Prompt,
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
     order = minibatch(run.rng, env.train, len(env.train), balanced=True)
-    shots = min(config.shots * max(1, len(right_answers(env))), len(order) // 4)
+    shots = min(config.shots * max(1, len(right_answers(env).complete)), len(order) // 4)
     demos = [demo for demo in label_rows(env, start, by_label(order[:shots])) if not secrets(demo.text)]
     text = PrunableText.of(start, with_demonstrations(start, demos) or start)
     search = Pruning(env, archive, plan, text, config, order[shots:][: plan.examples])

@@ -49,13 +49,13 @@ from whet.search.bandits import Rule, select
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch, mistakes, show_rollout
-from whet.search.plan import SearchPlan, share_out, validate_finalists, validate_leader
+from whet.search.plan import SearchPlan, count_purse, share_out, validate_finalists, validate_leader
 from whet.types import Example, Rollout
 
 ENTRY = MethodEntry(
     "protegi",
     "ProTeGi: textual gradients and a beam",
-    version=4,
+    version=5,
     rank=30,
     when="wrong answers show what the prompt lacks",
     paper="Pryzant et al., EMNLP 2023",
@@ -100,9 +100,14 @@ async def protegi(
     run.note_rounds(within(config, share).rounds, config.rounds)
     await archive.validate(run, share.env, beam)
     share, firsts = await leave_zero(run, share, archive, start, secrets)
-    config = within(config, share)
+    wanted, config = config, within(config, share)
     beam = [*(first.candidate for first in firsts), *beam][: config.beam]
-    for number in range(config.rounds):
+    for number in range(wanted.rounds if config.rounds else 0):
+        if number >= config.rounds:
+            config = await last_round(run, share, archive, wanted)
+            if not config.rounds:
+                break
+            config, beam = replace(config, rounds=number + 1), beam[: config.beam]
         batch = minibatch(run.rng, env.train, config.minibatch)
         editor = _Editor(env, policy.adapt(), start, config, batch, number * 100)
         children = [child for family in await run.map(editor.expand, beam) for child in family]
@@ -189,11 +194,27 @@ def within(config: Config, share: SearchPlan) -> Config:
     return config
 
 
+async def last_round(run: Run, share: SearchPlan, archive: Archive, wanted: Config) -> Config:
+    """The sizes of one more round that what is left pays for, beside validating the best that it finds; no rounds where it pays
+    for too few rollouts to tell prompts apart."""
+    if not share.limited:
+        return replace(wanted, rounds=0)
+    purse = await count_purse(run, share.env)
+    asks = None if share.asks is None else int(purse.questions) * 3 // 4
+    payable = purse.payable(asks or 0) - len(share.env.validation)
+    rollouts = None if share.rollouts is None else max(0, int(payable))
+    if rollouts is not None and rollouts < FEWEST:
+        return replace(wanted, rounds=0)
+    return within(replace(wanted, rounds=1), replace(share, rollouts=rollouts, asks=asks))
+
+
 def _asks(config: Config) -> int:
     each = 2 * config.gradients + config.paraphrases * (config.gradients + 1)
     return config.rounds * config.beam * each
 
 
+FEWEST = 16
+"""Rollouts of a round at least: two prompts on eight rows."""
 PURPOSE = "You improve the instruction of a language model."
 INSTRUCTION = "The instruction now:"
 FAILED = "With this instruction the model failed on these inputs:"

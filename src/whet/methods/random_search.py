@@ -25,7 +25,7 @@ Run it:  whet optimize TASK --method random_search --set n=400
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from whet._util.fields import PositiveInt
@@ -41,13 +41,13 @@ from whet.search.definitions import Definitions, defining_words
 from whet.search.edits import PHRASES, Kind, random_edit, replace_region, with_words
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch
-from whet.search.plan import fit, validate_finalists, validate_leader
+from whet.search.plan import fit, rounds_of, validate_finalists, validate_leader
 from whet.search.vocabulary import vocabulary
 
 ENTRY = MethodEntry(
     "random_search",
     "Random search: the control",
-    version=2,
+    version=3,
     rank=140,
     when="you want a control: a method that does not beat it has learned nothing",
 )
@@ -97,8 +97,10 @@ async def random_search(
     )
     if space == "phrases":
         plan, _ = await leave_zero(run, plan, archive, start, secrets, examples)
-    left = min(config.n, plan.rounds * plan.width)
-    while left > 0 and (prompts := _distinct(draw, archive, min(left, plan.width))):
+    plan, left = replace(plan, wanted_rounds=-(-config.n // max(1, plan.width))), config.n
+    async for _, width in rounds_of(run, plan, archive):
+        if not (prompts := _distinct(draw, archive, min(left, width))):
+            break
         left -= len(prompts)
         scores = await env.score(run, prompts, examples)
         for prompt, score in zip(prompts, scores, strict=True):

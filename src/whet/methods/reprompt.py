@@ -67,6 +67,7 @@ ENTRY = MethodEntry(
     extra="train",
 )
 
+ROUNDING = 1e-12  # standard deviation of equal components
 THINK, ANSWER = ("<think>", "</think>"), ("<answer>", "</answer>")
 
 
@@ -171,7 +172,7 @@ def add_components(parts: Sequence[tuple[float, float, float]], config: Config) 
     weights = (1.0, config.form, config.length)
     columns = list(zip(*parts, strict=True)) or [(), (), ()]
     scales = [pstdev(column) if config.normalise and len(column) > 1 else 1.0 for column in columns]
-    scaled = [w / s if s else 0.0 for w, s in zip(weights, scales, strict=True)]
+    scaled = [w / s if s > ROUNDING else 0.0 for w, s in zip(weights, scales, strict=True)]
     return [sum(w * value for w, value in zip(scaled, row, strict=True)) for row in parts]
 
 

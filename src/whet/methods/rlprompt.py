@@ -70,7 +70,7 @@ from whet.types import JSON
 ENTRY = MethodEntry(
     "rlprompt",
     "RLPrompt: soft Q-learning over prompt tokens",
-    version=1,
+    version=2,
     rank=70,
     when="a model in this process scores labels or writes, and the prompt may be any words",
     paper="Deng et al., EMNLP 2022",

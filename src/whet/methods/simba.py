@@ -60,6 +60,7 @@ from whet.search.plan import (
     SearchPlan,
     fit,
     payable_rollouts,
+    rounds_of,
     validate_finalists,
     validate_leader,
 )
@@ -68,7 +69,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "simba",
     "SIMBA: demonstrations and rules where answers differ most",
-    version=5,
+    version=6,
     rank=90,
     when="the model answers the same input correctly only some of the time",
     paper="DSPy, 2025",
@@ -159,7 +160,7 @@ async def simba(
     pool |= {first.candidate.id: DemonstratedPrompt.of(start, first) for first in firsts}
     winners += [first.candidate for first in firsts[:1]]
     rows = infinite_batches(run.rng, env.train)
-    for step in range(plan.rounds):
+    async for step, _ in rounds_of(run, replace(plan, least=plan.width), archive):
         batch = [next(rows) for _ in range(plan.examples)]
         contrasts = await sample_contrasts(run, env, pool, start, batch, step, config)
         differing = sum(c.best.reward > c.worst.reward for c in contrasts)
@@ -274,7 +275,7 @@ class Changes:
         return DemonstratedPrompt(prompt, instruction, demos)
 
     def drop_demonstrations(self, run: Run, demos: tuple[Demonstration, ...]) -> tuple[Demonstration, ...]:
-        """Some demonstrations fewer: a Poisson number with the mean of a quarter of `k` times how full it is, one if full."""
+        """Some demonstrations fewer: a Poisson number with their share of `k` as its mean, at least one where they are `k`."""
         number = max(poisson(run, len(demos) / max(1, self.config.k)), int(len(demos) >= self.config.k))
         kept = sorted(run.rng.sample(range(len(demos)), max(0, len(demos) - number)))
         return tuple(demos[i] for i in kept)

@@ -6,9 +6,10 @@ Hu, Shu, Yu, Wu, Lin, Dai, Ng, Low: Localized Zeroth-Order Prompt Optimization. 
     Q <- the scores of the first few; x <- the best of them
     until the budget is spent:
         fit a Gaussian process with the neural tangent kernel to the `nearest` scored prompts around x
-        if it was uncertain at x for `patience` queries in a row: score the prompts nearest to x, then fit again
-        z <- x + a step along the gradient of its mean; score the prompt of P nearest to z that is not scored; Q grows
-        x <- that prompt; after two queries without a gain, the best of Q
+        z <- the prompt of P that is not scored and nearest to x + a step along the gradient of its mean
+        if its gain was expected to be less than a standard deviation of it for `patience` queries in a row: score the prompts
+            nearest to x, then fit again;  else score z.  Q grows
+        x <- z; after two queries without a gain, the best of Q
     return the best of Q
 
 Differences from the paper and its code:
@@ -21,7 +22,9 @@ Differences from the paper and its code:
 5. Which prompt comes next is recorded in the run, so that a resume on another machine does not depend on its arithmetic.
 6. From a start that earns nothing the two prompts of `whet.search.from_zero` join the pool, scored.
 7. Within a limit on calls the pool, the scored prompts and their examples are cut to what it pays (`whet.search.plan`).
-8. `surrogate` of none scores the pool in random order: the control.
+8. The code compares the variance at x with a threshold. At a scored prompt it is at most that of the noise, so that only
+   rounding passes the threshold; here the expected gain of z is compared with its standard deviation.
+9. `surrogate` of none scores the pool in random order: the control.
 
 Run it:  whet optimize TASK --method zopo --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -57,7 +60,7 @@ from whet.types import JSON
 ENTRY = MethodEntry(
     "zopo",
     "ZOPO: local search by a surrogate over embeddings",
-    version=1,
+    version=2,
     rank=68,
     when="a model writes many prompts in one call, and most of the cost is in scoring them",
     paper="Hu et al., NeurIPS 2024",
@@ -82,9 +85,9 @@ class Config:
     nearest: PositiveInt = 20
     """Scored prompts around the current one that the surrogate is fitted to."""
     local: PositiveInt = 10
-    """Prompts around an uncertain one that are scored next; how far a step goes."""
+    """Prompts around the current one that are scored after uncertain queries; how far a step goes."""
     patience: PositiveInt = 5
-    """Uncertain queries in a row before that."""
+    """Uncertain queries in a row before that: those of less gain than a standard deviation of it."""
     noise: PositiveFloat = 0.1
     """Standard deviation of a score, in units of the spread of the scores."""
     examples: PositiveInt = 20
@@ -194,15 +197,16 @@ class LocalSearch:
         span = np.maximum(self.points[known].max(axis=0) - low, 1e-9)
         values = np.array([self.scores[place] for place in known])
         process = NeuralProcess.fit((self.points[known] - low) / span, values, self.config.noise, seed)
-        inside = (x - low) / span
-        gradient = process.gradient(inside) / span
-        self.uncertain = self.uncertain + 1 if process.variance(inside[None])[0] > self.config.noise else 0
+        gradient = process.gradient((x - low) / span) / span
         near, length = self.by_distance(x, unknown)[: self.config.local], float(np.linalg.norm(gradient))
+        radius = float(np.median(np.linalg.norm(self.points[near] - x, axis=1)))
+        end = self.by_distance(x + radius * gradient / (length or 1.0), unknown)[0]
+        rise, deviation = process.rise((x - low) / span, (self.points[end] - low) / span)
+        self.uncertain = self.uncertain + 1 if rise < deviation else 0
         if self.uncertain >= self.config.patience or length == 0.0:
             self.uncertain, self.around = 0, near
             return near[0]
-        radius = float(np.median(np.linalg.norm(self.points[near] - x, axis=1)))
-        return self.by_distance(x + radius * gradient / length, unknown)[0]
+        return end
 
     def move(self, place: int) -> None:
         """Go on from a place that was scored; after two without a gain, from the best."""

@@ -59,10 +59,18 @@ def json_values(text: str, *, whole: bool = True) -> list[Any]:
     >>> json_values('{"found": [{"id": 1}, {"id": 2}, {"id": 3, "te', whole=False)
     [{'found': [{'id': 1}, {'id': 2}]}]
     """
+    return [one.value for one in placed_values(text, whole=whole)[1]]
+
+
+def placed_values(text: str, *, whole: bool = True) -> tuple[str, list[Value]]:
+    """The reply that `json_values` reads, without thinking and what quotes all of it, and its values with their places there;
+    YAML takes no place."""
     reply = _plain_quotes(without_thought(text[:_LONGEST]))
     reply += " " if text[-1:].isspace() else ""  # it says that a number at the end is not cut
-    values = [one.value for one in sorted(find_values(reply, whole), key=_rank)]
-    return values if any(any(records(value)) for value in values) else _yaml(reply) or values
+    values = sorted(find_values(reply, whole), key=_rank)
+    if any(any(records(one.value)) for one in values):
+        return reply, values
+    return reply, [Value(value, 0, 0, WHOLE) for value in _yaml(reply)] or values
 
 
 def _plain_quotes(reply: str) -> str:

@@ -242,10 +242,15 @@ def rows_of(score: Mapping[str, object]) -> str:
 
     >>> rows_of({"n": 90}), rows_of({"n": 87, "answered": 87, "of": 90})
     ('90 examples', '87 of 90 examples answered')
+    >>> rows_of({"n": 87, "answered": 90, "of": 90, "compared": 87})
+    '87 of 90 examples answered by both prompts'
     >>> rows_of({"n": 90, "groups": 9})
     '90 examples in 9 groups'
     """
     n, answered, of = (finite_number(score.get(key)) for key in ("n", "answered", "of"))
+    compared = finite_number(score.get("compared"))
+    if compared is not None and of is not None:
+        return f"{compared:,.0f} of {of:,.0f} examples answered by both prompts{in_groups(score)}"
     if answered is not None and of is not None and answered < of:
         return f"{answered:,.0f} of {of:,.0f} examples answered{in_groups(score)}"
     return "– examples" if n is None else f"{n:,.0f} example" + ("" if n == 1 else "s") + in_groups(score)

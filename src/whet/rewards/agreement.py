@@ -6,6 +6,7 @@ correlation (Spearman 1904). Both are 1 for full agreement and about 0 for a jud
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -138,6 +139,35 @@ def _kappa(table: NDArray[np.float64]) -> tuple[float, float]:
         float((p * (np.eye(2) - mean * (1.0 - value)) ** 2).sum()) - (value - expected * (1.0 - value)) ** 2
     )
     return value, math.sqrt(max(0.0, spread) / n) / (1.0 - expected)
+
+
+@dataclass(frozen=True, slots=True)
+class RaterPair:
+    """How far two raters agree on the answers that both scored."""
+
+    first: str
+    second: str
+    agreement: Agreement
+
+    @property
+    def opposed(self) -> bool:
+        """Whether they put answers in opposite orders: the whole interval is below 0."""
+        return self.agreement.kind != UNDEFINED and self.agreement.high < 0
+
+
+def compare_raters(scored: Sequence[tuple[str, str, float]]) -> list[RaterPair]:
+    """All pairs of raters who scored 5 answers or more in common, by name. `scored`: rater, answer, score; of two scores of one
+    rater for one answer the last counts."""
+    by_rater: dict[str, dict[str, float]] = {}
+    for rater, answer, score in scored:
+        by_rater.setdefault(rater, {})[answer] = score
+    pairs = []
+    for first, second in itertools.combinations(sorted(by_rater), 2):
+        both = by_rater[first].keys() & by_rater[second].keys()
+        if len(both) >= LEAST:
+            scores = [(by_rater[first][one], by_rater[second][one]) for one in sorted(both)]
+            pairs.append(RaterPair(first, second, agreement(scores)))
+    return pairs
 
 
 def parts_with_humans(reward: RewardFunction) -> list[RewardFunction]:

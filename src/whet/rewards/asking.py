@@ -15,7 +15,6 @@ from typing import Any, NoReturn, TypeVar
 
 from whet._util.storable import read_file
 from whet.errors import UsageError, did_you_mean
-from whet.replies import json_values
 from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
 from whet.rewards.score_reading import marked_texts
@@ -95,19 +94,6 @@ async def ask(
     raise RewardFailed(f"{UNREAD}, twice: {failure}")
 
 
-def objects(reply: str, whole: bool = True) -> list[dict[str, object]]:
-    """JSON objects that a reply holds, the most trustworthy first, keys in lower case; a list of objects stands under
-    the key "items". `whole` says that the reply was not cut off.
-    """
-    values = []
-    for value in json_values(reply, whole=whole):
-        if isinstance(value, dict):
-            values.append(lower_keys(value))
-        elif value and all(isinstance(v, dict) for v in value):
-            values.append({"items": value})
-    return values
-
-
 _VERDICT = re.compile(
     r"[\W_]*(yes|no|true|false|met|unmet|not met|pass(?:ed)?|fail(?:ed)?)\b[\W_]*", re.IGNORECASE
 )
@@ -152,11 +138,6 @@ def without_verdict(text: str) -> str:
     """What follows the verdict at the beginning of a text, on one line."""
     verdict = _VERDICT.match(text)
     return " ".join(text[verdict.end() if verdict else 0 :].split())
-
-
-def lower_keys(value: Mapping[object, object]) -> dict[str, object]:
-    """A mapping with its keys as trimmed lower-case text."""
-    return {str(key).strip().casefold(): item for key, item in value.items()}
 
 
 def first_of(values: Mapping[str, object], *names: str) -> object:

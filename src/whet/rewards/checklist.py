@@ -26,12 +26,11 @@ from whet.rewards.asking import (
     ask,
     enclose_in_markers,
     first_of,
-    lower_keys,
-    objects,
     without_verdict,
     yes_or_no,
 )
 from whet.rewards.checks import CHECKS, Check
+from whet.rewards.judge_reply import JudgeReply, agree_on, lower_keys, parse_place, read_reply
 from whet.rewards.patterns import REWARD_TIMEOUT, match_within
 from whet.rewards.reward import JUDGE
 from whet.rewards.score_reading import parse_number
@@ -174,40 +173,55 @@ def _line(item: ChecklistItem, finding: Finding) -> str:
 
 
 def read_findings(reply: str, count: int, whole: bool = True) -> list[Finding] | None:
-    """One finding for each of `count` items, in order; None when one of them is missing.
+    """One finding for each of `count` items, in order; None when one of them is missing, or has two verdicts that differ.
 
-    Read from JSON (a list, or an object by number), else from lines such as `2. no: the price is missing`.
+    Read from JSON (a list, or an object by number), else from lines such as `2. no: the price is missing`. Where the reply
+    holds several lists of verdicts, such as a draft and the final one, each item has the same verdict in all of them.
     """
-    for value in objects(reply, whole):
-        findings = _by_number(first_of(value, "items", "results", "checklist", "answers") or value)
-        if set(findings) >= set(range(1, count + 1)):
-            return [findings[n] for n in range(1, count + 1)]
-    lines = {int(m.group(1)): m.group(2) for m in _LINE.finditer(without_thought(reply))}
-    verdicts = {n: (yes_or_no(text), text) for n, text in lines.items()}
-    if any(verdicts.get(n, (None, ""))[0] is None for n in range(1, count + 1)):
-        return None
-    return [
-        Finding(bool(met), without_verdict(text)) for met, text in (verdicts[n] for n in range(1, count + 1))
+    answer = read_reply(reply, whole)
+    lists = [
+        _by_number(first_of(value, "items", "results", "checklist", "answers") or value)
+        for value in answer.objects
     ]
+    lists.append(_by_line(answer))
+    complete = next((one for one in lists if all(one.get(n) for n in range(1, count + 1))), None)
+    if complete is None:
+        return None
+    findings = [
+        agree_on([complete[n][0], *(finding for one in lists for finding in one.get(n, ()))], lambda f: f.met)
+        for n in range(1, count + 1)
+    ]
+    return None if None in findings else [finding for finding in findings if finding is not None]
 
 
 _BY_DIGIT = {"1": True, "0": False}
 
 
-def _by_number(value: object) -> dict[int, Finding]:
+def _by_line(answer: JudgeReply) -> dict[int, list[Finding]]:
+    """The findings of numbered lines. A line without a verdict is none."""
+    findings: dict[int, list[Finding]] = {}
+    for match in _LINE.finditer(answer.own.text):
+        text = answer.own.unwrap(match[2])
+        met = yes_or_no(text)
+        if met is not None:
+            reason = without_verdict(answer.own.restore(text))
+            findings.setdefault(int(match[1]), []).append(Finding(met, reason))
+    return findings
+
+
+def _by_number(value: object) -> dict[int, list[Finding]]:
     rows = dict(enumerate(value, 1)) if isinstance(value, list) else value if isinstance(value, dict) else {}
-    findings: dict[int, Finding] = {}
+    findings: dict[int, list[Finding]] = {}
     for key, row in rows.items():
         keys = lower_keys(row) if isinstance(row, dict) else {"met": row}
-        place = parse_number(first_of(keys, "number", "item", "id", "n", "index"))
-        place = parse_number(key) if place is None else place
+        place = parse_place(first_of(keys, "number", "item", "id", "n", "index"))
+        place = parse_place(key) if place is None else place
         verdict = first_of(keys, "met", "answer", "verdict", "result", "passed", "pass", "satisfied")
         met = _BY_DIGIT.get(str(verdict).strip(), yes_or_no(verdict))
         reason = first_of(keys, *REASONS)
         if place is not None and met is not None:
-            if int(place) in findings:  # two verdicts on one item are none
-                return {}
-            findings[int(place)] = Finding(met, " ".join(reason.split()) if isinstance(reason, str) else "")
+            finding = Finding(met, " ".join(reason.split()) if isinstance(reason, str) else "")
+            findings.setdefault(place, []).append(finding)
     return findings
 
 
@@ -216,7 +230,7 @@ def read_items(reply: str, whole: bool = True) -> tuple[ChecklistItem, ...] | No
     if not whole:
         return None
     rows: list[Any] = []
-    for value in objects(reply):
+    for value in read_reply(reply).objects:
         listed = first_of(value, "items", "checklist", "requirements")
         if isinstance(listed, list) and listed:
             rows = listed

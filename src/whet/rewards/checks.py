@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from whet._util.words import fold, unify
+from whet._util.words import compose, fold, unify
 from whet.rewards.patterns import compile_pattern
 
 _BLOCK = re.compile(r"\s*```[a-zA-Z]*\n(.*?)\n?```\s*", re.DOTALL)
@@ -86,12 +86,12 @@ def _lacks(answer: str, banned: str) -> str:
 
 
 def _regex(answer: str, pattern: str, most: float | None) -> str:
-    match = compile_pattern(pattern).search(answer, timeout=most)
+    match = compile_pattern(pattern).search(compose(answer), timeout=most)
     return "" if match else f"The answer must have the form `{pattern}`."
 
 
 def _no_regex(answer: str, pattern: str, most: float | None) -> str:
-    match = compile_pattern(pattern).search(answer, timeout=most)
+    match = compile_pattern(pattern).search(compose(answer), timeout=most)
     return f"The answer must not have the form `{pattern}`; found {match.group()[:80]!r}." if match else ""
 
 

@@ -81,13 +81,18 @@ def choose_reward(targets: Sequence[object], labels: Sequence[str] | None = None
 
 def find_labels(targets: Sequence[object]) -> list[str]:
     """The different targets, sorted, where they can be labels: few, short, each of them often; else none."""
+    counts = count_names(targets)
+    return sorted(counts) if counts and are_few(counts, len(targets)) else []
+
+
+def count_names(targets: Sequence[object]) -> Counter[str]:
+    """How often each different target is there, where targets may be names of something: texts, few numbers, none of which
+    differs from another one in case only; else nothing."""
     if not all(isinstance(t, str | bool | int) and str(t).strip() for t in targets):
-        return []
+        return Counter()
     counts = Counter(json.dumps(t) if isinstance(t, bool) else str(t) for t in targets)
     numbers = len(counts) > MOST_NUMBERS and all(_is_number(text) for text in counts)
-    if numbers or not are_few(counts, len(targets)) or len({fold(c).strip() for c in counts}) < len(counts):
-        return []
-    return sorted(counts)
+    return Counter() if numbers or len({fold(c).strip() for c in counts}) < len(counts) else counts
 
 
 def why_no_labels(targets: Sequence[object]) -> str:

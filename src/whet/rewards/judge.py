@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from whet.replies import closed_object, without_thought
+from whet._util.storable import read_file
+from whet.errors import UsageError
+from whet.replies import closed_object
 from whet.rewards.asking import (
     OF_EVERY_JUDGE,
     REASONS,
@@ -18,11 +21,11 @@ from whet.rewards.asking import (
     ask,
     enclose_in_markers,
     first_of,
-    lower_keys,
-    objects,
 )
+from whet.rewards.judge_memory import JudgeMemory, read_memory
+from whet.rewards.judge_reply import agree_on, lower_keys, parse_place, read_reply
 from whet.rewards.reward import JUDGE
-from whet.rewards.score_reading import find_lone_score, find_marked_score, parse_number
+from whet.rewards.score_reading import ScoreInReply, find_lone_score, find_marked_scores, parse_number
 from whet.rewards.text import targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Message, Reward
@@ -47,7 +50,8 @@ class Judge:
     cancels a liking for the first or the second place. `show` gives the target as a known good answer,
     `ignore` leaves it out. The explanation of the lowest score is the critique of an answer below the full
     score. `human` and `human_output` name the columns that hold a person's score and the answer that it was
-    given for, `human_good` is the better one of two values that are words.
+    given for, `human_good` is the better one of two values that are words. With a `memory` (`whet align`) the rubric has its
+    guidelines and the judgements of people on the answers most like the one to judge.
     """
 
     rubric: str
@@ -58,6 +62,7 @@ class Judge:
     human_output: str = "output"
     human_good: str | None = None
     files: tuple[Path, ...] = ()
+    memory: JudgeMemory | None = None
     name: str = "judge"
     low: float = 0.0
     high: float = 1.0
@@ -100,7 +105,10 @@ class Judge:
             first, second = (answer, target) if place == 0 else (target, answer)
             shown += [enclose_in_markers("Answer 1", str(first)), enclose_in_markers("Answer 2", str(second))]
             form, schema = _TWO, closed_object(answer_1=_VERDICT, answer_2=_VERDICT)
-        return JudgeQuestion(self._rules(self.rubric.strip(), form), "\n\n".join(shown), schema)
+        rubric = self.rubric.strip()
+        if self.memory is not None:
+            rubric = self.memory.extend(rubric, self.shows(example, answer))
+        return JudgeQuestion(self._rules(rubric, form), "\n\n".join(shown), schema)
 
     def _rules(self, rubric: str, form: str) -> str:
         low, high = (f"{end:g}" for end in self.scale)
@@ -119,30 +127,30 @@ class Judge:
         return "\n\n".join(enclose_in_markers(name, text) for name, text in parts)
 
     def read(self, reply: str, place: int | None = None, *, whole: bool = True) -> Verdict | None:
-        """The verdict that a reply holds on the answer at `place` (None: there is one answer); None when it holds none, a score
-        outside the scale, or one out of another number than the best one (5/10 where the best is 5). True and false are the
-        ends of a scale from 0 to 1. Of a reply that is not `whole`, the last line without JSON is not read: its number may be
-        half of one.
+        """The verdict that a reply holds on the answer at `place` (None: there is one answer); None when it holds none, two
+        that differ, a score outside the scale, or one out of another number than the best one (5/10 where the best is 5). JSON
+        without an explanation does not count beside JSON with one: it is quoted. True and false are the ends of a scale from 0
+        to 1. Of a reply that is not `whole`, the last line without JSON is not read: its number may be half of one.
         """
-        values = objects(reply, whole)
-        for answer in values:
-            own = answer if place is None else _entry(answer, place + 1)
-            verdict = self._verdict(own)
-            if verdict is not None:
-                return verdict
-            if isinstance(own, Mapping) and parse_number(lower_keys(own).get("score")) is not None:
-                return None  # its own score is off the scale: an earlier one is quoted
-        if place is not None:
-            return None
-        text = without_thought(reply)
-        text = text if whole else text.rpartition("\n")[0]
-        score = find_marked_score(text, self.scale)
-        if score is None and len(values) == 1 and _WHOLLY.fullmatch(text.strip()):
-            return self._read_unnamed(values[0])
-        score = score or find_lone_score(text, self.scale)
-        return None if score is None else self._on_scale(score.value, re.sub(_LABEL, "", score.rest.strip()))
+        answer = read_reply(reply, whole)
+        entries = [one if place is None else _entry(one, place + 1) for one in answer.objects]
+        verdicts = [verdict for entry in entries if (verdict := self._verdict(entry)) is not None]
+        verdicts = [verdict for verdict in verdicts if verdict.explanation] or verdicts
+        if place is None:
+            verdicts += map(self._of_text, find_marked_scores(answer.own, self.scale))
+        if verdicts or place is not None:
+            return self._on_scale(agree_on(verdicts, lambda verdict: verdict.score))
+        if len(answer.objects) == 1 and _WHOLLY.fullmatch(answer.full.strip()):
+            return self._read_unnamed(answer.objects[0])
+        lone = find_lone_score(answer.own, self.scale)
+        return None if lone is None else self._on_scale(self._of_text(lone))
+
+    @staticmethod
+    def _of_text(score: ScoreInReply) -> Verdict:
+        return Verdict(score.value, " ".join(re.sub(_LABEL, "", score.rest.strip()).split()))
 
     def _verdict(self, value: object) -> Verdict | None:
+        """The verdict of an object; its score is not a number where it is one out of another number than the best one."""
         if not isinstance(value, Mapping):
             return None
         keys = lower_keys(value)
@@ -154,7 +162,11 @@ class Judge:
             inner = [self._verdict(one) for one in keys.values()]
             verdicts = [one for one in inner if one is not None]
             return verdicts[0] if len(verdicts) == 1 else None
-        return self._on_scale(score, explanation if isinstance(explanation, str) else "")
+        number = parse_number(score, self.scale)
+        if number is None and parse_number(score) is None:
+            return None
+        reason = " ".join(explanation.split()) if isinstance(explanation, str) else ""
+        return Verdict(math.nan if number is None else number, reason)
 
     def _read_unnamed(self, value: Mapping[str, object]) -> Verdict | None:
         """The verdict of an object with other names, such as those of another language: one number beside texts."""
@@ -162,14 +174,13 @@ class Judge:
         texts = [one for key, one in value.items() if key not in scores]
         if len(scores) != 1 or not all(isinstance(text, str) for text in texts):
             return None
-        return self._on_scale(next(iter(scores.values())), " ".join(map(str, texts)))
+        return self._on_scale(
+            Verdict(next(iter(scores.values())), " ".join(" ".join(map(str, texts)).split()))
+        )
 
-    def _on_scale(self, value: object, explanation: str) -> Verdict | None:
+    def _on_scale(self, verdict: Verdict | None) -> Verdict | None:
         low, high = self.scale
-        score = parse_number(value, self.scale)
-        if score is None or not low <= score <= high:
-            return None
-        return Verdict(score, " ".join(explanation.split()))
+        return verdict if verdict is not None and low <= verdict.score <= high else None
 
 
 def _entry(answer: Mapping[str, object], which: int) -> object:
@@ -179,23 +190,36 @@ def _entry(answer: Mapping[str, object], which: int) -> object:
         row for one in answer.values() if isinstance(one, list) for row in one if isinstance(row, Mapping)
     ]
     numbered = [
-        row for row in rows if parse_number(first_of(lower_keys(row), "answer", "number", "id")) == which
+        row for row in rows if parse_place(first_of(lower_keys(row), "answer", "number", "id")) == which
     ]
     return numbered[0] if named is None and len(numbered) == 1 else named
 
 
 def build_judge(options: RewardOptions) -> Judge:
     """A judge from its options in a task file. Raises UsageError with file and line."""
-    options.only("rubric", "scale", "samples", "reference", *OF_EVERY_JUDGE)
+    options.only("rubric", "scale", "samples", "reference", "memory", *OF_EVERY_JUDGE)
     rubric, files = options.file_or_text("rubric")
+    memory = read_memory_file(options) if "memory" in options.values else None
     return Judge(
         rubric,
         read_scale(options),
         options.whole("samples", 1),
         options.choice("reference", (COMPARE, SHOW, IGNORE)),
-        files=files,
+        files=files if memory is None else (*files, options.folder / options.text("memory").strip()),
+        memory=memory,
         **options.of_every_judge(),
     )
+
+
+def read_memory_file(options: RewardOptions) -> JudgeMemory:
+    """The memory in the file of the task folder that the options name. Raises UsageError with the place."""
+    path = options.folder / options.text("memory").strip()
+    try:
+        return read_memory(read_file(path).decode("utf-8"))
+    except (OSError, UnicodeDecodeError, UsageError) as error:
+        options.refuse(
+            f"memory: the file {path} cannot be read: {error} Write it with: whet align --take RUN --memory memory.json"
+        )
 
 
 def read_scale(options: RewardOptions) -> tuple[float, float]:

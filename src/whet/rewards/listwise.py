@@ -31,9 +31,8 @@ from whet.rewards.asking import (
     ask,
     enclose_in_markers,
     first_of,
-    lower_keys,
-    objects,
 )
+from whet.rewards.judge_reply import agree_on, lower_keys, parse_place, read_reply
 from whet.rewards.reward import JUDGE, TARGET
 from whet.rewards.score_reading import parse_number
 from whet.rewards.text import targets_of
@@ -158,8 +157,9 @@ def order_of(answers: Sequence[str], sample: int) -> list[int]:
 
 def read_placement(reply: str, order: Sequence[int], *, whole: bool = True) -> Placed | None:
     """What a reply says of the answer at place 0, shown in `order`; None where it does not score each answer of the list once, on
-    the scale."""
-    for value in objects(reply, whole):
+    the scale, or scores them twice and not alike."""
+    placements: list[Placed] = []
+    for value in read_reply(reply, whole).objects:
         rows = first_of(value, "answers", "items", "scores")
         scores: dict[int, tuple[float, str]] = {}
         for row in rows if isinstance(rows, list) else ():
@@ -171,8 +171,8 @@ def read_placement(reply: str, order: Sequence[int], *, whole: bool = True) -> P
             if scores.keys() == {*range(1, len(order) + 1)}:
                 by_place = {place: scores[number] for number, place in enumerate(order, 1)}
                 others = tuple(by_place[place][0] for place in range(1, len(order)))
-                return Placed(by_place[0][0], others, " ".join(by_place[0][1].split()))
-    return None
+                placements.append(Placed(by_place[0][0], others, " ".join(by_place[0][1].split())))
+    return agree_on(placements, lambda one: (one.score, one.others))
 
 
 def _read_row(row: object) -> tuple[int | None, float | None, str]:
@@ -180,13 +180,12 @@ def _read_row(row: object) -> tuple[int | None, float | None, str]:
     if not isinstance(row, Mapping):
         return None, None, ""
     keys = lower_keys(row)
-    number = parse_number(first_of(keys, "answer", "number", "name", "id"))
     score = parse_number(first_of(keys, "score", "rating", "grade", "value"), SCALE)
     reason = first_of(keys, *REASONS)
     if score is not None and not SCALE[0] <= score <= SCALE[1]:
         score = None
-    whole = int(number) if number is not None and number.is_integer() else None
-    return whole, score, reason if isinstance(reason, str) else ""
+    number = parse_place(first_of(keys, "answer", "number", "name", "id"))
+    return number, score, reason if isinstance(reason, str) else ""
 
 
 def build_listwise(options: RewardOptions) -> Listwise:

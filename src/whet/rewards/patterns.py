@@ -3,6 +3,7 @@
 `re` keeps the interpreter's lock until a match is through, which may take years. `regex` matches without it. Three things mean
 something else there and are written out: braces that are no repetition (there: approximate matching), brackets in a set (there:
 classes such as `[:alpha:]`), and comments, in which neither counts. `\\w` also matches the marks of letters, as in Hindi.
+Patterns are compared in Unicode's form NFC: whoever searches an answer puts it into that form with `compose` first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TypeVar
 import regex
 
 from whet._util.user_code import OutOfTime, call_within
+from whet._util.words import compose
 from whet.errors import UsageError
 from whet.rewards.program import REWARD_TIMEOUT
 from whet.types import Example
@@ -35,7 +37,9 @@ _IN_SET = re.compile(r"\\.|(?<!^)\[", re.DOTALL)
 
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> regex.Pattern[str]:
-    """The expression, with the meaning that `re` gives to it. Raises re.error for what `re` does not take."""
+    """The expression in Unicode's form NFC, with the meaning that `re` gives to it. Raises re.error for what `re` does not
+    take."""
+    pattern = compose(pattern)
     with warnings.catch_warnings():  # of what `[[` may mean some day: here it never will
         warnings.simplefilter("ignore", FutureWarning)
         parts = _VERBOSE if re.compile(pattern).flags & re.VERBOSE else _PLAIN

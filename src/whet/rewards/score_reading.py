@@ -10,6 +10,7 @@ import regex
 
 from whet._util.words import fold
 from whet.replies.marked import last_box
+from whet.replies.quotations import HiddenPieces
 from whet.rewards import numbers
 
 Scale = tuple[float, float]
@@ -35,6 +36,10 @@ _NAMES = ("score", "rating", "grade")
 _NAMED = regex.compile(
     rf"\W{{0,20}}(?:final |overall )?(?:{'|'.join(_NAMES)})\W{{0,20}}(?:\([^()]{{0,20}}\))?\W{{0,20}}"
 )
+_SENTENCE = regex.compile(
+    r"(?:(?<=[\p{Nd}%][*_`]{0,3})(?:[.;,]\s|\s{1,3}[-\u2013\u2014]\s)|(?<=\p{Nd})\u3002)([^\p{N}\n]*)\Z"
+)
+"""A sentence without a number behind a score on its line, as in `Score: 4. The source is missing.`"""
 _SLASHED = regex.compile(rf"(?<![\w.,/-]){_N}{_GAP}/{_GAP}{_N}(?![\w/]|[.,][0-9])")
 
 
@@ -134,34 +139,39 @@ def _value(digits: str, scale: Scale | None) -> float | None:
     return float(number) if number is not None and math.isfinite(float(number)) else None
 
 
-def find_marked_score(reply: str, scale: Scale) -> ScoreInReply | None:
-    """The score that a reply marks as such: the last of `[[4]]`, else of `<score>4</score>`, else the box of LaTeX, else the
-    last of a line `Score: 4`."""
-    tags = [m for m in _TAGGED.finditer(reply) if m[1].casefold() in _NAMES]
-    for marks, group in (([*_BRACKETED.finditer(reply)], 1), (tags, 2)):
-        values = [(m, score) for m in marks if (score := parse_number(m[group], scale)) is not None]
-        if values:
-            mark, score = values[-1]
-            return ScoreInReply(score, _without_mark(reply, mark.start(), mark.end()))
-    boxed = parse_number(last_box(reply), scale) if "boxed" in reply else None
-    if boxed is not None:
-        return ScoreInReply(boxed, reply)
-    lines = reply.split("\n")
+def find_marked_scores(reply: HiddenPieces, scale: Scale) -> list[ScoreInReply]:
+    """The scores that a reply marks as such: `[[4]]`, `<score>4</score>` and lines `Score: 4`, with a sentence without a number
+    behind it on the line too; where there is none of these, the box of LaTeX."""
+    text = reply.text
+    tags = [m for m in _TAGGED.finditer(text) if m[1].casefold() in _NAMES]
+    scores: list[ScoreInReply] = []
+    for marks, group in (([*_BRACKETED.finditer(text)], 1), (tags, 2)):
+        for mark in reversed(marks):
+            if (score := parse_number(mark[group], scale)) is not None:
+                scores.append(
+                    ScoreInReply(score, reply.restore(_without_mark(text, mark.start(), mark.end())))
+                )
+    lines = text.split("\n")
     for at in reversed(range(max(0, len(lines) - _MOST_LINES), len(lines))):
         label, value = _split_label(lines[at])
-        if label and _NAMED.fullmatch(label) and (score := parse_number(value, scale)) is not None:
-            return _without_line(lines, at, score)
-    return None
+        if label and _NAMED.fullmatch(reply.restore(label)):
+            score = parse_number(_SENTENCE.sub("", reply.unwrap(value)), scale)
+            if score is not None:
+                scores.append(ScoreInReply(score, reply.restore(_without_line(lines, at))))
+    boxed = parse_number(last_box(text), scale) if "boxed" in text and not scores else None
+    return scores if boxed is None else [ScoreInReply(boxed, reply.restore(text))]
 
 
-def find_lone_score(reply: str, scale: Scale) -> ScoreInReply | None:
+def find_lone_score(reply: HiddenPieces, scale: Scale) -> ScoreInReply | None:
     """The score of a reply that marks none: the one number in tags of any name, else what its first or its last line is,
     behind a label of any words or alone, else the only `4/5` of these lines out of the best score. None where two differ.
     """
-    tagged = [score for m in _TAGGED.finditer(reply) if (score := parse_number(m[2], scale)) is not None]
+    text = reply.text
+    tagged = [score for m in _TAGGED.finditer(text) if (score := parse_number(m[2], scale)) is not None]
     if tagged:
-        return ScoreInReply(tagged[0], _TAGGED.sub(" ", reply)) if len(set(tagged)) == 1 else None
-    lines = reply.split("\n")
+        rest = reply.restore(_TAGGED.sub(" ", text))
+        return ScoreInReply(tagged[0], rest) if len(set(tagged)) == 1 else None
+    lines = text.split("\n")
     filled = [at for at, line in enumerate(lines) if line.strip()]
     ends = dict.fromkeys([*filled[:1], *filled[-1:]])
     for read in (_score_of_line, _share_in_line):
@@ -170,7 +180,8 @@ def find_lone_score(reply: str, scale: Scale) -> ScoreInReply | None:
             at, score = scores[-1]
             if len({score for _, score in scores}) > 1:
                 return None
-            return _without_line(lines, at, score) if read is _score_of_line else ScoreInReply(score, reply)
+            rest = _without_line(lines, at) if read is _score_of_line else text
+            return ScoreInReply(score, reply.restore(rest))
     return None
 
 
@@ -208,6 +219,8 @@ def _split_label(line: str) -> tuple[str, str]:
     if len(line) > _LONGEST_LINE:
         return "", ""
     plain = fold(line).strip(_EDGE)
+    if len(plain) > _LONGEST_LINE:  # one character may stand for many
+        return "", ""
     match = _LABELLED.fullmatch(plain)
     return (match[1], match[2]) if match else ("", plain)
 
@@ -219,6 +232,7 @@ def _without_mark(reply: str, begin: int, end: int) -> str:
     return f"{head}\n{kept}{reply[end:]}"
 
 
-def _without_line(lines: list[str], at: int, score: float) -> ScoreInReply:
-    remark = [match[1] for match in _REMARK.finditer(lines[at])]
-    return ScoreInReply(score, "\n".join([*lines[:at], *remark, *lines[at + 1 :]]))
+def _without_line(lines: list[str], at: int) -> str:
+    """The lines without the one with the score, but for the remark behind it."""
+    remarks = [match[1] for form in (_REMARK, _SENTENCE) for match in form.finditer(lines[at])]
+    return "\n".join([*lines[:at], *remarks, *lines[at + 1 :]])

@@ -12,7 +12,7 @@ import numpy as np
 import regex
 from numpy.typing import NDArray
 
-from whet._util.words import fold, mentions, split_words, without_punctuation
+from whet._util.words import compose, fold, mentions, split_words, without_punctuation
 from whet.errors import UsageError
 from whet.rewards.composite import Weighted
 from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in
@@ -286,7 +286,7 @@ class Regex:
 
     def _extract(self, text: str, most: float) -> str | None:
         """The first group that took part, or the whole, of the last match; None without a match."""
-        last = deque(compile_pattern(self.pattern).finditer(text, timeout=most), maxlen=1)
+        last = deque(compile_pattern(self.pattern).finditer(compose(text), timeout=most), maxlen=1)
         if not last:
             return None
         groups = last[0].groups()

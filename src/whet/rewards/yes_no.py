@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
-from whet.replies import without_thought
 from whet.rewards.asking import (
     OF_EVERY_JUDGE,
     RULES,
@@ -21,9 +20,9 @@ from whet.rewards.asking import (
     enclose_in_markers,
     find_verdict,
     first_of,
-    objects,
     yes_or_no,
 )
+from whet.rewards.judge_reply import agree_on, read_reply
 from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
 from whet.run import Run
@@ -125,8 +124,10 @@ def probability_of_yes(first_token: Mapping[str, float] | None) -> float | None:
 
 
 def _vote(reply: str) -> bool | None:
-    votes = [yes_or_no(first_of(value, "answer", "verdict", "result")) for value in objects(reply)]
-    return next((v for v in votes if v is not None), find_verdict(without_thought(reply)))
+    answer = read_reply(reply)
+    votes = [yes_or_no(first_of(value, "answer", "verdict", "result")) for value in answer.objects]
+    votes.append(find_verdict(answer.own.text))
+    return agree_on([vote for vote in votes if vote is not None], bool)
 
 
 def build_yes_no(options: RewardOptions) -> YesNo:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 Rows = list[list[float]]
+ROUNDING = 1e-12
+"""What equal values may differ by, as a share of the larger one."""
 
 
 def grpo(rewards: Sequence[float], eps: float = 1e-6) -> list[float]:
@@ -197,8 +199,17 @@ def whiten(rows: Sequence[Sequence[float]]) -> Rows:
 
 
 def equal(values: Sequence[float]) -> bool:
-    """Whether all values are the same; true for one or none."""
-    return not len(values) or max(values) == min(values)
+    """Whether all values are the same but for rounding; true for one or none.
+
+    Means of graded rewards that are equal on paper may differ in the last digit, and `whiten` would make them -1 and 1.
+
+    >>> equal([0.1 + 0.2, 0.3]), equal([0.3, 0.300001])
+    (True, False)
+    """
+    if not len(values):
+        return True
+    low, high = min(values), max(values)
+    return bool(high - low <= ROUNDING * max(abs(low), abs(high)))
 
 
 def _floats(values: np.typing.NDArray[np.float64]) -> list[float]:

@@ -1,7 +1,7 @@
 """A model of what texts gain, learned from pairs: which of two texts about the same question gained more (Bradley-Terry).
 
     P(a gained more than b) = sigmoid(w . (h_a - h_b))      h: the frozen reference policy's state behind question and text
-    w <- w + rate x sigmoid(-w . (h_+ - h_-)) (h_+ - h_-)   for every pair of different gains, a few passes
+    w <- w + rate x mean of sigmoid(-w . (h_+ - h_-)) (h_+ - h_-) over the pairs of different gains of a question, a few passes
 
 The reward model of Retroformer (arXiv:2308.02151; there a second language model with a scalar head). Before it learns from new
 pairs it predicts them, so its accuracy is that on pairs that it has not seen; it is believed only where that is above chance.

@@ -11,7 +11,7 @@ import json
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -206,24 +206,48 @@ def read_router(blob: bytes) -> Router:
     return Router(prompts, Choice(model, facts["single"], facts["margin"]), facts["embedding"])
 
 
+class PromptChooser(Protocol):
+    """Whoever knows the prompt for each row: a router, or a memory that recalls what like rows taught."""
+
+    def save(self) -> bytes:
+        """Its state."""
+        ...
+
+    def load(self, blob: bytes) -> None:
+        """Restore what `save` returned."""
+        ...
+
+    async def route(self, run: Run, examples: Sequence[Example]) -> list[Prompt]:
+        """The prompt for each row; recorded."""
+        ...
+
+
+async def answer_each(
+    run: Run, env: Environment, prompts: Sequence[Prompt], examples: Sequence[Example], sample: int = 0
+) -> list[Rollout]:
+    """One rollout for each row under its own prompt, in order. Rows have different ids. Where labels are scored, each prompt has
+    one batch."""
+    if not env.scores:
+        return await env.rollouts(run, list(zip(prompts, examples, strict=True)), sample)
+    rollouts: dict[str, Rollout] = {}
+    for one in {p.id: p for p in prompts}.values():
+        rows = [e for p, e in zip(prompts, examples, strict=True) if p.id == one.id]
+        rollouts |= {r.example_id: r for r in await env.evaluate(run, one, rows, sample)}
+    return [rollouts[example.id] for example in examples]
+
+
 @dataclass(frozen=True)
 class Routed(Environment):
     """A task in which each row is answered under the prompt that `router` chooses for it. A row costs one task call."""
 
-    router: Router | None = None
+    router: PromptChooser | None = None
 
     async def evaluate(
         self, run: Run, prompt: Prompt, examples: Sequence[Example], sample: int = 0
     ) -> list[Rollout]:
         """One rollout for each row, in order; its prompt id is that of the chosen prompt."""
         chosen = await self._choose_prompts(run, prompt, examples)
-        if not self.scores:
-            return await self._plain.rollouts(run, list(zip(chosen, examples, strict=True)), sample)
-        rollouts: dict[str, Rollout] = {}
-        for one in {p.id: p for p in chosen}.values():
-            rows = [e for p, e in zip(chosen, examples, strict=True) if p.id == one.id]
-            rollouts |= {r.example_id: r for r in await self._plain.evaluate(run, one, rows, sample)}
-        return [rollouts[example.id] for example in examples]
+        return await answer_each(run, self._plain, chosen, examples, sample)
 
     async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:
         """Mean reward over the rows, once for each prompt."""
@@ -253,8 +277,8 @@ class Routed(Environment):
         return [prompt] * len(examples) if self.router is None else await self.router.route(run, examples)
 
 
-def routed_environment(env: Environment, router: Router) -> Routed:
-    """The task with a router at work."""
+def routed_environment(env: Environment, router: PromptChooser) -> Routed:
+    """The task in which a router, or a memory, chooses the prompts."""
     return as_environment_type(env, Routed, router=router)
 
 

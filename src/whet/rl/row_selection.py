@@ -18,6 +18,7 @@ from typing import Any, Generic, Literal, TypeVar
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.prompt import Prompt
+from whet.rl.advantages import equal
 from whet.rl.score_book import NoteKeeper, row_rewards
 from whet.run import Run, convert_record
 from whet.search.minibatch import minibatch
@@ -82,7 +83,7 @@ class DynamicSampling(RowSelector):
 
     def teaches(self, rewards: Sequence[float]) -> bool:
         """Whether the rewards differ."""
-        return len(rewards) < 2 or max(rewards) > min(rewards)
+        return len(rewards) < 2 or not equal(rewards)
 
 
 @dataclass

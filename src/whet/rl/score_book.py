@@ -99,7 +99,8 @@ class ScoreBook(ValidatedNotes):
         self.notes.update({"scores": {}, "best": None})
 
     async def grade(self, run: Run, env: Environment, texts: Sequence[str]) -> list[float]:
-        """Reward of each text on the training examples; the lowest for one that the prompt refuses. Only new texts are scored."""
+        """Reward of each text on the training examples. Only new texts are scored. One that the prompt refuses gets the lowest
+        reward; where parts of a score are summed, the lowest sum of any text so far, because theirs has a range of its own."""
         scores = self.notes["scores"]
         made = {
             t: replace_region(self.start, t, self.region) for t in dict.fromkeys(texts) if t not in scores
@@ -109,7 +110,8 @@ class ScoreBook(ValidatedNotes):
         scores.update(
             {text: [score.mean, dict(score.parts)] for text, score in zip(new, results, strict=True)}
         )
-        rewards = [self.reward(text) if text in scores else env.reward.low for text in texts]
+        lowest = min(map(self.reward, scores), default=env.reward.low) if self.signal else env.reward.low
+        rewards = [self.reward(text) if text in scores else lowest for text in texts]
         known = [] if self.notes["best"] is None else [self.notes["best"]]
         self.notes["best"] = max([*known, *rewards])
         return rewards
@@ -132,7 +134,7 @@ class ScoreBook(ValidatedNotes):
 
     async def check(self, run: Run, plan: SearchPlan, archive: Archive, step: int) -> None:
         """After some of the steps (from 0), `CHECKS` at even distances: validate the leader, if the plan pays for it."""
-        if self.notes["scores"] and (step + 1) % max(1, plan.rounds // CHECKS) == 0:
+        if self.notes["scores"] and due(step, plan.rounds, CHECKS):
             await self.validate_leader(run, plan, archive, self.best(1)[0])
 
     async def finish(

@@ -447,24 +447,25 @@ class Trainer:
         self, groups: Groups, rewards: Sequence[Sequence[Reward]], weights: Rows | None = None
     ) -> dict[str, float]:
         """One update from groups of samples and their rewards; figures of `PolicyModel.update` and of the rewards, none
-        without groups. `truncated`: share of texts that the bound on tokens cut. `weights`: what the advantage of each token of
-        each sample is multiplied by."""
+        without groups. The greedy texts of remax are in none of them. `truncated`: share of texts that the bound on tokens cut.
+        `weights`: what the advantage of each token of each sample is multiplied by."""
         if not groups:
             return {}
         config, totals = self.config, [[total_reward(reward) for reward in group] for group in rewards]
-        every = [sample for group in groups for sample in group]
-        figures = {
-            "reward": sum(map(sum, totals)) / max(1, len(every)),
-            "equal_groups": sum(estimators.equal(group) for group in totals) / len(totals),
-            "truncated": sum(not sample.ended for sample in every) / max(1, len(every)),
-            "length": sum(sum(sample.own) for sample in every) / max(1, len(every)),
-        }
-        figures |= self.watch_divergence(every)
+        equal_groups = sum(estimators.equal(group) for group in totals) / len(totals)
         greedy: list[float] = []
         if config.advantage == "remax":
             greedy = [group[-1] for group in totals]
             groups, totals = [group[:-1] for group in groups], [group[:-1] for group in totals]
             rewards = [group[:-1] for group in rewards]
+        every = [sample for group in groups for sample in group]
+        figures = {
+            "reward": sum(map(sum, totals)) / max(1, len(every)),
+            "equal_groups": equal_groups,
+            "truncated": sum(not sample.ended for sample in every) / max(1, len(every)),
+            "length": sum(sum(sample.own) for sample in every) / max(1, len(every)),
+        }
+        figures |= self.watch_divergence(every)
         least = 1 if config.advantage in (*IN_REWARD, "remax") else config.smallest_group
         kept = credit.learnable(groups, least, cut_too=config.truncated == "learn")
         samples = [groups[i][j] for i, places in kept for j in places]
@@ -503,12 +504,12 @@ class Trainer:
         return {"divergence": divergence}
 
     def _fill_equal_groups(self, groups: Groups, totals: Sequence[Sequence[float]], advantages: Rows) -> Rows:
-        """The advantages with those of the groups of equal rewards as `zero_variance` has them."""
+        """The advantages with those of the groups of equal rewards as `zero_variance` has them, unless their turns differ."""
         config, rows = self.config, iter(advantages)
         filled: Rows = []
         for group, rewards in zip(groups, totals, strict=True):
             own = [next(rows) for _ in group]
-            if len(group) > 1 and estimators.equal(rewards):
+            if len(group) > 1 and estimators.equal(rewards) and not any(map(any, own)):
                 if config.zero_variance == "zvp":
                     measured = zip(group, self.policy.entropies(group), strict=True)
                     entropies = [

@@ -19,9 +19,9 @@ def representatives(vectors: Array, draws: Sequence[float]) -> list[int]:
     loses all its rows stays where it is.
     """
     unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    chosen, away = list[int](), np.ones(len(unit))
+    chosen, away = list[int](), np.full(len(unit), np.inf)
     for draw in draws:
-        reached = np.cumsum(away)
+        reached = np.cumsum(away if chosen else np.ones(len(unit)))
         chosen.append(min(int(np.searchsorted(reached, draw * reached[-1], "right")), len(unit) - 1))
         away = np.minimum(away, np.maximum(_distances(unit, unit[chosen[-1:]])[:, 0], 0.0))
     centres, nearest = unit[chosen], np.full(len(unit), -1)

@@ -1,7 +1,8 @@
 """What a search tries first where its start prompt earns nothing: two prompts that take no call of the optimizer model.
 
-One shows training rows with their targets as answers, one row for each right answer where these are few. The other lists the
-right answers. Where a search knows nothing but failures it learns little; from a prompt that earns something it can go on.
+One shows training rows with their targets as answers, one row for each right answer where these are a closed set. The other
+lists the right answers, where these are one (`whet.search.labels`). Where a search knows nothing but failures it learns little;
+from a prompt that earns something it can go on.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ def proposals(
 ) -> list[tuple[str, Prompt, Sequence[Demonstration]]]:
     """The prompts with their operators and what they show: rows that are not among `rows`, as far as there are some of each
     target. None that the prompt refuses, because of a slot, a marker or its length."""
-    held, answers = {row.id for row in rows}, right_answers(env)
+    held, answers = {row.id for row in rows}, right_answers(env).complete
     order = sorted(env.train, key=lambda row: row.id in held)
     demos = [demo for demo in label_rows(env, start, by_label(order)) if not objections(demo.text)]
     shown = demos[: min(len(answers), MOST_SHOWN) or FREE_SHOWN][:k]

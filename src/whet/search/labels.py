@@ -1,31 +1,68 @@
-"""The right answers of a task whose targets are labels, and which of them a model takes for which."""
+"""The right answers of a task whose targets are labels, and which of them a model takes for which.
+
+Targets are labels where they are a closed set: where a fresh row hardly ever has an answer that no row had. The probability that
+it has one is estimated by the share of the rows whose target no other row has (Good, The population frequencies of species and
+the estimation of population parameters, Biometrika 40, 1953, after Turing), and bounded by Wilson's interval of that share.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TypeVar
 
 from whet.environments.environment import Environment
-from whet.rewards.choose import find_labels
+from whet.rewards.choose import LONGEST_LABEL, MOST_LABELS, count_names
 from whet.rewards.targets import targets_of
 from whet.search.minibatch import answered_rollouts, shorten
+from whet.stats.rates import wilson
 from whet.types import Example, Rollout
 
 T = TypeVar("T")
 
 CONFUSIONS = 8
+MOST_UNSEEN, MOST_UNSEEN_AT_WORST, CONFIDENCE = 0.1, 1 / 3, 0.95
+"""Of a closed set: the probability that a fresh row has an answer that no row had is estimated to be smaller than the first, and
+is smaller than the second with this confidence: six rows of two labels suffice."""
 _ANSWER = 40
 
 
-def right_answers(env: Environment) -> list[str]:
-    """The right answers of a task as a model must write them, where its targets are labels: few, and each wanted again and
-    again; else none."""
+@dataclass(frozen=True)
+class RightAnswers:
+    """Right answers that are wanted again and again; whether they are `closed`, so that fresh rows want no others."""
+
+    values: tuple[str, ...] = ()
+    closed: bool = False
+
+    @property
+    def complete(self) -> list[str]:
+        """All right answers of the task; none where fresh rows may want others."""
+        return list(self.values) if self.closed else []
+
+
+def right_answers(env: Environment) -> RightAnswers:
+    """The right answers of a task as a model must write them."""
     if env.labels:
-        return list(env.labels.values())
+        return RightAnswers(tuple(env.labels.values()), closed=True)
     targets = [row.target for row in env.train]
-    return find_labels(targets) if targets and all(isinstance(target, str) for target in targets) else []
+    texts = [target for target in targets if isinstance(target, str)]
+    return find_answers(texts) if len(texts) == len(targets) else RightAnswers()
+
+
+def find_answers(targets: Sequence[str]) -> RightAnswers:
+    """The answers that short targets want: all of them, sorted, where they are a closed set; else those that more than one row
+    wants, the most frequent first."""
+    counts = count_names(targets)
+    if not counts or max(map(len, counts)) > LONGEST_LABEL:
+        return RightAnswers()
+    single = sum(number == 1 for number in counts.values())
+    unseen, most = single / len(targets), wilson(single, len(targets), 2 * CONFIDENCE - 1)[1]
+    if 2 <= len(counts) <= MOST_LABELS and unseen < MOST_UNSEEN and most <= MOST_UNSEEN_AT_WORST:
+        return RightAnswers(tuple(sorted(counts)), closed=True)
+    again = [answer for answer, number in counts.most_common(MOST_LABELS) if number > 1]
+    return RightAnswers(tuple(again))
 
 
 def by_label(rows: Sequence[Example]) -> list[Example]:

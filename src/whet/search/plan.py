@@ -1,18 +1,20 @@
 """How large a search can be: rounds, minibatches and validations that fit what the run may spend.
 
-Only limits on calls are planned for, and only from what the run is told at its start, so that a resumed
-search is the same search. Limits on tokens, cost and seconds end a search whenever they are reached; the
-incumbent is then the result.
+Only limits on calls are planned for: from what the run is told at its start, and between rounds from what it says is left,
+which it records, so that a resumed search is the same search. Planned calls that were not needed, because a prompt came again
+or was validated before, pay for further rounds and finalists. Limits on tokens, cost and seconds end a search whenever they
+are reached; the incumbent is then the result.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from whet.environments.environment import Environment
 from whet.rewards import TARGET_SCORE
-from whet.run import Run
+from whet.run import Budget, Run
 from whet.search.archive import Archive, Candidate
 from whet.search.labels import right_answers
 from whet.search.minibatch import minibatch
@@ -30,7 +32,9 @@ class SearchPlan:
 
     `rollouts` are left for training examples and `asks` for the optimizer model, None without a limit;
     `validations` counts prompts that may be validated, the start included, `finalists` those at the end. `fit` adds the
-    sizes: `rounds` rounds of `width` new prompts, each scored on `examples` training examples.
+    sizes: `rounds` rounds of `width` new prompts, each scored on `examples` training examples. `wanted_rounds` and
+    `wanted_finalists` are those of the settings; a new prompt takes `asks_each` calls of the optimizer model, and a round has
+    `least` new prompts or more.
     """
 
     env: Environment
@@ -41,6 +45,15 @@ class SearchPlan:
     rounds: int = 0
     width: int = 0
     examples: int = 0
+    wanted_rounds: int = 0
+    wanted_finalists: int = 0
+    asks_each: float = 0.0
+    least: int = 1
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit on rollouts or on calls of the optimizer model."""
+        return self.rollouts is not None or self.asks is not None
 
     def payable(self, wanted: int, each: int) -> int:
         """How many of the `wanted` things that cost `each` rollouts (1 or more) are paid for."""
@@ -80,7 +93,7 @@ def payable_rollouts(run: Run, env: Environment, *, writes: bool) -> int | None:
 
 def least_rows(env: Environment) -> int:
     """The fewest validation rows on which prompts can be told apart: 20, or 3 for each right answer where these are few."""
-    return max(LEAST_VALIDATION, ROWS_PER_ANSWER * len(right_answers(env)))
+    return max(LEAST_VALIDATION, ROWS_PER_ANSWER * len(right_answers(env).complete))
 
 
 def validation_rows(rollouts: float, env: Environment) -> int:
@@ -125,7 +138,17 @@ class Purse:
 
 def open_purse(run: Run, env: Environment) -> Purse:
     """The purse of a run at its start."""
-    limits, (task, judge) = run.limits, _calls_each(env)
+    return purse_of(run.limits, env)
+
+
+async def count_purse(run: Run, env: Environment) -> Purse:
+    """The purse of a run by what is left now."""
+    return purse_of(await run.read_remaining(), env)
+
+
+def purse_of(limits: Budget, env: Environment) -> Purse:
+    """What limits pay for."""
+    task, judge = _calls_each(env)
     bounds = [limits.task_calls // task] if limits.task_calls is not None else []
     bounds += [limits.judge_calls // judge] if judge and limits.judge_calls is not None else []
     asks, calls = (math.inf if limit is None else limit for limit in (limits.optimizer_calls, limits.calls))
@@ -137,19 +160,26 @@ def share_out(run: Run, env: Environment, rounds: int, finalists: int, *, writes
 
     A validation split that is larger than what the plan of a run leaves (`validation_rows`) is cut, by the run's generator, so
     that at least two or three prompts can be compared on it. A small budget is not held back for leaders of many rounds:
-    one for 400 rollouts, at least two.
+    one for 400 rollouts, at least two. The start costs nothing where its answers are recorded.
     """
     rollouts = payable_rollouts(run, env, writes=writes)
     asks = payable_asks(run, env, rollouts)
     if rollouts is None:
-        return SearchPlan(env, None, asks, 1 + rounds + finalists, finalists)
+        most = 1 + rounds + finalists
+        return SearchPlan(env, None, asks, most, finalists, wanted_finalists=finalists)
     for_validation = rollouts * 2 // 5
     size = affordable_rows(env, rollouts, for_validation // 3)
     env = cut_validation(run, env, size)
     most = 1 + min(rounds, max(2, rollouts // 400)) + finalists
     validations = min(most, max(2, for_validation // size))
-    left = max(0, rollouts - validations * size)
-    return SearchPlan(env, left, asks, validations, min(finalists, max(1, (validations - 1) // 2)))
+    left = max(0, rollouts - validations * size + recorded_rows(env))
+    few = min(finalists, max(1, (validations - 1) // 2))
+    return SearchPlan(env, left, asks, validations, few, wanted_finalists=finalists)
+
+
+def recorded_rows(env: Environment) -> int:
+    """Rows on which the start prompt is validated without a call."""
+    return min(env.start_answers, len(env.validation))
 
 
 def cut_validation(run: Run, env: Environment, size: int) -> Environment:
@@ -214,7 +244,46 @@ def fit(
     if plan.rollouts is not None:
         size = max(size, min(most, plan.rollouts // (1 + rounds * width)))
     run.note_rounds(rounds, wanted)
-    return replace(plan, rounds=rounds, width=width, examples=size)
+    return replace(
+        plan,
+        rounds=rounds,
+        width=width,
+        examples=size,
+        wanted_rounds=wanted,
+        asks_each=asks,
+        least=min(least, width),
+    )
+
+
+async def rounds_of(
+    run: Run, plan: SearchPlan, archive: Archive, beside: int = 0
+) -> AsyncIterator[tuple[int, int]]:
+    """The rounds of a search with their numbers from 0 and widths: those of the plan, then as many more as its settings want and
+    the limits pay for, the last one narrower. What validates the best of the archive stays free, and `beside` rollouts."""
+    number = 0
+    while number < (max(plan.rounds, plan.wanted_rounds) if plan.limited and plan.rounds else plan.rounds):
+        width = plan.width
+        if plan.limited:
+            finalists = sum(c.id not in archive.validated for c in archive.top(plan.finalists))
+            kept = max(1, finalists) * len(plan.env.validation)
+            width = await payable_width(run, plan, kept + beside)
+        if width < max(1, plan.least):
+            break
+        if number >= plan.rounds:
+            run.note_rounds(number + 1, plan.wanted_rounds)
+        yield number, width
+        number += 1
+
+
+async def payable_width(run: Run, plan: SearchPlan, kept: int = 0) -> int:
+    """How many new prompts, up to the width of the plan, what is left pays for beside so many `kept` rollouts. A quarter of their
+    calls of the optimizer model may be replies that must be asked for again."""
+    purse = await count_purse(run, plan.env)
+    for width in range(plan.width, 0, -1):
+        asks = math.ceil(width * plan.asks_each * 4 / 3)
+        if asks <= purse.questions and purse.payable(asks) >= width * plan.examples + kept:
+            return width
+    return 0
 
 
 async def validate_leader(run: Run, plan: SearchPlan, archive: Archive, leader: Candidate) -> Candidate:
@@ -227,7 +296,12 @@ async def validate_leader(run: Run, plan: SearchPlan, archive: Archive, leader: 
 async def validate_finalists(
     run: Run, plan: SearchPlan, archive: Archive, ranked: list[Candidate]
 ) -> Candidate:
-    """The incumbent after the best of the ranked candidates are validated, as many as the plan still pays."""
+    """The incumbent after the best of the ranked candidates are validated, as many as the settings want and the limits still
+    pay for."""
     new = [c for c in ranked if c.id not in archive.validated]
-    left = max(0, plan.validations - len(archive.validated))
-    return await archive.validate(run, plan.env, new[: min(left, plan.finalists)])
+    most, left = plan.finalists, max(0, plan.validations - len(archive.validated))
+    if plan.rollouts is not None and new:
+        payable = (await count_purse(run, plan.env)).payable()
+        if payable < math.inf:
+            most, left = max(most, plan.wanted_finalists), int(payable) // len(plan.env.validation)
+    return await archive.validate(run, plan.env, new[: min(left, most)])

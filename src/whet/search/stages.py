@@ -12,7 +12,7 @@ from typing import TypeVar
 from whet._util.workers import Executor
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
-from whet.run import Budget, Run, Trainable
+from whet.run import Budget, Run, Trainable, less_calls
 from whet.search.archive import INCUMBENTS
 from whet.search.plan import affordable_rows, cut_validation, payable_rollouts
 from whet.types import JSON, Completion, Request
@@ -30,6 +30,12 @@ class Stage:
     limits: Budget
     leads: bool
     spent: Counter[str] = field(default_factory=Counter)
+    before: Mapping[str, int] | None = None
+    """What was spent when the stage began."""
+
+    def __post_init__(self) -> None:
+        if self.before is None:
+            self.before = dict(self.spent)
 
     @property
     def seed(self) -> int:
@@ -70,6 +76,20 @@ class Stage:
     ) -> list[tuple[Prompt, dict[int, Completion]]]:
         """That of the run."""
         return await self.run.recall_answers(folder, ask)
+
+    async def read_remaining(self) -> Budget:
+        """What is left of the stage's own limits, and no more than of those of the run."""
+        whole, own = await self.run.read_remaining(), Counter(self.spent)
+        own.subtract(self.before or {})
+        rest = less_calls(self.limits, own)
+        return replace(
+            rest,
+            **{
+                name: min(left, getattr(whole, name))
+                for name, left in rest.as_json().items()
+                if name.endswith("calls") and left is not None and getattr(whole, name) is not None
+            },
+        )
 
     def branch(self, name: str) -> Stage:
         """That of the run, in a branch that belongs to the stage."""

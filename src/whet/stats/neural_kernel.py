@@ -52,7 +52,7 @@ class RandomNetwork:
 
 @dataclass(frozen=True)
 class NeuralProcess:
-    """The process, given the values (n,) of points (n, d): its mean and its variance elsewhere."""
+    """The process, given the values (n,) of points (n, d): its mean and its covariances elsewhere."""
 
     network: RandomNetwork
     known: Layers
@@ -60,6 +60,7 @@ class NeuralProcess:
     inverse: Array
     level: float
     scale: float
+    spread: float
 
     @classmethod
     def fit(cls, points: Array, values: Array, noise: float, seed: int) -> NeuralProcess:
@@ -70,22 +71,28 @@ class NeuralProcess:
         covariance = kernel(known, known)
         scale = float(np.trace(covariance)) / len(points) or 1.0
         inverse = np.asarray(np.linalg.inv(covariance / scale + noise**2 * np.eye(len(points))), np.float64)
-        return cls(network, known, inverse @ (values - level), inverse, level, scale)
+        spread = float(values.std()) or 1.0
+        return cls(network, known, inverse @ (values - level), inverse, level, scale, spread)
 
     def mean(self, x: Array) -> Array:
         """The expected values at points (m, d): (m,)."""
         mean: Array = self.level + kernel(self.network.layers(x), self.known) / self.scale @ self.weights
         return mean
 
-    def variance(self, x: Array) -> Array:
-        """The variances at points, in units of the spread of the values: (m,)."""
+    def covariance(self, x: Array) -> Array:
+        """The covariances of the values at points (m, d), in squared units of the spread of the values: (m, m)."""
         layers = self.network.layers(x)
         cross = kernel(layers, self.known) / self.scale
-        own: Array = sum((a * a).sum(axis=1) * (d * d).sum(axis=1) for a, d in layers)
-        spread: Array = np.maximum(
-            own / self.scale - np.einsum("ij,jk,ik->i", cross, self.inverse, cross), 0.0
-        )
-        return spread
+        covariance: Array = kernel(layers, layers) / self.scale - cross @ self.inverse @ cross.T
+        return covariance
+
+    def rise(self, start: Array, end: Array) -> tuple[float, float]:
+        """How much larger the value at one point (d,) is expected to be than at another, and the standard deviation of that; both
+        in units of the spread of the values."""
+        points = np.vstack([end, start])
+        covariance, (after, before) = self.covariance(points), self.mean(points)
+        variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]
+        return float(after - before) / self.spread, float(np.sqrt(max(variance, 0.0)))
 
     def gradient(self, x: Array) -> Array:
         """The gradient of the mean at one point (d,), by central differences."""

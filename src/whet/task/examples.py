@@ -284,6 +284,18 @@ def _mark_values(value: Any, folder: Path, where: str) -> Any:
     return {key: _mark_values(one, folder, where) for key, one in value.items()}
 
 
+def holds_media(value: object) -> bool:
+    """Whether a value of an input is an image, a sound or a file, or holds one."""
+    if isinstance(value, list):
+        return any(map(holds_media, value))
+    if not isinstance(value, Mapping):
+        return False
+    kind = next(iter(value), "")
+    named = len(value) == 1 and (kind in media.KINDS or kind in _PARTS)
+    is_part = {"bytes", "path"} == value.keys() or value.get("type") in _PARTS or named
+    return is_part or any(map(holds_media, value.values()))
+
+
 def _group(row: SourceRow, key: str | None) -> str | None:
     """What the row says under the key that groups rows, beside its input or inside it."""
     if key is None:

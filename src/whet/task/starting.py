@@ -28,6 +28,7 @@ from whet.task.columns import (
     guess_candidates,
     why_target,
 )
+from whet.task.examples import holds_media
 from whet.task.files import read_text
 from whet.task.imported_data import ImportedData, leave_out_archived
 from whet.task.memory import LONGEST_PATH, names_prompt_file
@@ -62,6 +63,10 @@ class NewTaskChoices:
     name: str | None = None
     source: str | None = None
     requirements: Sequence[str] = ()
+
+
+_OF_FIELDS = ("input", "inputs")
+"""Columns that are made to hold one field for each slot: those of rows of a task, of Langfuse and of LangSmith."""
 
 
 @dataclass(frozen=True)
@@ -215,6 +220,7 @@ def _rows(
         for name, slot in slot_of.items()
         if slot != canonical_name(name)
     ]
+    material = _with_objects_as_text(material, inputs, filled, chosen)
     keep_names = bool(filled - {"input", MASK}) or len(inputs) > 1
     kept_material = _leave_out_unanswered(material, target, chosen)
     answers = iter(_targets(kept_material, target, choices.reward, chosen))
@@ -269,6 +275,39 @@ def _with_written_options(
         [{**row, **{name: lines[at] for name, lines in written.items()}} for at, row in enumerate(every)]
     )
     return replace(material, rows={split: [next(new) for _ in rows] for split, rows in material.rows.items()})
+
+
+def _with_objects_as_text(
+    material: ImportedData, inputs: Sequence[str], filled: frozenset[str], chosen: list[str]
+) -> ImportedData:
+    """The rows with the objects of the only input column as JSON texts, as a single input column is one text.
+
+    Their fields fill slots where the prompt has slots of these names, and without a prompt where the column is called as in
+    rows of a task or of LangSmith, and all its values are objects with the same fields. Images and other media stay as they are.
+    """
+    values = [row.get(inputs[0]) for row in material.all_rows()] if len(inputs) == 1 else []
+    objects = [value for value in values if isinstance(value, Mapping)]
+    if not objects or any(map(holds_media, objects)):
+        return material
+    column, fields = inputs[0], dict.fromkeys(str(key) for one in objects for key in one)
+    alike = len(objects) == len(values) and all(len(one) == len(fields) for one in objects)
+    by_field = bool(filled & fields.keys()) or (not filled and column in _OF_FIELDS and alike)
+    if by_field and len(objects) == len(values):
+        chosen.append(f"{column}: each field of its objects fills the slot of its name: {', '.join(fields)}")
+        return material
+    first = next(iter(fields), "")
+    how = f"; to fill a slot by each field, give a prompt with slots such as {{{{{first}}}}}: --prompt FILE"
+    chosen.append(f"{column}: each object is one text, as JSON{how if alike and first else ''}")
+    rows = {
+        split: [
+            {**row, column: json.dumps(row[column], ensure_ascii=False)}
+            if isinstance(row.get(column), Mapping)
+            else row
+            for row in part
+        ]
+        for split, part in material.rows.items()
+    }
+    return replace(material, rows=rows)
 
 
 def _leave_out_unanswered(material: ImportedData, target: str | None, chosen: list[str]) -> ImportedData:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Self, TypeVar
 
 from whet.errors import BudgetExceeded, ReplayDiverged
-from whet.run import Budget, MemoryRun, Run
+from whet.run import Budget, MemoryRun, Run, convert_record, less_calls
 from whet.types import JSON, Completion, Request, content_hash
 
 T = TypeVar("T")
@@ -62,6 +62,16 @@ class MeteredRun(MemoryRun):
         if role is not None:
             self._charge(role, calls)
         return await super().effect(name, fn, args, role=role, calls=calls)
+
+    async def read_remaining(self) -> Budget:
+        """What `limits` leave after the calls that are counted."""
+
+        async def compute() -> object:
+            return less_calls(self.limits, self.spent).as_json()
+
+        return Budget.from_json(
+            convert_record(await self.effect("remaining", compute), dict[str, int | float | None])
+        )
 
     async def generate(self, role: str, request: Request) -> list[Completion]:
         """Charge one call, then ask the model."""

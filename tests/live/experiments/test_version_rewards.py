@@ -11,6 +11,7 @@ import pytest
 
 from whet.errors import UsageError
 from whet.prompt import Prompt
+from whet.stats import interval
 from whet_client.records import Feedback, Inference
 from whet_live.database import Database
 from whet_live.experiments import Experiments, version_rewards_of
@@ -241,6 +242,24 @@ def test_another_try_and_a_further_question_are_derived_and_what_was_sent_rules(
     assert derive.derive(answer(10, "a"), (), {"copy": 1.0}) == {"regenerate": 1.0, "copy": 1.0}
     assert derive.derive(answer(9, "a"), (), {"regenerate": 3.0}) == {"regenerate": 3.0}
     assert derive.derive(answer(9, "a", "other"), ("no",), {}) == {"edit_distance": 1.0}
+
+
+def test_nothing_is_derived_of_a_request_that_is_unknown_or_answered_twice_at_once() -> None:
+    derive, twice = SignalDeriver(), SignalDeriver()
+    for at in (12, 11, 10):
+        assert derive.derive(Inference("p", 1, {}, "yes", session="s", time=at), (), {}) == {}
+        assert twice.derive(Inference("p", 1, {"q": "a"}, "yes", session="s", time=10), (), {}) == {}
+
+
+@pytest.mark.parametrize("ratings", [[1.0] * 3, [0.5] * 5, [0.25, 0.75]])
+def test_a_few_equal_ratings_have_an_interval_of_some_width(ratings: list[float]) -> None:
+    rows = [
+        AssignedAnswer(RatedAnswer(f"a{n}", {}, rating, f"u{n}"), 1, n) for n, rating in enumerate(ratings)
+    ]
+    naive = estimate_versions("p", rows).rewards[0].naive
+    assert naive is not None
+    known = interval(ratings, 0.0, 1.0)
+    assert (naive.low, naive.high) == (known.low, known.high) and naive.high - naive.low > 0.2
 
 
 def test_what_was_changed_is_a_share() -> None:

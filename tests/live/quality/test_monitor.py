@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.live.quality.traffic import BEGIN, DAY, HOUR, NAME, Weeks, fill_weeks, make_prompt
@@ -122,6 +123,19 @@ def test_another_model_and_its_return_are_noticed(live: Live) -> None:
         f"{NAME}: another model answers: other, before one",
         f"{NAME}: another model answers: one, before other",
     ]
+
+
+def test_an_answer_that_names_no_model_or_fingerprint_is_no_change(live: Live) -> None:
+    rows = []
+    for n in range(20 * 24):
+        named: dict[str, Any] = {"model": "one", "metadata": {"system_fingerprint": "fp"}}
+        if n % 40 == 7:
+            named = {"model": "one"}
+        elif n % 40 == 9:
+            named = {"metadata": {"system_fingerprint": "fp"}}
+        rows.append(Inference(NAME, 1, {}, "x", id=f"n{n}", time=BEGIN + n * HOUR, **named))
+    live.traffic.add(rows, [])
+    assert look(live, BEGIN + 20 * DAY) == []
 
 
 def test_models_that_take_turns_are_noticed_once(live: Live) -> None:

@@ -31,6 +31,23 @@ def answer(key: str, at: int, **more: object) -> Inference:
     return Inference(NAME, **{"version": 1, "output": "Yes.", **more}, id=key, time=BEGIN + at)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("pause", [1, 2])
+def test_a_sample_is_fair_where_answers_and_feedback_take_turns(
+    live: Live, monkeypatch: pytest.MonkeyPatch, pause: int
+) -> None:
+    """Their numbers are of one sequence: all answers may have odd ones, and versions may take turns too."""
+    monkeypatch.setattr(rows, "MOST_ANSWERS", 200)
+    for n in range(400):
+        live.traffic.add([answer(f"t{n}", n, version=1 + n % 2, latency=1.0 + 4 * (n % 2))], [])
+        live.traffic.add(
+            [], [Feedback("thumb", f"t{n}", 1.0, id=f"t{n}-{k}", time=BEGIN) for k in range(pause)]
+        )
+    report = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, step="day", by="version")
+    assert report.every == 2
+    counts = {group.name: sum(n for _, n in group.answers) for group in report.groups}
+    assert counts == {f"version {n}": pytest.approx(200, abs=16) for n in (1, 2)}
+
+
 def test_figures_by_hand(live: Live) -> None:
     asked = [
         answer("a", 0, user="u", latency=1.0, cost=0.1, input_tokens=10),

@@ -690,3 +690,24 @@ def test_a_long_text_of_a_table_is_cut_and_says_so(tmp_path: Path) -> None:
     assert [len(one.output or "") for one in found] == [8_000, 8_000, 5]
     assert [one.id for one in read(tmp_path, *rows).inferences] == [one.id for one in found[:2]]
     assert len({one.id for one in found}) == 3
+
+
+def test_a_name_that_no_prompt_can_have_asks_for_another_one(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"question": "q", "answer": "a", "comment": "c", "prompt_name": "help: v2"}\n')
+    with pytest.raises(
+        UsageError, match=r"'help: v2' cannot be the name of a prompt: use letters.*--prompt NAME"
+    ):
+        read_files([path])
+    (one,) = read_files([path], "shop/help").inferences
+    assert (one.prompt, one.metadata["prompt_name"]) == ("shop/help", "help: v2")
+
+
+def test_two_long_ids_of_an_import_stay_two(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows = [{"question": "q", "answer": "a", "rating": n + 1, "user": f"{'u' * 300}{n}"} for n in range(2)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_files([path], "p", scales={"rating": "stars"})
+    users = [one.user for one in found.inferences]
+    assert len({*users}) == 2 and users == [one.user for one in found.feedback]
+    assert all(one.metadata["cut"] == ["user"] for one in (*found.inferences, *found.feedback))

@@ -17,6 +17,7 @@ from whet.errors import UsageError
 from whet_client.records import Feedback, Inference
 from whet_live.traffic.otlp import Parsed, Unsupported, failure_body, parse_otlp
 from whet_live.traffic.otlp.decode import JSON_TYPE, PROTOBUF_TYPE
+from whet_live.traffic.schema import read_inferences
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 START = 1_750_000_000_000_000_000
@@ -397,9 +398,78 @@ def test_tokens_as_the_ai_sdk_of_vercel_writes_them() -> None:
     ("given", "version", "kept"), [("7", 7, None), ("v1.2", 0, "v1.2"), (-1, 0, "-1"), (2.5, 0, "2.5")]
 )
 def test_a_version_that_is_no_number_is_kept_beside(given: Any, version: int, kept: str | None) -> None:
-    attributes = {"gen_ai.request.model": "m", "prompt.id": "p|q", "llm.prompt_template.version": given}
+    attributes = {"gen_ai.request.model": "m", "prompt.id": "p", "llm.prompt_template.version": given}
     found = only(both(traces(span(attributes))))
-    assert (found.prompt, found.version, found.metadata.get("prompt_version")) == ("p/q", version, kept)
+    assert (found.prompt, found.version, found.metadata.get("prompt_version")) == ("p", version, kept)
+
+
+NO_NAMES = ["p|q", "shop/3", "bad@name", " p ", "p\n", "Cafe\u0301", "a" * 300]
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+def test_a_name_that_no_prompt_can_have_is_kept_beside(name: str) -> None:
+    attributes = {"gen_ai.request.model": "m", "whet.prompt.name": name, "whet.prompt.version": 3}
+    parsed = both(traces(span(attributes)))
+    found = only(parsed)
+    assert (found.prompt, found.version) == ("otlp/shop", 0)
+    assert (found.metadata["prompt_name"], found.metadata["prompt_version"]) == (name[:255], "3")
+    assert "stand under otlp/SERVICE (1; the first is" in parsed.warning
+    with pytest.raises(UsageError, match="prompt"):
+        read_inferences({"inferences": [{"prompt": name}]})
+
+
+def test_ids_that_differ_behind_their_200th_character_stay_apart() -> None:
+    def sent(number: int) -> dict[str, Any]:
+        names = ("whet.inference.id", "user.id", "session.id", "whet.episode", "gen_ai.response.id")
+        attributes = {name: f"{'z' * 250}{number}" for name in names}
+        event = happening("gen_ai.evaluation.result", EVALUATION)
+        return span({**LLM, **attributes}, traceId=f"{number:032x}", events=[event])
+
+    parsed = both(traces(sent(1), sent(2)))
+    assert parsed.rejected == 0
+    for name in ("id", "user", "session", "episode", "response"):
+        ids = [getattr(one, name) for one in parsed.inferences]
+        assert len({*ids}) == 2 and all(len(id) == 200 and id.startswith("zzz") for id in ids)
+        assert all(name in one.metadata["cut"] for one in parsed.inferences)
+    assert [one.target for one in parsed.feedback] == [one.id for one in parsed.inferences]
+    assert [one.user for one in parsed.feedback] == [one.user for one in parsed.inferences]
+    assert all(one.metadata["cut"] == ["user"] for one in parsed.feedback)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "unusable"),
+    [
+        ({"gen_ai.usage.input_tokens": -1}, {"input_tokens": "-1"}),
+        ({"gen_ai.usage.output_tokens": 2**62}, {"output_tokens": "4611686018427387904"}),
+        ({"gen_ai.usage.input_tokens": "12.5"}, {"input_tokens": "12.5"}),
+        ({"gen_ai.usage.cost": -1.0}, {"cost": "-1.0"}),
+        ({"gen_ai.usage.cost": "much"}, {"cost": "much"}),
+        ({"gen_ai.usage.cost": 0.0, "gen_ai.usage.input_tokens": 0}, None),
+    ],
+)
+def test_numbers_that_cannot_be_used_are_named(
+    attributes: dict[str, Any], unusable: dict[str, str] | None
+) -> None:
+    parsed = both(traces(span({"gen_ai.request.model": "m", **attributes})))
+    found = only(parsed)
+    assert found.metadata.get("unusable") == unusable
+    for name in unusable or {}:
+        assert getattr(found, name) is None
+    assert ("Numbers that cannot be used are left out (1; the first is" in parsed.warning) == bool(unusable)
+
+
+def test_of_several_choices_the_first_is_the_answer() -> None:
+    def says(*texts: str) -> list[dict[str, Any]]:
+        return [{"role": "assistant", "parts": [{"type": "text", "content": text}]} for text in texts]
+
+    several = only(both(traces(span({**LLM, "gen_ai.output.messages": json.dumps(says("one", "two"))}))))
+    assert (several.output, several.metadata["choices"]) == ("one", 2)
+    parts = [{"role": "assistant", "parts": [*says("one")[0]["parts"], *says("two")[0]["parts"]]}]
+    single = only(both(traces(span({**LLM, "gen_ai.output.messages": json.dumps(parts)}))))
+    assert (single.output, "choices" in single.metadata) == ("one\ntwo", False)
+    events = [happening("gen_ai.choice", {"index": n, "content": text}) for n, text in enumerate("ab")]
+    told = only(both(traces(span({"gen_ai.request.model": "m"}, events=events))))
+    assert (told.output, told.metadata["choices"]) == ("a", 2)
 
 
 @pytest.mark.parametrize(

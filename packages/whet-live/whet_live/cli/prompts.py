@@ -19,7 +19,6 @@ from whet.cli.common import (
     output,
     print_exactly,
     print_result,
-    show_diff,
     warn,
 )
 from whet.errors import UsageError
@@ -29,6 +28,7 @@ from whet_live.cli.prompts_output import (
     show_alerts,
     show_carried,
     show_change,
+    show_difference,
     show_entries,
     show_exported,
     show_history,
@@ -145,9 +145,9 @@ def alerts(name: str | None, limit: int) -> Sequence[QualityAlert]:
 @prompts.command(epilog=examples("whet prompts diff shop/greeting@production shop/greeting@latest"))
 @click.argument("before")
 @click.argument("after")
-@output(lambda difference: show_diff(difference.text or "The texts are equal."))
+@output(show_difference)
 def diff(before: str, after: str) -> Difference:
-    """Show the differences between two versions, as text and by instruction."""
+    """Show the differences between two versions: their texts, their instructions, their configs."""
     with open_here() as live:
         return live.registry.diff(before, after)
 
@@ -311,16 +311,13 @@ def protect(name: str, label: str, off: bool, actor: str | None) -> None:
 @output(lambda done: show_exported(done))
 def export(folder: Path, names: Sequence[str]) -> dict[str, object]:
     """Write prompts (default: all) with all versions to files that people can read and compare."""
-    from whet_live.learner import count_terms
+    from whet_live.learner import export_prompts
     from whet_live.registry import ANY_PROMPT
 
     with open_here() as live:
-        written = live.registry.export(folder, names)
-        with live.database.read() as connection:
-            terms = count_terms(connection, written)
-        labels = sum(name in (*written, ANY_PROMPT) for name, _ in live.registry.protections())
-        left = {"instructions": terms, "labels": labels}
-        return {"folder": str(folder), "prompts": written, "left": left}
+        written = export_prompts(live.registry, folder, names)
+        everywhere = [label for name, label in live.registry.protections() if name == ANY_PROMPT]
+        return {"folder": str(folder), "prompts": written, "left": {"labels": everywhere if names else []}}
 
 
 @prompts.command(
@@ -345,7 +342,8 @@ def export(folder: Path, names: Sequence[str]) -> dict[str, object]:
 @click.option(
     "--labels",
     is_flag=True,
-    help="With an exported folder: also move labels of prompts that exist already.",
+    help="With an exported folder: also move and protect labels, and set locks, dates and reviews of instructions, of prompts "
+    "that exist already.",
 )
 @by_options
 @output(show_imported)
@@ -353,6 +351,7 @@ def import_(
     path: Path, name: str | None, label: str | None, labels: bool, actor: str | None, reason: str
 ) -> Version | dict[str, object]:
     """Import a prompt file (with its ledger), the best prompt of a run, or a folder that `export` wrote."""
+    from whet_live.learner import import_prompts
     from whet_live.registry import slot_warnings
 
     by = actor_of(actor)
@@ -361,7 +360,7 @@ def import_(
         if name is not None or label is not None:
             raise UsageError("An exported folder already holds names and labels. Omit --name and --label.")
         with open_here() as live:
-            done = live.registry.import_folder(path, actor=by, labels=labels)
+            done = import_prompts(live.registry, path, actor=by, labels=labels)
         for one in done:
             for warning in one.warnings:
                 warn(f"{one.name}: {warning}", err=True)

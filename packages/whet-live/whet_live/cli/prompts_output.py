@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import count, line, row, visible
+from whet.cli.common import count, line, row, show_diff, visible
 from whet.errors import show_reward, show_size
 
 if TYPE_CHECKING:
     from whet_live.quality import QualityAlert, QualityMeasure, QualityPoint, QualityReport
-    from whet_live.registry import AuditEntry, AuditVerdict, Move, Proposal, Summary, Version
+    from whet_live.registry import AuditEntry, AuditVerdict, Difference, Move, Proposal, Summary, Version
 
 READERS = "--optimizer-lm openai/NAME, for a local one with --base-url http://localhost:11434/v1"
+
+
+def show_difference(difference: Difference) -> None:
+    """The texts as a unified diff in colours, then each setting of the config that differs."""
+    show_diff(difference.text or "The texts are equal.")
+    for one in difference.config:
+        values = ((one.set_before, one.before), (one.set_after, one.after))
+        before, after = (
+            json.dumps(value, ensure_ascii=False) if there else "not set" for there, value in values
+        )
+        click.echo(line(f"config {one.key}: {before}, now {after}"))
 
 
 def show_summaries(summaries: Sequence[Summary]) -> None:
@@ -163,11 +175,10 @@ def show_exported(done: Mapping[str, Any]) -> None:
     """How many prompts an export wrote, and where."""
     number = len(done["prompts"])
     click.echo(f"{count(number, 'prompt')} {'is' if number == 1 else 'are'} in {done['folder']}.")
-    terms, labels = done["left"]["instructions"], done["left"]["labels"]
-    left = [f"the locks and dates of {count(terms, 'instruction')}"] if terms else []
-    left += [f"the protection of {count(labels, 'label')}"] if labels else []
-    if left:
-        click.echo(f"The files do not hold {' and '.join(left)}. Set them anew where you import the folder.")
+    if labels := done["left"]["labels"]:
+        click.echo(
+            f"The files do not hold what is protected on every prompt: {', '.join(labels)}. An export of all prompts does."
+        )
 
 
 def show_imported(done: Version | Mapping[str, Any]) -> None:
@@ -176,6 +187,9 @@ def show_imported(done: Version | Mapping[str, Any]) -> None:
         click.echo(f"{done.address} {' '.join(f'@{one}' for one in done.labels)}")
         return
     for one in done["prompts"]:
+        if one["name"] == "*":
+            click.echo(f"Protected on every prompt: {', '.join(one['protected'])}")
+            continue
         there = f"{one['known']} {'was' if one['known'] == 1 else 'were'} there before"
         click.echo(f"{one['name']}: {count(one['added'], 'version')} added, {there}")
 

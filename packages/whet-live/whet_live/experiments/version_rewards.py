@@ -31,6 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from whet.errors import UsageError, quantity
+from whet.stats import interval
 from whet.stats.clustered import mean_interval
 from whet.stats.logistic import logistic, sigmoid
 from whet_live.traffic.behaviour import (
@@ -53,6 +54,8 @@ LOGGED = "logged"
 """The draw of an answer whose chance the app logged itself."""
 _BLOCKS, _PER_BLOCK, _PRIOR = 8, 50, 5.0
 _LEAST_DRAWN = 20
+_FEW = 100
+"""Ratings of a version up to which their mean has an interval that holds whatever their distribution is."""
 _METHOD = "doubly robust, Student's t over users"
 
 Array = NDArray[np.float64]
@@ -287,11 +290,13 @@ def _estimate(
     naive = None
     if (mine & columns.rated).any():
         chosen = mine & columns.rated
-        naive = _mean(columns.rating[chosen], columns.cluster[chosen], "ratings, Student's t over users")
+        naive = _mean_rating(columns.rating[chosen], columns.cluster[chosen])
     shown = VersionReward(version, segment, "not calibrated", int(mine.sum()), int(rated.sum()), people, drawn,
                           int(population.sum()), naive)  # fmt: skip
     if columns.worth is None:
-        return _with_notes(shown, ["too few ratings of the prompt: signals have no weights yet"])
+        return _with_notes(
+            shown, ["ratings of the prompt are too few or all equal: signals have no weights yet"]
+        )
     if rated.sum() < LEAST_RATED or people < LEAST_PEOPLE:
         few = f"{quantity(shown.rated, 'rated answer')} by {quantity(people, 'user')}"
         return _with_notes(shown, [f"{few}; it takes {LEAST_RATED} by {LEAST_PEOPLE}"])
@@ -392,9 +397,13 @@ def _weighted_ratings(columns: _Columns, rated: Mask, counted: Mask, weights: Ar
     )
 
 
-def _mean(values: Array, clusters: NDArray[np.int64], method: str) -> Estimate:
+def _mean_rating(values: Array, clusters: NDArray[np.int64]) -> Estimate:
+    """The mean of ratings in [0, 1]. Where they are few or all equal, Student's interval is too narrow, or has no width."""
+    if len(values) <= _FEW or values.min() == values.max():
+        one = interval(values.tolist(), 0.0, 1.0, clusters=clusters.tolist())
+        return Estimate(one.mean, one.low, one.high, f"ratings, {one.method} over users")
     one = mean_interval(values, clusters.tolist())
-    return _clip(Estimate(one.mean, one.low, one.high, method))
+    return _clip(Estimate(one.mean, one.low, one.high, "ratings, Student's t over users"))
 
 
 def _widen(value: Estimate, naive: Estimate) -> Estimate:

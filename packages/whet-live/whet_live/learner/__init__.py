@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from whet_live.learner.reading import UNREADABLE
     from whet_live.learner.search_config import SearchConfig, check_searches
     from whet_live.learner.searching import PromptSearch
-    from whet_live.learner.terms import InstructionTerms, count_terms, read_dates, read_review
+    from whet_live.learner.terms import InstructionTerms, read_dates, read_review
+    from whet_live.learner.terms_files import export_prompts, import_prompts
 
 __all__ = [
     "AUTHOR",
@@ -42,10 +43,11 @@ __all__ = [
     "SearchConfig",
     "check_reader",
     "check_searches",
-    "count_terms",
     "describe_evaluators",
     "describe_patterns",
     "describe_reading",
+    "export_prompts",
+    "import_prompts",
     "read_dates",
     "read_review",
 ]
@@ -66,6 +68,7 @@ __getattr__ = lazy(
         "whet_live.learner.reading": "UNREADABLE",
         "whet_live.learner.search_config": "SearchConfig check_searches",
         "whet_live.learner.searching": "PromptSearch",
-        "whet_live.learner.terms": "InstructionTerms count_terms read_dates read_review",
+        "whet_live.learner.terms": "InstructionTerms read_dates read_review",
+        "whet_live.learner.terms_files": "export_prompts import_prompts",
     },
 )

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 
 import orjson
 
-from whet.instructions.guard import mask_personal, suspicions
+from whet.instructions.guard import suspicions
+from whet.instructions.personal_data import mask_personal
 from whet.search.minibatch import shorten
 from whet_live.learner.feedback_state import Comment
 from whet_live.traffic import Filter, StoredInference, Traffic

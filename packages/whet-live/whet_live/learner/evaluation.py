@@ -27,7 +27,7 @@ from whet.engine.durable import DurableRun
 from whet.engine.run_folder import RunPlan, open_run
 from whet.errors import ProviderError, UsageError
 from whet.feedback.sources import EVALUATOR
-from whet.instructions.guard import mask_personal
+from whet.instructions.personal_data import mask_personal
 from whet.methods import get_method
 from whet.rewards import JUDGE, LABELS, TARGET, TARGET_SCORE, RewardFailed
 from whet.run import Budget, Run

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from whet.errors import BudgetExceeded
-from whet.instructions.guard import mask_personal, secrets, suspicions
+from whet.instructions.guard import secrets, suspicions
 from whet.instructions.neighbours import comparable
+from whet.instructions.personal_data import mask_personal
 from whet.instructions.questions import Critique, one_line
 from whet.instructions.reader import MAX_TOKENS, ROLE, TEMPERATURE
 from whet.replies import array, closed_object, json_values

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from whet.engine.model_client import MAX_ATTEMPTS
 from whet.errors import UsageError
 from whet.feedback.model_session import ModelSession
-from whet.instructions.guard import mask_personal
 from whet.instructions.neighbours import comparable
+from whet.instructions.personal_data import mask_personal
 from whet.instructions.questions import Critique
 from whet.types import content_hash
 from whet_live.database import iso, time_of

@@ -14,8 +14,8 @@ from whet.instructions.answers import Known, Requirement
 from whet.instructions.changes import known_of
 from whet.instructions.confirm import confirm
 from whet.instructions.consolidate import consolidate
-from whet.instructions.guard import mask_personal
 from whet.instructions.neighbours import Embed, comparable
+from whet.instructions.personal_data import mask_personal
 from whet.instructions.questions import Critique
 from whet.instructions.reader import SIZE, read_critiques
 from whet.prompt.instructions import Ledger

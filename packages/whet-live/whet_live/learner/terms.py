@@ -7,11 +7,12 @@ the first and the last one belong to the time in which an instruction stands. Wh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Row, select
 
 from whet.errors import UsageError
 from whet.instructions.changes import AUTHOR as OPTIMIZER
@@ -132,16 +133,14 @@ def read_terms(connection: Connection, name: str, region: str, ledger: Ledger) -
     for row in connection.execute(query):
         one = ledger.instructions.get(row.instruction)
         if one is not None and one.created == row.created:
-            terms[row.instruction] = InstructionTerms(
-                bool(row.locked), row.first_day, row.last_day, row.review, row.actor, row.reason, row.at
-            )
+            terms[row.instruction] = _terms_in(row)
     return terms
 
 
-def count_terms(connection: Connection, names: Sequence[str]) -> int:
-    """How many instructions of these prompts have a lock, days or a review."""
-    rows = connection.execute(select(instruction_terms.c.name)).all()
-    return sum(row.name in names for row in rows)
+def _terms_in(row: Row[Any]) -> InstructionTerms:
+    return InstructionTerms(
+        bool(row.locked), row.first_day, row.last_day, row.review, row.actor, row.reason, row.at
+    )
 
 
 def write_terms(
@@ -156,21 +155,52 @@ def write_terms(
     created = ledger[key].created
     before = read_terms(connection, name, region, ledger).get(key, InstructionTerms())
     terms = replace(terms, at=time_of(connection))
+    _write(connection, Place(name, region, key, created), before, terms, terms.actor)
+    return terms
+
+
+class Place(NamedTuple):
+    """The instruction that terms are about; `created` tells it from one with the same id on another branch of versions."""
+
+    name: str
+    region: str
+    instruction: str
+    created: str
+
+
+def all_terms(connection: Connection, name: str) -> dict[Place, InstructionTerms]:
+    """The terms of all instructions that a prompt ever had."""
+    rows = connection.execute(select(instruction_terms).filter_by(name=name))
+    return {Place(name, row.region, row.instruction, row.created): _terms_in(row) for row in rows}
+
+
+def import_terms(
+    connection: Connection, terms: Mapping[Place, InstructionTerms], name: str, actor: str
+) -> None:
+    """Set terms of a prompt's instructions as they were elsewhere, with who set them and when; the audit log says that `actor`
+    brought them in."""
+    here = all_terms(connection, name)
+    for place, one in terms.items():
+        _write(connection, place, here.get(place, InstructionTerms()), one, actor)
+
+
+def _write(
+    connection: Connection, place: Place, before: InstructionTerms, terms: InstructionTerms, by: str
+) -> None:
     changes = {
         "instruction.lock" if terms.locked else "instruction.unlock": before.locked != terms.locked,
         "instruction.dates": before.dates != terms.dates,
         "instruction.review": before.review != terms.review,
     }
     for action in (action for action, changed in changes.items() if changed):
-        details = {"instruction": key, "region": region, **terms.as_json()}
-        audit.append_entry(connection, actor=terms.actor, action=action, subject=name, details=details)
+        details = {"instruction": place.instruction, "region": place.region, **terms.as_json()}
+        audit.append_entry(connection, actor=by, action=action, subject=place.name, details=details)
     row = {
-        "name": name, "region": region, "instruction": key, "created": created, "locked": int(terms.locked),
+        **place._asdict(), "locked": int(terms.locked),
         "first_day": terms.first_day, "last_day": terms.last_day, "review": terms.review, "actor": terms.actor,
         "reason": terms.reason, "at": terms.at,
     }  # fmt: skip
     put(connection, instruction_terms, row)
-    return terms
 
 
 def names_with_dates(connection: Connection) -> set[str]:

@@ -385,15 +385,14 @@ class _ModelSpan:
 
 
 def _models(connection: Connection, answers: AnswerFilter) -> list[_ModelSpan]:
-    """Which models gave these answers on each day, in the order of their first answers."""
+    """Which models gave these answers on each day, in the order of their first answers. Answers that name none say nothing."""
     i = inferences.c
     mark = func.coalesce(metadata_text(connection, inferences, "system_fingerprint"), "").label("mark")
-    model = func.coalesce(i.model, "").label("model")
-    day = (i.time / DAY if connection.dialect.name == "sqlite" else func.div(i.time, DAY)).label("day")
+    model = func.coalesce(i.model, "")
     query = (
-        select(model, mark, func.min(i.time).label("first"), func.max(i.time).label("last"))
-        .where(*answers.conditions, i.error.is_(None))
-        .group_by(model, mark, day)
+        select(model.label("model"), mark, func.min(i.time).label("first"), func.max(i.time).label("last"))
+        .where(*answers.conditions, i.error.is_(None), model != "")
+        .group_by(model, mark, i.time - i.time % DAY)
     )
     spans = [_ModelSpan(row.model, row.mark[:200], row.first, row.last) for row in connection.execute(query)]
     return sorted(spans, key=lambda one: (one.first, one.model, one.fingerprint))
@@ -401,12 +400,16 @@ def _models(connection: Connection, answers: AnswerFilter) -> list[_ModelSpan]:
 
 def _take_models(connection: Connection, prompt: str, spans: Sequence[_ModelSpan]) -> Iterator[QualityAlert]:
     """Note which models answered: one that never did, or that comes back after others, is a change. One of which answers come
-    late, from before all others, is none."""
+    late, from before all others, is none. An answer without a fingerprint is of the system that the model had last."""
     query = select(quality_models).filter_by(prompt=prompt).order_by(quality_models.c.began)
     noted = [_ModelSpan(*row[1:]) for row in connection.execute(query)]
     standing = {one.key: one for one in noted}
     changed = set()
     for span in spans:
+        if not span.fingerprint:
+            own = [one for one in standing.values() if one.model == span.model]
+            latest = max(own, key=lambda one: one.last, default=span)
+            span = replace(span, fingerprint=latest.fingerprint)
         key = span.key
         known = standing.get(key)
         others = [one for one in (*noted, *standing.values()) if one.key != key and one.first <= span.first]
@@ -424,7 +427,7 @@ def _take_models(connection: Connection, prompt: str, spans: Sequence[_ModelSpan
         if known is not None:
             _put_model(connection, prompt, known)
         standing[key] = span
-        if last is not None:
+        if last is not None and (last.model != span.model or last.fingerprint):
             yield _model_alert(prompt, last, span)
     for key in changed:
         _put_model(connection, prompt, standing[key])

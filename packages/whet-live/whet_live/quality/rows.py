@@ -1,7 +1,7 @@
 """The traffic of a prompt as columns of numbers: answers, and what was said or done about each of them.
 
-More answers than `MOST_ANSWERS` are not read one by one: every k-th is, by its number, which has nothing to do with what it
-says. The counts of answers are those of all.
+More answers than `MOST_ANSWERS` are not read one by one: a share of them is, spread evenly over their numbers, whatever
+else has numbers between them. The counts of answers are those of all.
 """
 
 from __future__ import annotations
@@ -109,12 +109,18 @@ def count_answers(connection: Connection, wanted: AnswerFilter) -> int:
     return int(connection.execute(select(func.count()).where(*wanted.conditions)).scalar_one())
 
 
+def _is_sampled(every: int) -> ColumnElement[bool]:
+    """Whether a row is one of `every`: its number times the golden ratio, modulo 1, lies in the first part (a Weyl sequence). So
+    the share is right among the rows of any regular pattern: answers and feedback that take turns, versions that do."""
+    return (_i.seq % 2**31 * 2654435769) % 2**32 * every < 2**32
+
+
 def read_answers(
     connection: Connection, wanted: AnswerFilter, key: str = "", most: int | None = None
 ) -> AnswerColumns:
     """The answers that fit, with all their measures; `key` names the key of the metadata that makes the segments."""
     every = max(1, -(-count_answers(connection, wanted) // (most or MOST_ANSWERS)))
-    where = [*wanted.conditions, *([_i.seq % every == 0] if every > 1 else [])]
+    where = [*wanted.conditions, *([_is_sampled(every)] if every > 1 else [])]
     cluster = who_asked().label("cluster")
     segment = metadata_text(connection, inferences, key) if key else literal("")
     columns = (_i.seq, _i.time, _i.version, func.coalesce(_i.model, "").label("model"), cluster, segment.label("segment"),

@@ -48,28 +48,35 @@ from whet_live.registry.values import Ledgers, Version, ledgers_json
 from whet_live.registry.versions import check_json, check_prompt
 
 LABELS = "@labels.json"
+PROTECTED = "@protected.json"
+"""The labels of one prompt that move by approval only, or in the folder itself those of every prompt."""
 _SIDE = re.compile(r"@([1-9][0-9]{0,8})\.json")
 _KEPT = ("task", "method", "seed", "status", "models", "simulated")
 
 
 @dataclass(frozen=True, slots=True)
 class FileImport:
-    """What became of one prompt: versions that were added, those that were there already, labels that were set, and what the
-    newest text changes for applications (`slot_warnings`)."""
+    """What became of one prompt: versions that were added, those that were there already, labels that were set, what the
+    newest text changes for applications (`slot_warnings`), and the labels that are protected as in the files. The name `*` stands
+    for every prompt."""
 
     name: str
     added: int
     known: int
     labels: Mapping[str, int]
     warnings: tuple[str, ...] = ()
+    protected: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, object]:
         """The row as JSON values."""
         return asdict(self)
 
 
-def write_prompt(folder: Path, versions: Sequence[Version], labels: Mapping[str, int]) -> None:
-    """Write all versions of one prompt below `folder`; files of the same names are replaced.
+def write_prompt(
+    folder: Path, versions: Sequence[Version], labels: Mapping[str, int], protected: Sequence[str] = ()
+) -> None:
+    """Write all versions of one prompt below `folder`, its labels and those that are protected; files of the same names are
+    replaced.
 
     Raises StorageError, and UsageError for a role that cannot be part of a file's name.
     """
@@ -84,6 +91,24 @@ def write_prompt(folder: Path, versions: Sequence[Version], labels: Mapping[str,
         replace_file(home / f"@{version.version}.json", _json(_side(version)))
     standing = {label: number for label, number in sorted(labels.items()) if label != NEWEST}
     replace_file(home / LABELS, _json(standing))
+    write_protected(home, protected)
+
+
+def write_protected(home: Path, labels: Sequence[str]) -> None:
+    """Write the protected labels of a prompt's folder, or of the folder of all prompts; without any, no file is there."""
+    write_beside(home / PROTECTED, {"labels": sorted(labels)} if labels else None)
+
+
+def write_beside(path: Path, value: Mapping[str, object] | None) -> None:
+    """Write a JSON file of an export, or take away the one of an earlier export where there is nothing to say. Raises
+    StorageError."""
+    if value is not None:
+        replace_file(path, _json(value))
+        return
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path}: the file of an earlier export cannot be removed: {error}.") from error
 
 
 def _names(version: Version) -> list[str]:
@@ -123,11 +148,13 @@ def _json(value: object) -> bytes:
 
 @dataclass(frozen=True)
 class PromptFiles:
-    """A prompt as its files say it is: versions by number, and labels."""
+    """A prompt as the files in `home` say it is: versions by number, labels, and those that are protected."""
 
     name: str
     versions: Sequence[tuple[Prompt, Ledgers, Mapping[str, Any]]]
     labels: Mapping[str, int]
+    protected: Sequence[str]
+    home: Path
 
 
 def read_prompt_files(folder: Path) -> list[PromptFiles]:
@@ -148,11 +175,25 @@ def _read_prompt(folder: Path, home: Path) -> PromptFiles:
         )
     versions = [_read_version(home, name, number) for number in numbers]
     path = home / LABELS
-    labels = _load(path) if path.is_file() else {}
+    labels = load_beside(path)
     for label, number in labels.items():
         if check_label(label) and number not in numbers:
             raise UsageError(f"{path}: {label} stands on version {number}, which is not there.")
-    return PromptFiles(name, versions, labels)
+    return PromptFiles(name, versions, labels, read_protected(home), home)
+
+
+def read_protected(home: Path) -> list[str]:
+    """The labels that `write_protected` wrote. Raises UsageError."""
+    path = home / PROTECTED
+    labels = load_beside(path).get("labels", [])
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise UsageError(f'{path}: "labels" must be a list of labels. Export it again.')
+    return [check_label(label) for label in labels]
+
+
+def load_beside(path: Path) -> dict[str, Any]:
+    """A JSON object of an export, empty where the file is not there. Raises UsageError."""
+    return _load(path) if path.is_file() else {}
 
 
 def _load(path: Path) -> dict[str, Any]:

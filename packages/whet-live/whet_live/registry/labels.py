@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Unpack
@@ -17,11 +17,14 @@ from whet_live.database import ListPage, newest_first
 from whet_live.registry.files import (
     FileImport,
     LineageSource,
+    PromptFiles,
     add_prompt,
     from_file,
     from_run,
     read_prompt_files,
+    read_protected,
     write_prompt,
+    write_protected,
 )
 from whet_live.registry.names import ANY_PROMPT, Address, check_actor, check_label, check_text
 from whet_live.registry.provenance import behind_version, may_approve
@@ -108,11 +111,13 @@ class LabelledPrompts(VersionStore):
         )  # fmt: skip
 
     def export(self, folder: Path, names: Sequence[str] = ()) -> list[str]:
-        """Write prompts (default: all) with all versions as files below a folder; returns their names.
+        """Write prompts (default: all) with all versions, labels and their protection as files below a folder; returns their
+        names. Only an export of all prompts holds the labels that are protected on every prompt.
 
         Raises UsageError for an unknown name, StorageError when the disk refuses.
         """
         written = []
+        protected = self.protections()
         with self.database.read() as connection:
             for name in names or registry_store.prompt_names(connection):
                 last = registry_store.known_prompt(connection, name)
@@ -120,20 +125,33 @@ class LabelledPrompts(VersionStore):
                     registry_store.read_version(connection, Address(name, version=n))
                     for n in range(1, last + 1)
                 ]
-                write_prompt(folder, history, registry_store.read_labels(connection, name))
+                own = [label for prompt, label in protected if prompt == name]
+                write_prompt(folder, history, registry_store.read_labels(connection, name), own)
                 written.append(name)
+        if written and not names:
+            write_protected(folder, [label for prompt, label in protected if prompt == ANY_PROMPT])
         return written
 
-    def import_folder(self, folder: Path, *, actor: str, labels: bool = False) -> list[FileImport]:
+    def import_folder(
+        self,
+        folder: Path,
+        *,
+        actor: str,
+        labels: bool = False,
+        beside: Callable[[Connection, PromptFiles], None] | None = None,
+    ) -> list[FileImport]:
         """Add what `export` wrote: all of it or nothing. What is there already is left alone.
 
-        Labels are set on new prompts, on others only with `labels`. Raises UsageError for files that cannot be used,
+        Labels and their protection are set on new prompts, on others only with `labels`, and so is what `beside` reads from the
+        files of a prompt in the same transaction. The protection on every prompt is set in a registry without prompts, else only
+        with `labels`. Nothing here takes a protection away. Raises UsageError for files that cannot be used,
         versions that differ from those here, and protected labels.
         """
         check_actor(actor)
-        prompts = read_prompt_files(folder)
+        prompts, everywhere = read_prompt_files(folder), read_protected(folder)
         done = []
         with self.change() as connection:
+            at_first = not registry_store.prompt_names(connection)
             for prompt_files in prompts:
                 current = current_version(connection, prompt_files.name)
                 is_new = current is None
@@ -146,7 +164,15 @@ class LabelledPrompts(VersionStore):
                         put_label(
                             connection, MOVE, where, version, ChangeActor(actor, f"import from {folder.name}")
                         )
-                done.append(replace(row, labels=prompt_files.labels if is_new or labels else {}))
+                if is_new or labels:
+                    _protect_all(connection, prompt_files.name, prompt_files.protected, actor)
+                    if beside is not None:
+                        beside(connection, prompt_files)
+                    row = replace(row, labels=prompt_files.labels, protected=tuple(prompt_files.protected))
+                done.append(row)
+            if everywhere and (at_first or labels):
+                _protect_all(connection, ANY_PROMPT, everywhere, actor)
+                done.append(FileImport(ANY_PROMPT, 0, 0, {}, protected=tuple(everywhere)))
         return done
 
     def labels(self, name: str) -> dict[str, int]:
@@ -211,9 +237,7 @@ class LabelledPrompts(VersionStore):
     def protect(self, name: str, label: str, *, actor: str) -> None:
         """From now on the label moves by approval only: on this prompt or, with the name `*`, on every prompt."""
         with self.change() as connection:
-            row = _protection(connection, name, label, actor)
-            if connection.execute(select(protections).filter_by(**row)).first() is None:
-                _protect(connection, row, actor)
+            _protect_all(connection, name, [label], actor)
 
     def protect_first(self, name: str, label: str, *, actor: str) -> bool:
         """Protect a label (`protect`), unless it was ever protected or freed before; whether it was done now. So a default
@@ -265,6 +289,14 @@ def _protection(connection: Connection, name: str, label: str, actor: str) -> di
     if name != ANY_PROMPT:
         registry_store.known_prompt(connection, name)
     return {"name": name, "label": check_label(label)}
+
+
+def _protect_all(connection: Connection, name: str, labels: Sequence[str], actor: str) -> None:
+    """Protect those of a prompt's labels that are not protected yet."""
+    for label in labels:
+        row = _protection(connection, name, label, actor)
+        if connection.execute(select(protections).filter_by(**row)).first() is None:
+            _protect(connection, row, actor)
 
 
 def _protect(connection: Connection, row: Mapping[str, str], actor: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from dataclasses import dataclass
 
 from whet.errors import UsageError
 from whet.instructions.guard import visible
 from whet_client.prompt.document import AUTO
-from whet_live.registry.registry_tables import LONGEST_ACTOR, LONGEST_LABEL, LONGEST_NAME
+from whet_client.records import prompt_name_fault
+from whet_live.registry.registry_tables import LONGEST_ACTOR, LONGEST_LABEL
 
 DEFAULT_LABEL, NEWEST = "production", "latest"
 ANY_PROMPT = "*"
@@ -17,7 +17,6 @@ LONGEST_TEXT = 4000
 ROLE = re.compile(r"[a-z]{1,20}")
 """What the role of a message may be: it becomes a part of a file's name."""
 _SCHEME = "prompts:/"
-_SEGMENT = re.compile(r"[\w.+-](?:[\w .+-]*[\w.+-])?")
 _LABEL = re.compile(r"[a-z0-9_.-]+")
 
 
@@ -67,31 +66,12 @@ def _is_number(text: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """The name of a prompt, as given. Raises UsageError for one that cannot be a name.
-
-    At most 255 characters; folders are separated by `/`; letters and digits of any script, blanks inside, and `_ . + -`.
-    The last part is not a number, which would be read as a version. A part has at most 255 bytes in UTF-8, so that it can
-    be the name of a folder.
-    """
+    """The name of a prompt, as given. Raises UsageError for one that cannot be a name (`prompt_name_fault`)."""
     refusal = f'"{visible(name[:80])}" cannot be the name of a prompt: '
     if not name:
         raise UsageError("The name of the prompt is empty.")
-    if len(name) > LONGEST_NAME:
-        raise UsageError(f"{refusal}it has {len(name)} characters, at most {LONGEST_NAME} are allowed.")
-    if unicodedata.normalize("NFC", name) != name:
-        raise UsageError(f"{refusal}write its accents composed (Unicode NFC).")
-    parts = name.split("/")
-    for part in parts:
-        if not _SEGMENT.fullmatch(part) or set(part) == {"."}:
-            raise UsageError(
-                f"{refusal}use letters, digits, blanks inside and _ . + - in each part, and / between the parts."
-            )
-        if len(part.encode("utf-8")) > LONGEST_NAME:
-            raise UsageError(
-                f"{refusal}a part of it has more than {LONGEST_NAME} bytes, too long for the name of a folder."
-            )
-    if _is_number(parts[-1]):
-        raise UsageError(f"{refusal}its last part is a number, which would be read as a version.")
+    if fault := prompt_name_fault(name):
+        raise UsageError(f"{refusal}{fault}")
     return name
 
 
@@ -99,7 +79,7 @@ def check_label(label: str) -> str:
     """A label that can be set, as given. Raises UsageError, also for `latest`, which is always the newest version."""
     if label == NEWEST:
         raise UsageError(f"The label {NEWEST} is reserved: it is always the newest version.")
-    if not _LABEL.fullmatch(label) or len(label) > LONGEST_LABEL or label.isdecimal() or set(label) == {"."}:
+    if not _LABEL.fullmatch(label) or len(label) > LONGEST_LABEL or not any(map(str.isalpha, label)):
         raise UsageError(
             f'"{visible(label[:80])}" cannot be a label: use 1 to {LONGEST_LABEL} of a-z 0-9 _ . - with a letter among them.'
         )

@@ -224,19 +224,37 @@ def _unit_json(unit: ProposalUnit) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
+class ChangedSetting:
+    """A key of the config whose value differs: whether it stood there (`set`) before and after, and its JSON values."""
+
+    key: str
+    set_before: bool
+    before: Any
+    set_after: bool
+    after: Any
+
+    def as_json(self) -> dict[str, Any]:
+        """The key with the values that it has; where it was not set, there is none."""
+        old = {"before": self.before} if self.set_before else {}
+        return {"key": self.key, **old, **({"after": self.after} if self.set_after else {})}
+
+
+@dataclass(frozen=True, slots=True)
 class Difference:
-    """Two versions beside each other: a unified diff of the text, and the instructions that differ by region."""
+    """Two versions beside each other: a unified diff of the text, the instructions that differ by region, and the settings of
+    the config that differ."""
 
     before: Version
     after: Version
     text: str
     changes: Mapping[str, Sequence[Change]] = field(default_factory=dict)
+    config: Sequence[ChangedSetting] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The difference as JSON values."""
         rows = [{"region": region, **asdict(c)} for region, changes in self.changes.items() for c in changes]
         return {
             "name": self.after.name, "before": self.before.version, "after": self.after.version, "text": self.text,
-            "changes": rows,
+            "changes": rows, "config": [one.as_json() for one in self.config],
         }  # fmt: skip

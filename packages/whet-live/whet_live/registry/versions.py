@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import orjson
 from sqlalchemy import Connection
@@ -31,7 +32,7 @@ from whet_live.registry.names import (
 from whet_live.registry.provenance import AUTHOR, Provenance, merge_names, of_events
 from whet_live.registry.registry_tables import audit as audit_rows
 from whet_live.registry.registry_tables import versions
-from whet_live.registry.values import Difference, Ledgers, Summary, Version
+from whet_live.registry.values import ChangedSetting, Difference, Ledgers, Summary, Version
 
 LONGEST_PROMPT, LONGEST_CONFIG = 1_000_000, 100_000
 
@@ -96,7 +97,11 @@ class VersionStore:
         regions = [region for region in new.ledgers if region in old.ledgers]
         by_region = {region: changes(old.ledger(region), new.ledger(region)) for region in regions}
         return Difference(
-            old, new, unified_diff(old.prompt, new.prompt), {r: c for r, c in by_region.items() if c}
+            old,
+            new,
+            unified_diff(old.prompt, new.prompt),
+            {r: c for r, c in by_region.items() if c},
+            tuple(_changed_settings(old.config, new.config)),
         )
 
     def audit(
@@ -125,6 +130,13 @@ class VersionStore:
     def change(self) -> AbstractContextManager[Connection]:
         """A transaction that changes the registry; changes happen one after the other, in the order of the audit log."""
         return audit.audited_transaction(self.database)
+
+
+def _changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[ChangedSetting]:
+    """The keys of two configs whose JSON values differ, in the order of the new config, those that are gone last."""
+    for key in [*new, *(key for key in old if key not in new)]:
+        if key not in old or key not in new or config_hash({key: old[key]}) != config_hash({key: new[key]}):
+            yield ChangedSetting(key, key in old, old.get(key), key in new, new.get(key))
 
 
 def current_version(connection: Connection, name: str) -> Version | None:
@@ -197,7 +209,8 @@ def _base(
         return None
     base = registry_store.read_version(connection, Address(name, version=last if parent is None else parent))
     latest = registry_store.read_version(connection, Address(name, version=last))
-    if latest.prompt == prompt and latest.config == dict(base.config if config is None else config):
+    settings = check_json(base.config if config is None else config, "config") or {}
+    if latest.prompt == prompt and config_hash(latest.config) == config_hash(settings):
         raise UsageError(f"This is version {last} of {name} already, with the same config. Nothing is added.")
     return base
 
@@ -224,11 +237,16 @@ def check_prompt(prompt: Prompt) -> None:
     Prompt.from_messages(prompt.messages)
 
 
+def _refuse_value(value: object) -> object:
+    raise TypeError(f"{value!r} is no JSON value")
+
+
 def check_json(value: Mapping[str, object] | None, what: str) -> dict[str, object] | None:
     """An object that can be stored as JSON; an empty one for no config. Raises UsageError."""
     if value is None:
         return {} if what == "config" else None
     try:
+        json.dumps(dict(value), allow_nan=False, default=_refuse_value)
         size = len(orjson.dumps(dict(value)))
     except (TypeError, ValueError) as error:
         raise UsageError(f"The {what} is no JSON object: {error}.") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -31,6 +32,9 @@ SOURCE_OF = {
     "user": "user", "end_user": "user", "llm": "model", "model": "model", "eval": "model", "code": "code",
     "program": "code",
 }  # fmt: skip
+
+_MARK = 32
+"""Characters of the hash in an id that was too long: 128 bits."""
 
 
 def is_foreign(row: Mapping[str, object]) -> bool:
@@ -76,15 +80,16 @@ def convert_content(
     metric = next(
         (str(content.metadata[n]) for n in ("metric_name", "key", "name") if content.metadata.get(n)), ""
     )
+    cut = _cut_texts(content)
     base = Feedback(
         kind="comment",
-        target=storable_text(target[1])[:LONGEST_ID],
+        target=fit_id(target[1], "target", cut),
         target_kind=target[0],
         name=storable_text(metric)[:LONGEST_NAME] or None,
         source=SOURCE_OF.get(snake_case(content.source or ""), "user"),
-        user=storable_text(content.user or "")[:LONGEST_ID] or None,
+        user=fit_id(content.user or "", "user", cut) or None,
         time=moment(content.time),
-        metadata={"cut": cut} if (cut := _cut_texts(content)) else {},
+        metadata={"cut": cut} if cut else {},
     )
     column = content.column or ""
     if column not in THUMBS | STARS:
@@ -135,8 +140,9 @@ def read_evaluation(
     Numbers for thumbs or stars come from a user unless `source` says otherwise; else the source is a model. None when
     there is neither score, label nor explanation.
     """
-    name, label = _field(fields, "name", LONGEST_NAME), _field(fields, "label", LONGEST_LABEL)
-    reason = _field(fields, "explanation", LONGEST_TEXT)
+    cut: list[str] = []
+    name, label = _field(fields, "name", LONGEST_NAME, cut), _field(fields, "label", LONGEST_LABEL, cut)
+    reason = _field(fields, "explanation", LONGEST_TEXT, cut)
     score, source = as_number(fields.get("score")), fields.get("source")
     if score is None and label is None and reason is None:
         return None
@@ -144,18 +150,20 @@ def read_evaluation(
     metric = snake_case(name or "")
     if kind == "score" and metric in THUMBS | STARS:
         source = source or "user"
+    user = fields.get("user")
     feedback = Feedback(
         kind=kind,
-        target=target[1],
+        target=fit_id(target[1], "target", cut),
         target_kind=target[0],
         value=score,
         label=label,
         text=reason,
         name=name,
         source=source if source in SOURCES else "model",
-        user=_field(fields, "user", LONGEST_ID),
-        id=id[:LONGEST_ID],
+        user=None if user is None else fit_id(str(user), "user", cut) or None,
+        id=fit_id(id, "id", cut),
         time=time,
+        metadata={"cut": cut} if cut else {},
     )
     scale = fields.get("scale")
     return RawFeedback(
@@ -163,9 +171,12 @@ def read_evaluation(
     )
 
 
-def _field(fields: Mapping[str, object], name: str, most: int) -> str | None:
+def _field(fields: Mapping[str, object], name: str, most: int, cut: list[str]) -> str | None:
     value = fields.get(name)
-    return storable_text(str(value))[:most] or None if value not in (None, "") else None
+    text = storable_text(str(value)) if value not in (None, "") else ""
+    if len(text) > most:
+        cut.append(name)
+    return text[:most] or None
 
 
 def as_number(value: object) -> float | None:
@@ -189,6 +200,17 @@ def storable_text(text: str) -> str:
     return text.replace("\x00", "")
 
 
+def fit_id(text: str, name: str, cut: list[str]) -> str:
+    """A text as an id of at most 200 characters. Of a longer one its beginning and a hash of the whole, so that two that begin
+    alike stay two, and everything that names one names the same; then `name` is added to what was `cut`."""
+    text = storable_text(text)
+    if len(text) <= LONGEST_ID:
+        return text
+    cut.append(name)
+    mark = hashlib.sha256(text.encode("utf-8")).hexdigest()[:_MARK]
+    return f"{text[: LONGEST_ID - _MARK - 1]}#{mark}"
+
+
 def _cut_text(text: str | None) -> str | None:
     return storable_text(text)[:LONGEST_TEXT] or None if text else None
 
@@ -203,5 +225,4 @@ def moment(value: object) -> int:
 def _id(own: str, kind: str, number: int) -> str:
     if not own:
         return new_id()
-    own = storable_text(own)
-    return own[:LONGEST_ID] if number == 0 else f"{own[: LONGEST_ID - 20]}#{kind}"
+    return fit_id(own if number == 0 else f"{own}#{kind}", "id", [])

@@ -44,10 +44,14 @@ class SignalDeriver:
             who = f"user:{inference.user}"
         else:
             return {}
+        if not inference.inputs:  # which request it was is not known
+            return {}
         request = content_hash(dict(inference.inputs))
         after = self._next.get(who)
         self._next[who] = (inference.time, request)
-        if after is None or after[0] - inference.time > SOON:
+        if (
+            after is None or not 0 < after[0] - inference.time <= SOON
+        ):  # at one instant: several answers to one request
             return {}
         return {"regenerate" if after[1] == request else "follow_up": 1.0}
 

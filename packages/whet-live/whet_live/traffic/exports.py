@@ -11,13 +11,11 @@ from dataclasses import dataclass, field, replace
 from whet.feedback.rows import snake_case
 from whet_client.records import (
     LARGEST_VERSION,
-    LONGEST_ID,
-    LONGEST_NAME,
     LONGEST_OUTPUT,
     LONGEST_TEXT,
     Inference,
 )
-from whet_live.traffic.adapters import SOURCE_OF, as_number, moment, read_evaluation, storable_text
+from whet_live.traffic.adapters import SOURCE_OF, as_number, fit_id, moment, read_evaluation, storable_text
 from whet_live.traffic.otlp.content import as_text, find_messages, is_message, parse_json_text
 from whet_live.traffic.otlp.decode import OtlpSpan
 from whet_live.traffic.otlp.records import answer_of, evaluations, is_answer, seconds_between
@@ -44,18 +42,20 @@ def openai_item(row: Mapping[str, object]) -> ExportedRow | None:
         return None
     usage = _mapping(sample.get("usage"))
     failed = _mapping(sample.get("error")).get("message")
-    id = short(row.get("id"), LONGEST_ID) or ""
+    cut: list[str] = []
+    id = id_of(row.get("id"), "id", cut) or ""
     time = moment(row.get("created_at"))
     inference = Inference(
         prompt=UNNAMED,
         id=id,
         inputs=as_inputs(row["datasource_item"]),
         output=as_output(sample.get("output")),
-        model=short(sample.get("model"), LONGEST_ID),
+        model=id_of(sample.get("model"), "model", cut),
         input_tokens=_whole(usage.get("prompt_tokens")),
         output_tokens=_whole(usage.get("completion_tokens")),
         error=short(failed, LONGEST_TEXT),
         time=time,
+        metadata={"cut": cut} if cut else {},
     )
     scores = []
     for number, values in enumerate(_items(row.get("results"))):
@@ -101,7 +101,7 @@ def langfuse_trace(row: Mapping[str, object]) -> ExportedRow | None:
         or not all(isinstance(one, Mapping) for one in parts)
     ):
         return None
-    key = short(named.get("id"), LONGEST_ID) or ""
+    key = short(named.get("id"), LONGEST_TEXT) or ""
     shared = {
         "user_id": named.get("user_id"),
         "session_id": named.get("session_id"),
@@ -133,24 +133,25 @@ def _langfuse_answer(named: Mapping[str, object]) -> Inference:
         latency = seconds_between(moment(start) * 1000, moment(end) * 1000)
     failed = str(named.get("level") or "").upper() == "ERROR"
     output = as_output(named.get("output"))
-    return Inference(
-        prompt=short(named.get("prompt_name"), LONGEST_NAME) or UNNAMED,
+    cut = ["output"] if len(output) == LONGEST_OUTPUT else []
+    inference = Inference(
+        prompt=short(named.get("prompt_name"), LONGEST_TEXT) or UNNAMED,
         version=_whole(named.get("prompt_version")) or 0,
-        id=short(named.get("id"), LONGEST_ID) or "",
+        id=id_of(named.get("id"), "id", cut) or "",
         inputs=as_inputs(named.get("input")),
         output=output,
-        metadata={"cut": ["output"]} if len(output) == LONGEST_OUTPUT else {},
-        model=short(named.get("model") or named.get("provided_model_name"), LONGEST_ID),
+        model=id_of(named.get("model") or named.get("provided_model_name"), "model", cut),
         cost=cost,
         latency=latency,
         input_tokens=_whole(usage.get("input", usage.get("promptTokens"))),
         output_tokens=_whole(usage.get("output", usage.get("completionTokens"))),
-        session=short(named.get("session_id"), LONGEST_ID),
-        user=short(named.get("user_id"), LONGEST_ID),
-        episode=short(named.get("trace_id"), LONGEST_ID),
+        session=id_of(named.get("session_id"), "session", cut),
+        user=id_of(named.get("user_id"), "user", cut),
+        episode=id_of(named.get("trace_id"), "episode", cut),
         error=short(named.get("status_message") or "error", LONGEST_TEXT) if failed else None,
         time=moment(start),
     )
+    return replace(inference, metadata={"cut": cut} if cut else {})
 
 
 def _langfuse_score(named: Mapping[str, object], target: tuple[str, str]) -> RawFeedback | None:
@@ -170,7 +171,7 @@ def _langfuse_score(named: Mapping[str, object], target: tuple[str, str]) -> Raw
         "user": named.get("author_user_id"),
     }
     time = moment(named.get("timestamp") or named.get("created_at"))
-    score = read_evaluation(fields, (target[0], target[1][:LONGEST_ID]), str(named.get("id") or ""), time)
+    score = read_evaluation(fields, target, str(named.get("id") or ""), time)
     if score is not None and score.feedback.text and kind == "CORRECTION":
         return replace(score, feedback=replace(score.feedback, kind="correction"))
     return score
@@ -253,6 +254,11 @@ def _whole(value: object) -> int | None:
 def short(value: object, most: int) -> str | None:
     """The value as a text that is kept; None when there is none."""
     return storable_text(as_text(value))[:most] or None if value not in (None, "") else None
+
+
+def id_of(value: object, name: str, cut: list[str]) -> str | None:
+    """The value as an id (`fit_id`); None when there is none."""
+    return fit_id(as_text(value), name, cut) or None if value not in (None, "") else None
 
 
 def as_inputs(value: object) -> dict[str, object]:

@@ -32,21 +32,25 @@ from whet.task.files import kind_of, read_text
 from whet.task.rows import TABLES, SourceRow
 from whet.types import content_hash
 from whet_client.records import (
-    LONGEST_ID,
     LONGEST_NAME,
+    LONGEST_TEXT,
+    SERVICE,
     Feedback,
     Inference,
     checked_feedback,
     checked_inference,
+    prompt_name_fault,
     read_moment,
 )
+from whet_client.storable import show_value
 from whet_live.traffic import traffic_tables as tables
-from whet_live.traffic.adapters import SOURCE_OF, as_number, convert_content, moment, target_of
+from whet_live.traffic.adapters import SOURCE_OF, as_number, convert_content, fit_id, moment, target_of
 from whet_live.traffic.exports import (
     UNNAMED,
     ExportedRow,
     as_inputs,
     as_output,
+    id_of,
     langfuse,
     langfuse_trace,
     openai_item,
@@ -229,11 +233,18 @@ def _order(rows: Sequence[SourceRow], good: Sequence[str], bad: Sequence[str]) -
 
 
 def _name_inference(one: Inference, naming: _Naming, where: str) -> Inference:
-    if one.prompt != UNNAMED:
+    fault = "" if one.prompt == UNNAMED or one.prompt.startswith(SERVICE) else prompt_name_fault(one.prompt)
+    if one.prompt != UNNAMED and not fault:
         return one
     if naming.prompt is None:
-        raise UsageError(f"{where}: the row names no prompt. Say which one answered: --prompt NAME.")
-    return replace(one, prompt=naming.prompt, version=naming.version)
+        nameless = (
+            f"{show_value(one.prompt)} cannot be the name of a prompt: {fault}"
+            if fault
+            else "the row names no prompt."
+        )
+        raise UsageError(f"{where}: {nameless} Say which one answered: --prompt NAME.")
+    before = {"prompt_name": one.prompt[:LONGEST_NAME]} if fault else {}
+    return replace(one, prompt=naming.prompt, version=naming.version, metadata={**one.metadata, **before})
 
 
 def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> ExportedRow:
@@ -271,20 +282,22 @@ def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, 
     time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
     version = as_number(named.get("prompt_version"))
     cut = _cut(inputs, output)
-    return Inference(
-        prompt=short(named.get("prompt_name"), LONGEST_NAME) or UNNAMED,
+    inference = Inference(
+        prompt=short(named.get("prompt_name"), LONGEST_TEXT) or UNNAMED,
         version=int(version) if version is not None and version >= 0 else 0,
-        id=own[:LONGEST_ID],
+        id=fit_id(own, "id", cut),
         inputs=as_inputs(inputs),
         output=as_output(output),
-        model=short(named.get("model"), LONGEST_ID),
-        session=short(named.get("session_id") or named.get("session"), LONGEST_ID),
-        episode=target[1][:LONGEST_ID] if target is not None and target[0] == "episode" else None,
-        response=target[1][:LONGEST_ID] if target is not None and target[0] == "response" else None,
-        user=short(named.get("user_id") or (named.get("user") if by_user else None), LONGEST_ID),
+        model=id_of(named.get("model"), "model", cut),
+        session=id_of(named.get("session_id") or named.get("session"), "session", cut),
+        episode=fit_id(target[1], "episode", cut) if target is not None and target[0] == "episode" else None,
+        response=fit_id(target[1], "response", cut)
+        if target is not None and target[0] == "response"
+        else None,
+        user=id_of(named.get("user_id") or (named.get("user") if by_user else None), "user", cut),
         time=time,
-        metadata={"cut": cut} if cut else {},
     )
+    return replace(inference, metadata={"cut": cut} if cut else {})
 
 
 def _cut(inputs: str | None, output: str | None) -> list[str]:
@@ -332,7 +345,7 @@ def _apart(
             continue
         if not _same(other, raw):
             mark = content_hash([one.kind, one.value, one.text, one.label, one.target])[:8]
-            one = replace(one, id=f"{one.id[: LONGEST_ID - 9]}#{mark}")
+            one = replace(one, id=fit_id(f"{one.id}#{mark}", "id", []))
         if one.id in kept:
             again.append(where)
         kept.setdefault(one.id, (where, replace(raw, feedback=one)))

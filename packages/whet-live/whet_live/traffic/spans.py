@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from whet_client.records import LARGEST_VERSION, Inference
+from whet_client.records import LARGEST_VERSION, SERVICE, Inference
 
 HIGHEST = 32
 """Spans between the two of one call, at most."""
-UNNAMED = "otlp/"
+UNNAMED = SERVICE
 """How the prompt of a span begins that names none."""
 LOGS = "log"
 """How the id of what log records say begins, which no id of a span does; it lies inside of the span that the records name."""

@@ -309,9 +309,12 @@ class PolicyModel:
         return Sample(text, self.read(conversation), tuple(ids), (0.0,) * len(ids), (True,) * len(ids), True)
 
     def set_reference_policy(self) -> None:
-        """Make the present weights the reference policy: what a divergence is measured from after a warm-up."""
+        """Make the present weights the reference policy: what a divergence is measured from after a warm-up. The model of token
+        rewards, where there is one, begins from them as well."""
         self.body.fix()
         self._anchored = True
+        if self.token_reward is not None:
+            self.token_reward = TokenReward(self.body)
 
     def save(self) -> bytes:
         """Trainable weights, optimiser state, anchor, critic, generator state and notes as safetensors bytes."""
@@ -348,7 +351,7 @@ class PolicyModel:
         self.notes, self._anchored = facts["notes"], bool(facts["anchored"])
         self.body.anchor = self._base
         if self._anchored:
-            self.set_reference_policy()
+            self.body.fix()
             blobs.copy_tensors({"anchor": self.body.anchor or {}}, stored, "policy")
 
     def export(self, folder: Path, *, method: str = "") -> str:

@@ -1,6 +1,6 @@
 """Rewards of single tokens from pairs of a policy's own texts: the model pi_dpo of Reinforced Token Optimization.
 
-    pi_dpo <- the policy's first weights, trained by DPO on (best, worst) of each group whose rewards differ
+    pi_dpo <- the reference policy, trained by DPO on (best, worst) of each group whose rewards differ
     r_t    = log pi_dpo(token t) - log reference(token t)
 
 Zhong et al. 2024, arXiv:2404.18922, algorithm 2; `advantages.token_rewards_rto` puts r_t beside the reward of the whole text. The

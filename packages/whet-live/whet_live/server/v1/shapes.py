@@ -213,13 +213,14 @@ class ServedSchema(TextSchema):
 
 
 class DifferenceSchema(Struct):
-    """Two versions beside each other."""
+    """Two versions beside each other. `config`: the settings that differ, with their values `before` and `after`."""
 
     name: str
     before: int
     after: int
     text: str
     changes: list[dict[str, Any]]
+    config: list[dict[str, Any]]
 
 
 MoveSchema = schema_of(

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from whet.errors import UsageError
-from whet_client.records import Feedback, Inference, checked_feedback, checked_inference
+from whet.instructions.guard import visible
+from whet_client.records import (
+    SERVICE,
+    Feedback,
+    Inference,
+    checked_feedback,
+    checked_inference,
+    prompt_name_fault,
+)
 from whet_live.traffic.otlp.calls import merge_calls, span_key
 from whet_live.traffic.otlp.decode import (
     SIGNALS,
@@ -19,7 +27,15 @@ from whet_live.traffic.otlp.decode import (
 )
 from whet_live.traffic.otlp.frameworks import translate
 from whet_live.traffic.otlp.log_content import group_logs, log_answer
-from whet_live.traffic.otlp.records import EVALUATION, answer_of, evaluations, is_answer, log_evaluation
+from whet_live.traffic.otlp.records import (
+    EVALUATION,
+    PROMPT_NAME,
+    UNUSABLE,
+    answer_of,
+    evaluations,
+    is_answer,
+    log_evaluation,
+)
 from whet_live.traffic.scales import RawFeedback, settle_batch
 from whet_live.traffic.spans import SpanKey, SpanLink
 
@@ -70,7 +86,8 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
     Every call of a model is one inference, also where an outer and an inner span record it, or log records hold its messages.
     `gen_ai.evaluation.result` events and OpenInference annotations are feedback, about the span, its trace (an episode) or its
     session. Ids follow the spans, so that an exporter may repeat a request. Texts longer than what is kept are cut, and their
-    names stand in `metadata.cut`. Raises Unsupported (415) for a type that cannot be read, and UsageError (400) for a body that
+    names stand in `metadata.cut`; numbers that cannot be used stand in `metadata.unusable`, and a name that no prompt can have
+    in `metadata.prompt_name`. Raises Unsupported (415) for a type that cannot be read, and UsageError (400) for a body that
     is no such request; answer those with `failure_body`.
     """
     kind = media_type(content_type)
@@ -170,4 +187,20 @@ def _warning(
         warnings.append(
             f"Spans that end before they start have no latency ({len(late)}; the first is {late[0]})."
         )
-    return " ".join(warnings)
+    return " ".join([*warnings, *_unused(answers.values())])
+
+
+def _unused(answers: Iterable[Inference]) -> Iterator[str]:
+    """What answers are stored without, because it cannot be used."""
+    answers = list(answers)
+    numbers = [(one.id, *pair) for one in answers for pair in one.metadata.get(UNUSABLE, {}).items()]
+    if numbers:
+        id, name, value = numbers[0]
+        yield f"Numbers that cannot be used are left out ({len(numbers)}; the first is {name} {value[:60]} of {id})."
+    names = [one.metadata[PROMPT_NAME] for one in answers if PROMPT_NAME in one.metadata]
+    if names:
+        fault = prompt_name_fault(names[0]) or "it is too long."
+        yield (
+            f"Answers whose prompt no prompt can be called stand under {SERVICE}SERVICE ({len(names)}; "
+            f'the first is "{visible(names[0][:60])}": {fault.removesuffix(".")}).'
+        )

@@ -146,6 +146,24 @@ def messages(
     return _from_events(side, events) or find_messages(first_attribute(attributes, *_TEXTS[side]), role)
 
 
+def are_choices(
+    conversation: Iterable[Mapping[str, str]], attributes: Mapping[str, object], events: Iterable[OtelEvent]
+) -> bool:
+    """Whether each message of an output is an answer of its own: by the convention in `gen_ai.output.messages`, and in events
+    `gen_ai.choice` where each has an index of its own. Messages of several roles are one answer."""
+    events = list(events)
+    if len({message["role"] for message in conversation}) > 1:
+        return False
+    for source in (attributes, *(event.attributes for event in events if event.name == DETAILS)):
+        name = next((name for name in _STRUCTURED["output"] if source.get(name)), None)
+        if name is not None:
+            return name == "gen_ai.output.messages"
+    if any(key.startswith(_FLAT["output"]) for key in attributes):
+        return False
+    indices = [str(event.attributes.get("index")) for event in events if event.name == _CHOICE]
+    return len(indices) > 1 and len(set(indices)) == len(indices)
+
+
 def plain_text(side: str, attributes: Mapping[str, object]) -> str | None:
     """The text of one side where it stands as one attribute."""
     return text_of(attributes, *_TEXTS[side])

@@ -15,10 +15,13 @@ from whet_client.records import (
     LONGEST_NAME,
     LONGEST_OUTPUT,
     LONGEST_TEXT,
+    SERVICE,
     Inference,
+    prompt_name_fault,
 )
-from whet_live.traffic.adapters import SOURCE_OF, as_number, read_evaluation, storable_text
+from whet_live.traffic.adapters import SOURCE_OF, as_number, fit_id, read_evaluation, storable_text
 from whet_live.traffic.otlp.content import (
+    are_choices,
     as_text,
     first_attribute,
     messages,
@@ -55,6 +58,9 @@ _MODEL = (
     "langfuse.observation.model.name", "langsmith.metadata.ls_model_name",
 )  # fmt: skip
 _FINGERPRINT = ("openai.response.system_fingerprint", "gen_ai.openai.response.system_fingerprint")
+PROMPT_NAME, UNUSABLE = "prompt_name", "unusable"
+"""Where the metadata of an answer have what its span names in the place of a prompt, and the numbers that cannot be used."""
+_MOST_DOLLARS = 1e6
 _COST = ("whet.cost", "gen_ai.usage.cost", "llm.cost.total")
 _TOKENS = {
     "input": (
@@ -93,42 +99,49 @@ def is_answer(span: OtlpSpan) -> bool:
 
 
 def answer_of(span: OtlpSpan) -> Inference:
-    """The inference of a span. Its id is `whet.inference.id` or the span's own, its episode the trace."""
+    """The inference of a span. Its id is `whet.inference.id` or the span's own, its episode the trace.
+
+    Ids that are too long end in a hash (`fit_id`). The name of a prompt that cannot be one stands in the metadata, and numbers
+    that cannot be used stand there too.
+    """
     a = span.attributes
     cut: list[str] = []
-    version = number_attribute(a, *_VERSION)
-    whole = version is not None and version == int(version) and 0 <= version <= LARGEST_VERSION
-    metadata = {"span": span.name, "span_id": span.id, "trace_id": span.trace}
-    if not whole and first_attribute(a, *_VERSION) is not None:
-        metadata["prompt_version"] = storable_text(text_of(a, *_VERSION) or "")[:LONGEST_ID]
-    if fingerprint := _short(a, LONGEST_ID, *_FINGERPRINT):
-        metadata["system_fingerprint"] = fingerprint
-    if reasons := a.get("gen_ai.response.finish_reasons"):
-        metadata["finish_reason"] = storable_text(str(reasons[0] if isinstance(reasons, list) else reasons))[
-            :LONGEST_ID
-        ]
-    output = _output(span)
+    unusable: dict[str, str] = {}
+    metadata = _metadata(span)
+    prompt, version = _prompt(span, metadata, cut)
     inference = Inference(
-        id=(_short(a, LONGEST_ID, "whet.inference.id") or span.id),
-        prompt=_prompt(span),
-        version=int(version or 0) if whole else 0,
+        id=_id_of(a, "id", cut, "whet.inference.id") or span.id,
+        prompt=prompt,
+        version=version,
         inputs=_bound_inputs(_variables(a) or _inputs(span), cut),
-        output=_cut_text(output, LONGEST_OUTPUT, "output", cut),
-        model=_short(a, LONGEST_ID, *_MODEL),
-        cost=_cost(a),
+        output=_cut_text(_output(span, metadata), LONGEST_OUTPUT, "output", cut),
+        model=_id_of(a, "model", cut, *_MODEL),
+        cost=_cost(a, unusable),
         latency=seconds_between(span.start, span.end),
-        input_tokens=_tokens(a, "input"),
-        output_tokens=_tokens(a, "output"),
-        session=_short(a, LONGEST_ID, *_SESSION),
-        user=_short(a, LONGEST_ID, *_USER),
-        episode=_short(a, LONGEST_ID, "whet.episode") or span.trace or None,
-        experiment=_short(a, LONGEST_ID, "whet.experiment"),
-        variant=_short(a, LONGEST_ID, "whet.variant"),
-        response=_short(a, LONGEST_ID, "gen_ai.response.id", "ai.response.id"),
-        error=_error(span),
+        input_tokens=_tokens(a, "input", unusable),
+        output_tokens=_tokens(a, "output", unusable),
+        session=_id_of(a, "session", cut, *_SESSION),
+        user=_id_of(a, "user", cut, *_USER),
+        episode=_id_of(a, "episode", cut, "whet.episode") or span.trace or None,
+        experiment=_id_of(a, "experiment", cut, "whet.experiment"),
+        variant=_id_of(a, "variant", cut, "whet.variant"),
+        response=_id_of(a, "response", cut, "gen_ai.response.id", "ai.response.id"),
+        error=_error(span, cut),
         time=span.start // 1000,
     )
-    return replace(inference, metadata=metadata | ({"cut": cut} if cut else {}))
+    lost = {name: value for name, value in (("cut", cut), (UNUSABLE, unusable)) if value}
+    return replace(inference, metadata=metadata | lost)
+
+
+def _metadata(span: OtlpSpan) -> dict[str, object]:
+    """What a span says that has no field of its own."""
+    metadata: dict[str, object] = {"span": span.name, "span_id": span.id, "trace_id": span.trace}
+    if fingerprint := _short(span.attributes, LONGEST_ID, *_FINGERPRINT):
+        metadata["system_fingerprint"] = fingerprint
+    if reasons := span.attributes.get("gen_ai.response.finish_reasons"):
+        first = str(reasons[0] if isinstance(reasons, list) else reasons)
+        metadata["finish_reason"] = storable_text(first)[:LONGEST_ID]
+    return metadata
 
 
 def _variables(attributes: Mapping[str, object]) -> Mapping[str, object]:
@@ -144,12 +157,12 @@ def _variables(attributes: Mapping[str, object]) -> Mapping[str, object]:
     return {name: value for name, value in named if name}
 
 
-def _error(span: OtlpSpan) -> str | None:
+def _error(span: OtlpSpan, cut: list[str]) -> str | None:
     """The message of a failed status; where it has none, the class of the error."""
-    kind = _short(span.attributes, LONGEST_TEXT, "error.type")
+    kind = text_of(span.attributes, "error.type")
     if span.error is None or (kind is not None and span.error == UNNAMED_ERROR):
-        return kind
-    return storable_text(span.error)[:LONGEST_TEXT]
+        return None if kind is None else _cut_text(kind, LONGEST_TEXT, "error", cut) or None
+    return _cut_text(span.error, LONGEST_TEXT, "error", cut)
 
 
 def seconds_between(start: int, end: int) -> float | None:
@@ -157,13 +170,23 @@ def seconds_between(start: int, end: int) -> float | None:
     return (end - start) / 1e9 if end and end >= start else None
 
 
-def _prompt(span: OtlpSpan) -> str:
-    """The prompt's name; without one, the service's, so that its traffic stands together."""
-    name = _short(span.attributes, LONGEST_NAME, *_PROMPT)
-    if name is None:
-        service = _short(span.resource, LONGEST_NAME - 5, "service.name", "openinference.project.name")
-        name = f"otlp/{service or 'unknown'}"
-    return name.replace("|", "/")
+def _prompt(span: OtlpSpan, metadata: dict[str, object], cut: list[str]) -> tuple[str, int]:
+    """The prompt's name and version; without a name that can be one, the service's, so that its traffic stands together. What the
+    span says instead of a name or a version goes into the metadata."""
+    a = span.attributes
+    name, number = text_of(a, *_PROMPT), number_attribute(a, *_VERSION)
+    named = name is not None and (name.startswith(SERVICE) or not prompt_name_fault(name))
+    whole = number is not None and 0 <= number <= LARGEST_VERSION and number == int(number)
+    if name is not None and not named:
+        metadata[PROMPT_NAME] = _cut_text(name, LONGEST_NAME, PROMPT_NAME, cut)
+    if not (whole and (named or name is None)) and first_attribute(a, *_VERSION) is not None:
+        metadata["prompt_version"] = storable_text(text_of(a, *_VERSION) or "")[:LONGEST_ID]
+    if name is None or not named:
+        service = text_of(span.resource, "service.name", "openinference.project.name") or "unknown"
+        service_name = f"{SERVICE}{service}".replace("|", "/")
+        prompt = service_name if len(service_name) <= LONGEST_ID else fit_id(service_name, "prompt", cut)
+        return storable_text(prompt), int(number or 0) if whole and name is None else 0
+    return name, int(number or 0) if whole else 0
 
 
 def _inputs(span: OtlpSpan) -> dict[str, object]:
@@ -174,8 +197,12 @@ def _inputs(span: OtlpSpan) -> dict[str, object]:
     return {} if text is None else {"input": text}
 
 
-def _output(span: OtlpSpan) -> str:
+def _output(span: OtlpSpan, metadata: dict[str, object]) -> str:
+    """The text of the answer: of several choices the first, and their number goes into the metadata."""
     conversation = messages("output", span.attributes, span.events)
+    if len(conversation) > 1 and are_choices(conversation, span.attributes, span.events):
+        metadata["choices"] = len(conversation)
+        return conversation[0]["content"]
     if conversation:
         return "\n".join(message["content"] for message in conversation)
     return plain_text("output", span.attributes) or ""
@@ -200,8 +227,20 @@ def _short(attributes: Mapping[str, object], most: int, *names: str) -> str | No
     return None if text is None else storable_text(text)[:most] or None
 
 
-def _amount(value: float | None, most: float) -> float | None:
-    return value if value is not None and 0 <= value <= most else None
+def _id_of(attributes: Mapping[str, object], name: str, cut: list[str], *names: str) -> str | None:
+    text = text_of(attributes, *names)
+    return None if text is None else fit_id(text, name, cut) or None
+
+
+def _amount(
+    value: float | None, most: float, stated: object, name: str, unusable: dict[str, str]
+) -> float | None:
+    """The number itself, if it is one from 0 to `most`; what is `stated` else goes to those that are unusable."""
+    if value is not None and 0 <= value <= most:
+        return value
+    if stated is not None:
+        unusable[name] = storable_text(str(stated))[:LONGEST_ID]
+    return None
 
 
 def _details(attributes: Mapping[str, object], name: str) -> Mapping[str, object]:
@@ -210,23 +249,27 @@ def _details(attributes: Mapping[str, object], name: str) -> Mapping[str, object
     return value if isinstance(value, Mapping) else {}
 
 
-def _cost(attributes: Mapping[str, object]) -> float | None:
+def _cost(attributes: Mapping[str, object], unusable: dict[str, str]) -> float | None:
     """Dollars: one amount, or the sum of the amounts by kind where there is no total of them."""
-    if first_attribute(attributes, *_COST) is not None:
-        return _amount(number_attribute(attributes, *_COST), 1e6)
+    stated = first_attribute(attributes, *_COST)
+    if stated is not None:
+        return _amount(as_number(stated), _MOST_DOLLARS, stated, "cost", unusable)
     kinds = _details(attributes, "cost")
     parts = [as_number(value) for value in ([kinds["total"]] if "total" in kinds else kinds.values())]
     amounts = [part for part in parts if part is not None]
-    return _amount(sum(amounts), 1e6) if amounts else None
+    return _amount(sum(amounts), _MOST_DOLLARS, dict(kinds), "cost", unusable) if amounts else None
 
 
-def _tokens(attributes: Mapping[str, object], side: str) -> int | None:
-    """Tokens of the input or the output."""
+def _tokens(attributes: Mapping[str, object], side: str, unusable: dict[str, str]) -> int | None:
+    """Tokens of the input or the output: a whole number."""
     names: Sequence[str] = _TOKENS[side]
     if first_attribute(attributes, *names) is None:
         attributes, names = _details(attributes, "usage"), _KINDS_OF_TOKENS[side]
-    number = _amount(number_attribute(attributes, *names), LARGEST_VERSION)
-    return None if number is None else int(number)
+    stated = first_attribute(attributes, *names)
+    number = as_number(stated)
+    whole = number if number is not None and number.is_integer() else None
+    amount = _amount(whole, LARGEST_VERSION, stated, f"{side}_tokens", unusable)
+    return None if amount is None else int(amount)
 
 
 def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[RawFeedback]:
@@ -242,7 +285,7 @@ def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[RawFeed
             if feedback is not None:
                 yield feedback
     episode = inference.episode if inference and inference.episode else span.trace
-    session = _short(span.attributes, LONGEST_ID, *_SESSION) or ""
+    session = _id_of(span.attributes, "session", [], *_SESSION) or ""
     targets = {"": mine, "trace": ("episode", episode), "session": ("session", session)}
     for (scope, place), fields in sorted(_annotations(span.attributes).items()):
         if targets[scope][1]:
@@ -273,7 +316,7 @@ def evaluation(
 
 def log_evaluation(event: OtelEvent) -> RawFeedback | None:
     """An evaluation that came as a log record: about the response that it names, else about its span or its trace."""
-    response = _short(event.attributes, LONGEST_ID, "gen_ai.response.id")
+    response = text_of(event.attributes, "gen_ai.response.id")
     spans = (("response", response), ("inference", event.span), ("episode", event.trace))
     target = next(((kind, id) for kind, id in spans if id), None)
     return None if target is None else evaluation(event, target, {}, (*target, event.trace, event.span))

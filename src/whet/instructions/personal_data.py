@@ -1,0 +1,125 @@
+"""Forms of secrets and personal data in a text: keys, mail addresses, telephone, card and account numbers.
+
+Only forms are known, no names: a person's name is not found. A number that is a date, a decimal or a list is none of these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+MAIL = r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"
+_BLANK = "[^\\S\r\n]"
+_DASH = "[-\u2010-\u2015]"
+_KEY = (
+    r"\b(?:(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abprs]|hf|npm|pypi|AIza|AKIA|ASIA)[-_]?[A-Za-z0-9_-]{14,}"
+    r"|github_pat_[A-Za-z0-9_]{20,})"
+)
+_TOKEN = r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+_PRIVATE_KEY = (
+    r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
+    r"(?:[\s\S]{0,20000}?-----END [A-Z ]*PRIVATE KEY-----|(?:\\[nr]|[A-Za-z0-9+/=\s])*)"
+)
+_FORMS = {
+    "what looks like a key": re.compile(_KEY),
+    "a private key": re.compile(_PRIVATE_KEY),
+    "what looks like a token": re.compile(_TOKEN),
+    "a long code": re.compile(r"\b[A-Fa-f0-9]{32,}\b"),
+    "a mail address": re.compile(MAIL),
+    "what looks like an account number": re.compile(
+        r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b"
+    ),
+}
+_CARD, _TELEPHONE = "what looks like a card number", "what looks like a telephone number"
+_CARD_DIGITS = re.compile(rf"\b\d(?:(?:{_BLANK}|{_DASH}|\.)?\d){{12,18}}\b")
+_DOTTED_CARD = re.compile(r"\d{4}(?:\.\d{4}){3}")
+_TELEPHONE_DIGITS = re.compile(
+    rf"(?<![\w.])(?<!\w[-:/])\+?\(?\d(?:(?:{_BLANK}|{_DASH}|[./()]){{0,2}}\d){{8,14}}(?!\w|[.:]\d|-\w)"
+)
+_DATE = re.compile(r"(?:\d{4}([-./])\d{1,2}\1\d{1,2}|\d{1,2}([-./])\d{1,2}\2\d{4})(?!\d)")
+_DECIMAL = re.compile(r"\d+\.\d+")
+_ESCAPED = re.compile(r"\\u(?!d[89a-f])([0-9a-f]{4})", re.IGNORECASE)
+_LIST = 5
+"""From so many groups of digits on, a number that does not begin as a telephone number does is a list."""
+
+
+def personal_data(text: str) -> list[str]:
+    """What of these a text holds, such as "a mail address"."""
+    held = [name for name, form in _FORMS.items() if form.search(text)]
+    numbers = ((_CARD, find_cards), (_TELEPHONE, find_telephones))
+    return held + [name for name, find in numbers if next(find(text), None) is not None]
+
+
+def mask_personal(text: str) -> str:
+    r"""A text with what looks like a key, an address, a telephone, card or account number replaced by its name. Names of
+    people stay.
+
+    Where JSON inside the text writes a character as `\u00fc`, the form is looked for in the characters themselves.
+
+    >>> mask_personal("Write to eva@example.org or call +49 30 1234567.")
+    'Write to [a mail address] or call [a telephone number].'
+    """
+    plain = _ESCAPED.sub(lambda match: _letter(match[0], chr(int(match[1], 16))), text)
+    masked = _mask(plain)
+    return _mask(text) if masked == plain else masked
+
+
+def _letter(escaped: str, character: str) -> str:
+    """The character, unless JSON must escape it."""
+    return character if character.isalnum() else escaped
+
+
+def _mask(text: str) -> str:
+    text = _replace(text, find_cards, _CARD)
+    for name, form in _FORMS.items():
+        text = form.sub(_placeholder(name), text)
+    return _replace(text, find_telephones, _TELEPHONE)
+
+
+def _placeholder(name: str) -> str:
+    return f"[{name.removeprefix('what looks like ')}]"
+
+
+def _replace(text: str, find: Callable[[str], Iterator[tuple[int, int]]], name: str) -> str:
+    pieces, last = [], 0
+    for start, end in find(text):
+        pieces += [text[last:start], _placeholder(name)]
+        last = end
+    return "".join([*pieces, text[last:]])
+
+
+def find_cards(text: str) -> Iterator[tuple[int, int]]:
+    """Where card numbers stand: 13 to 19 digits that pass the check of Luhn, in groups of which one has at least four."""
+    for match in _CARD_DIGITS.finditer(text):
+        number = match[0]
+        grouped = any(len(group) >= 4 for group in re.findall(r"\d+", number))
+        if grouped and ("." not in number or _DOTTED_CARD.fullmatch(number)) and _passes_luhn(number):
+            yield match.span()
+
+
+def find_telephones(text: str) -> Iterator[tuple[int, int]]:
+    """Where telephone numbers stand: 9 to 15 digits, also in groups, that are no date, decimal, list or number of a book."""
+    position = 0
+    while match := _TELEPHONE_DIGITS.search(text, position):
+        number, position = match[0], match.end()
+        if date := _DATE.match(number):
+            position = match.start() + date.end()
+            continue
+        groups = re.findall(r"\d+", number)
+        marked = number[0] in "+(0"
+        is_list = not marked and len(groups) >= _LIST
+        if not (_DECIMAL.fullmatch(number) or is_list or _is_book("".join(groups))):
+            yield match.span()
+
+
+def _is_book(digits: str) -> bool:
+    """Whether digits are an ISBN of 13 digits (or another article number that begins as one), with its check digit."""
+    if len(digits) != 13 or not digits.startswith(("978", "979")):
+        return False
+    return sum(int(digit) * (1, 3)[n % 2] for n, digit in enumerate(digits)) % 10 == 0
+
+
+def _passes_luhn(text: str) -> bool:
+    digits = [int(c) for c in reversed(text) if c.isdigit()]
+    doubled = [d * 2 - 9 * (d > 4) for d in digits[1::2]]
+    return (sum(digits[::2]) + sum(doubled)) % 10 == 0

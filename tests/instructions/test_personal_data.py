@@ -1,0 +1,71 @@
+"""What looks like personal data is replaced by its name, and dates, decimals, lists and codes of books are left as they are."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from whet.instructions.personal_data import mask_personal, personal_data
+
+CARD, TELEPHONE = "[a card number]", "[a telephone number]"
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+/\nAAAA==\n-----END PRIVATE KEY-----"
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("Pay 4111 1111 1111 1111.", f"Pay {CARD}."),
+        ("4111111111111111", CARD),
+        ("4111\u00a01111\u00a01111\u00a01111", CARD),
+        ("4111\u20091111\u20091111\u20091111", CARD),
+        ("4111\u20131111\u20131111\u20131111", CARD),
+        ("4111.1111.1111.1111", CARD),
+        ("378282 246310 005", CARD),
+        ("\u0664\u0661\u0661\u0661 1111 1111 1111", CARD),
+        ("+49 30 1234567", TELEPHONE),
+        ("Call (030) 123-45678 now.", f"Call {TELEPHONE} now."),
+        ("06 12 34 56 78", TELEPHONE),
+        ("0301234567: call", f"{TELEPHONE}: call"),
+        ("+49\u00a030\u00a01234567", TELEPHONE),
+        ("555-123-4567", TELEPHONE),
+        ("2026-11-30 0301234567", f"2026-11-30 {TELEPHONE}"),
+        (f"a {PEM} b", "a [a private key] b"),
+        (PEM.rpartition("\n")[0], "[a private key]"),
+        (PEM.replace("\n", "\\n") + ".", "[a private key]."),
+        ("github_pat_11ABCDEFG0abcdefghijkl", "[a key]"),
+        ('{"k": "ann@m\\u00fcller.de"}', '{"k": "[a mail address]"}'),
+        ('{"k": "\\uff14111 1111 1111 1111"}', f'{{"k": "{CARD}"}}'),
+    ],
+)
+def test_what_looks_like_personal_data_is_replaced(text: str, masked: str) -> None:
+    assert mask_personal(text) == masked
+    assert mask_personal(masked) == masked
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2026-11-30 18:00",
+        "30.11.2026 18.30",
+        "2026/11/30 18:00:05",
+        "3.14159265358979",
+        "0.123456789012345",
+        "1 2 3 4 5 6 7 8 9 10",
+        "10 20 30 40 50 60",
+        "978-3-16-148410-0",
+        "123e4567-e89b-12d3-a456-426614174000",
+        "12345678-1234-1234-1234-123456789012",
+        '{"k": "caf\\u00e9"}',
+        "Round to 2 decimals, e.g. 1,234.56.",
+    ],
+)
+def test_what_is_none_stays(text: str) -> None:
+    assert mask_personal(text) == text and personal_data(text) == []
+
+
+@given(st.text(alphabet="0123456789 .-/()+:@ab\u00a0\n\\u", max_size=60))
+def test_a_text_is_masked_where_something_is_found_and_nowhere_else(text: str) -> None:
+    assert mask_personal(mask_personal(text)) == mask_personal(text)
+    if personal_data(text):
+        assert mask_personal(text) != text
