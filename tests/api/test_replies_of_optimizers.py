@@ -71,6 +71,7 @@ async def test_a_text_with_tags_or_fences_arrives_whole(
         f"<!-- whet:begin -->\n{GOOD}\n<!-- whet:end -->\n\n{{{{input}}}}",
         f'{{"prompt": "{GOOD}"}}',
         f"Here it is:\n```markdown\n{GOOD}\n```\nHope this helps.",
+        f"&lt;INSTRUCTION&gt;{GOOD}&lt;/INSTRUCTION&gt;",
     ],
 )
 async def test_habits_of_optimizers_leave_the_text_alone(reply: str, tmp_path: Path) -> None:
@@ -84,6 +85,18 @@ async def test_replies_that_are_of_no_use_are_counted_by_reason_with_an_example(
     assert "replies of the optimizer model had no text between the tags <" in warning
     assert "; each was asked for again, and " in warning
     assert 'Example: "Sure! Here it is: Read the message' in warning
+
+
+@pytest.mark.parametrize("method", ["sprig", "prompt_learning", "opro"])
+async def test_replies_that_their_limit_cut_are_said_to_be_cut(method: str, tmp_path: Path) -> None:
+    half = {"text": "Let me think. The prompt should say that od", "stop_reason": "max_tokens"}
+    result = await whet.aoptimize(
+        START, data=ROWS, reward="exact_match", lm=lambda messages: "a", optimizer_lm=lambda messages: half, method=method,
+        budget=whet.Budget(calls=160), run=tmp_path / "run",
+    )  # fmt: skip
+    said = "\n".join(result.warnings)
+    assert "ended before the text was complete" in said and "--optimizer-option max_tokens=8192" in said
+    assert "did not understand" not in said and "could not be read" not in said
 
 
 async def test_replies_that_came_when_asked_again_say_what_was_wrong_first(tmp_path: Path) -> None:

@@ -217,3 +217,27 @@ def test_a_label_that_a_table_made_a_float_is_the_label(tmp_path: Path) -> None:
     yaml = (path / "task.yaml").read_text().replace("[refund, other]", '["0", "1"]')
     (path / "task.yaml").write_text(yaml)
     assert {example.target for example in load_task(path).train} <= {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "alone"),
+    [
+        ("C\u266f", "C#", True),
+        ("C ++", "C++", True),
+        ("It is written in C\u266f.", "C#", False),
+        ("A +", "A+", True),
+        ("**A -**", "A-", True),
+        ("Grade: A\u207a", "A+", True),
+        ("The grade is A +.", "A+", False),
+        ("A - good work", "A", False),
+        ("- A", "A", True),
+        ("C", "C", True),
+    ],
+)
+def test_signs_at_the_end_of_a_label_in_every_spelling(text: str, label: str, alone: bool) -> None:
+    names = {name: name for name in ("C", "C++", "C#", "A+", "A", "A-")}
+    assert read_label(text, names) == LabelReading(label, alone)
+
+
+def test_a_label_may_be_written_with_a_sharp() -> None:
+    assert [find_label(text, {"C\u266f": "C\u266f", "C": "C"}) for text in ("C#", "c")] == ["C\u266f", "C"]

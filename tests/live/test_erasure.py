@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -594,6 +595,21 @@ def test_retention_counts_days_from_now(place: Place) -> None:
         place.arrived(time, key)
     assert erasure.retain(place.database, 30, actor="whet serve") == erase.Erased(1, 0)
     assert [row.inference.id for row in place.traffic.inferences().rows] == ["young"]
+
+
+def test_feedback_about_an_answer_goes_with_it_however_late_it_came(place: Place) -> None:
+    """It stayed, and nobody knew any more whose answer it was about: `forget_user` missed it."""
+    asked = Inference("p", 1, {"q": "?"}, "o", id="old", user="bea")
+    place.traffic.add([asked, replace(asked, id="new")], [])
+    late = [
+        Feedback("correction", id, text=SECRET, source="annotator", id=f"{id}-c") for id in ("old", "new")
+    ]
+    place.traffic.add([], late)
+    place.arrived(now() - 100 * 86_400_000_000, "old")
+    assert erasure.expire(place.database, now() - 86_400_000_000, actor="root") == erase.Erased(1, 1)
+    assert place.traffic.feedback("old-c") is None and place.traffic.feedback("new-c") is not None
+    assert {one.kind: one.n for one in place.traffic.counts()} == {"inference": 1, "correction": 1}
+    assert erasure.forget_user(place.database, "bea", actor="root") == erase.Erased(1, 1)
 
 
 def test_expired_bytes_are_no_longer_in_the_files(place: Place) -> None:

@@ -19,6 +19,7 @@ import pytest
 import whet
 from whet.cli.show import show_interval
 from whet.engine.journal import call_sum
+from whet.errors import ProviderError
 from whet.models.openai_answers import completions
 from whet.reporting.thresholds import check_score
 from whet.types import Request, Usage
@@ -720,3 +721,37 @@ def test_bytes_of_no_encoding_are_said(tmp_path: Path, caplog: pytest.LogCapture
     broken = json.dumps(chat("tr?s")).encode().replace(b"?", b"\xe8")
     evaluate_at(lambda index, body: (200, broken), tmp_path)
     assert caplog.text.count("sends bytes that are not UTF-8") == 1
+
+
+def test_the_choice_with_the_first_index_counts_and_more_than_were_asked_for_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    choices = [
+        {"index": 1, "message": {"content": "negative"}, "finish_reason": "stop"},
+        {"index": 0, "message": {"content": "positive"}, "finish_reason": "stop"},
+    ]
+    data = {"test": [{"input": "Lovely.", "target": "positive"}]}
+    with endpoint(
+        lambda number, body: (200, json.dumps({"choices": choices, "usage": USAGE}).encode())
+    ) as at:
+        result = whet.evaluate(
+            PROMPT,
+            data=data,
+            reward="exact_match",
+            lm="openai/m",
+            base_url=at.url,
+            root=tmp_path,
+            split="test",
+        )
+    assert result.score.mean == 1.0
+    assert "gives more answers than are asked for" in caplog.text
+
+
+def test_a_message_of_another_api_and_a_refusal_in_a_part_are_named() -> None:
+    request = Request((whet.Message("user", "x"),))
+    with pytest.raises(ProviderError, match="no choices but a message, as in Ollama's own API"):
+        completions({"message": {"role": "assistant", "content": "yes"}, "done": True}, request, len, None)
+    parts = [{"type": "refusal", "refusal": "I can't"}]
+    choice = {"index": 0, "message": {"content": parts}, "finish_reason": "stop"}
+    (refused,) = cast(list[Any], completions({"choices": [choice]}, request, len, None))
+    assert (refused.finish, refused.error) == ("refusal", "model: refused: I can't")

@@ -49,6 +49,7 @@ NUMBER, TEXT = {"number": {"last": True}}, {"exact_match": {"normalise": True}}
         (["03/04/2024", "05/06/2024"], TEXT),  # nobody can know
         (["Paris", "Rome", "Oslo"], TEXT),
         (["+", "-", "*", "/", "<="], "exact_match"),
+        (["(100)", "(101)", "(250)"], "exact_match"),  # perhaps negative: brackets count
         (["A", "B", "C", "D", "AB"], "exact_match"),  # an article is an answer
         (["U.S.", "US", "Peru"], "exact_match"),  # punctuation tells two apart
         (["返金", "技術", "請求"], TEXT),

@@ -251,6 +251,11 @@ def test_targets_are_texts(target: Any, texts: list[str]) -> None:
         (Regex(r"#### (-?\d+)"), "so #### -4", -4, 1.0),
         (Regex(r"a(b)?"), "a", "b", 0.0),
         (Regex(r"answer: (\d+)|#### (\d+)"), "#### 7", "7", 1.0),
+        (Regex(r"\d*"), "42", "42", 1.0),
+        (Regex(r"[A-D]?"), "B", "B", 1.0),
+        (Regex(r".*"), "yes", "yes", 1.0),
+        (Regex(r"#*\s*(\d*)"), "#### 42 ", "42", 1.0),
+        (Regex(r"\[(.*?)\]"), "[a], or []", "a", 0.0),
         (Regex(r"(\w+)$"), "the answer is YES", " yes ", 1.0),
         (Regex(r"\\frac{d}"), "a \\frac{d} b", None, 1.0),
         (Regex(r"\\frac{d}"), "a \\frac b", None, 0.0),
@@ -310,3 +315,37 @@ def test_a_search_that_nobody_waits_for_ends(kind: str) -> None:
         Check(kind, "^(a|aa)+$").fault("a" * 80 + "b", 0.05)
     with pytest.raises(TimeoutError):
         Regex("^(a|aa)+$")._extract("a" * 80 + "b", 0.05)
+
+
+@pytest.mark.parametrize(
+    ("target", "answer"),
+    [
+        ("18", ".18"), ("50", "$.50"), ("5", "1/5"), ("1", "1 / 5"), ("10", "10^6"), ("6", "10^6"), ("5", "1e5"), ("1e5", "1e50"),
+        ("5", "٠٫٥"), ("5", "٥٬٠٠٠"), ("5", "5½"), ("12", "12²"), ("5", "5⁄2"), ("5", "．５"), ("5", "5 1/2"), ("-5", "-50"),
+        ("-5", "2-5"), (".5", "1.5"), ("5", "5 · 10^3"), ("5", "\\frac{1}{5}"),
+    ],
+)  # fmt: skip
+async def test_a_number_is_not_contained_in_another_one(target: str, answer: str) -> None:
+    assert await value(Contains(), answer, target) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("target", "answer"),
+    [
+        ("5", "It is 5."), ("5", "...5"), ("5", "5.00"), ("05", "12/05/2024"), ("12", "12/05/2024"), ("2024", "12/05/2024"),
+        ("-5", "x = -5."), (".5", "0.5"), ("0.5", ".5"), ("1e5", "1E5"), ("5", "x^5"), ("18", "18-20"), ("20", "18-20"),
+        ("1,000", "1000"), ("0.5", "٠٫٥"), ("7", "5/6, 7"), ("5", "**5**"), ("18", "answer:18"),
+    ],
+)  # fmt: skip
+async def test_a_number_of_its_own_is_contained(target: str, answer: str) -> None:
+    assert await value(Contains(), answer, target) == 1.0
+
+
+def test_a_pattern_that_every_answer_has_is_refused() -> None:
+    for pattern in (r"\d*", ".*", "(yes)?"):
+        with pytest.raises(UsageError, match="is found in every answer"):
+            Regex(pattern).check(example(None))
+        Regex(pattern).check(example("7"))
+        with pytest.raises(ValueError, match="is found in every answer"):
+            Check("regex", pattern)
+    Regex("^(yes)?$").check(example(None))

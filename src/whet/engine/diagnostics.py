@@ -33,6 +33,10 @@ _QUOTED, _NAMED = 120, 5
 _NOWHERE = Path()
 _UNREADABLE = "its form could not be read."
 _LOST_ON_IT = "The optimizer model did not understand what it was asked for, or refused."
+_MORE_TOKENS = (
+    "A larger limit on tokens leaves room for a whole reply: `max_tokens` of models.optimizer in task.yaml, or "
+    "`--optimizer-option max_tokens=8192`."
+)
 _FAULTS = {
     _UNREADABLE: "had a form that could not be read",
     SEVERAL: "held several texts instead of one",
@@ -249,6 +253,8 @@ def _reply_warnings(core: RunState, ended: str, needed: bool, fell_short: bool) 
         if len(each) > _NAMED:
             each[_NAMED:] = [f"{len(each) - _NAMED} more reasons are in the journal (events replies)"]
         unusable = f"{replies} could not be used; {came}: {'; '.join(each)}."
+    if CUT in reasons:
+        unusable = f"{unusable} {_MORE_TOKENS}"
     if requested > 1 and not kept and CUT not in reasons:
         return [f"{_LOST_ON_IT} {few} {unusable} Name a stronger optimizer model (`optimizer_lm`)."]
     return [f"{few} {unusable}" if 2 * kept < requested else unusable]

@@ -17,7 +17,7 @@ from whet.environments.labels import read_label
 from whet.errors import UsageError, named_fields, task_setting
 from whet.models.language_model import BatchModel, LanguageModel
 from whet.prompt import Prompt
-from whet.replies import join_thought, separate_thought
+from whet.replies import close_tag, join_thought, separate_thought
 from whet.rewards import (
     LABELS,
     TARGET_SCORE,
@@ -77,8 +77,10 @@ class Generation:
     thoughts: bool = False
 
     def answer(self, completion: Completion) -> Completion:
-        """A completion of the task model as rewards and labels read it: without its thought, unless that is a part of it."""
-        return join_thought(completion) if self.thoughts else completion
+        """A completion of the task model as rewards and labels read it: without its thought, unless that is a part of it, and
+        with the closing tag that a stop text took."""
+        closed = close_tag(completion, self.stop)
+        return join_thought(closed) if self.thoughts else closed
 
 
 @named_fields

@@ -29,6 +29,9 @@ _BRACKETED = regex.compile(r"\[\[([^\[\]\n]{1,60})\]\]")
 _SEVERAL = "\x00"
 """In the place of a label, where there are several: no label holds a NUL character."""
 _POINT_ZERO = regex.compile(r"(?<=\A-?[0-9]{1,9})\.0{1,9}\Z")
+_ENDING_SIGNS = "+#-"
+_SIGNS = str.maketrans({"\u266f": "#", "\u207a": "+", "\u207b": "-", "\u2795": "+", "\u2796": "-"})
+"""Signs at the end of a label as models and typesetting write them, as a keyboard has them."""
 _BETWEEN_LETTERS = regex.compile(r"(?<=\p{L}) (?=\p{L})")
 
 
@@ -56,6 +59,7 @@ def read_label(text: str, labels: Mapping[str, str]) -> LabelReading | None:
     (LabelReading(label='refund', alone=True), LabelReading(label='refund', alone=False))
     """
     forms = _forms(labels)
+    text = _with_plain_signs(text, forms)
     folded = _without_scale(fold(text), forms)
     alone = _alone(folded, forms)
     if alone == _SEVERAL:
@@ -90,8 +94,20 @@ def _forms(labels: Mapping[str, str]) -> dict[str, str]:
     forms: dict[str, str] = {}
     for label, word in labels.items():
         for form in (label, word):
-            forms.setdefault(fold(form).strip(), label)
+            forms.setdefault(fold(form.translate(_SIGNS)).strip(), label)
     return forms
+
+
+def _with_plain_signs(text: str, forms: Mapping[str, str]) -> str:
+    """A text with C# in the place of C\u266f and, where A+ is a label, A+ in the place of A +."""
+    plain = text.translate(_SIGNS)
+    for form in forms:
+        body = form.rstrip(_ENDING_SIGNS)
+        if body and body != form and body in forms:
+            sign = regex.escape(form[len(body) :])
+            spaced = rf"(?i)((?<!\w){regex.escape(body)})[ \u00a0]({sign})(?![{_ENDING_SIGNS}]|[ \t]*\w)"
+            plain = str(regex.sub(spaced, r"\1\2", plain))
+    return plain
 
 
 def _alone(folded: str, forms: Mapping[str, str]) -> str | None:

@@ -42,6 +42,7 @@ from whet.instructions.questions import (
     schema_of,
 )
 from whet.replies import array, closed_object, json_values
+from whet.replies.texts import CUT
 from whet.run import Run
 from whet.search.copies import Copies
 from whet.search.labels import by_turns
@@ -290,8 +291,7 @@ async def _ask(
         copies = copies_example(completion.text, values, len(shown))
         misleading = () if copies else misleading_parts(completion, known)
         usable = bool(own or dismissed or (is_form(values) and not copies))
-    example = {} if usable else {"example": " ".join((completion.error or completion.text).split())[:_SHOWN]}
-    run.log("replies", {"asked": 1, "kept": int(usable), **example})
+    run.log("replies", {"asked": 1, "kept": int(usable), **({} if usable else _unusable(completion))})
     named = dismissed.keys() | {n for r in own for n in r.critiques}
     unread = tuple(n for n in range(len(shown)) if named and n not in named)
     marked = tuple(_mark_repetition(r, texts) for r in own)
@@ -300,6 +300,12 @@ async def _ask(
 
 
 # Copies
+
+
+def _unusable(completion: Completion) -> dict[str, JSON]:
+    """What is logged of an answer that could not be used: its beginning, and whether its limit on tokens ended it."""
+    shown = " ".join((completion.error or completion.text).split())[:_SHOWN]
+    return {"why": [[CUT, 1, shown]]} if completion.finish == "length" else {"example": shown}
 
 
 def _different(drafts: Sequence[Requirement], known: Sequence[Known]) -> list[Requirement]:

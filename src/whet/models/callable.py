@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from whet._util.sources import name_of, source_hash
@@ -13,7 +14,10 @@ from whet.errors import ProviderError, UsageError
 from whet.models.addresses import resolve
 from whet.models.chat_values import FORMS, ChatMessage, as_completion, as_mappings
 from whet.models.language_model import AnswersOnly, LanguageModel
-from whet.types import EXAMPLE, Completion, Request
+from whet.models.openai_answers import cut_at_stop
+from whet.models.request_options import RequestOptions
+from whet.replies.thoughts import EMPTY, separate_thought
+from whet.types import EXAMPLE, Completion, Request, content_hash
 from whet_client.storable import show_value
 
 Answer: TypeAlias = Callable[..., Any | Awaitable[Any]]
@@ -25,6 +29,8 @@ LONGEST = 600.0
 """Seconds that a call may take where the user says nothing."""
 FUNCTION = "callable/"
 """What the address of a function begins with."""
+_OF_REQUESTS = ("temperature", "stop", "seed")
+"""Options that reach a function in its requests."""
 _MEMBERS = ("address", "simulated", "local", "can_generate", "can_score", "generate", "count_tokens", "close")
 
 
@@ -34,9 +40,10 @@ class CallableModel(AnswersOnly):
     `messages` is a list of mappings with `role` and `content`, which are attributes too. An answer is a text, a dict with
     `content` or `text`, a response of OpenAI's chat API (an object or a dict), or a Completion. A parameter named `request`
     receives the whole `Request` (temperature, sample number, schema). A function that is not a coroutine runs in a thread, so
-    that many calls are in flight at once. An exception is a failed call: OSError and TimeoutError are tried again, a
-    ProviderError does what it says, any other one is not tried again, and ends the run when nothing was ever answered. A call
-    that takes longer than `timeout` seconds ends, as far as code in a thread can be ended, and is tried again.
+    that many calls are in flight at once. Its answer is cut at the request's stop texts. An exception is a failed call:
+    OSError and TimeoutError are tried again, a ProviderError does what it says, any other one is not tried again, and ends
+    the run when nothing was ever answered. A call that takes longer than `timeout` seconds ends, as far as code in a thread
+    can be ended, and is tried again.
 
     The address is `callable/NAME@HASH`; HASH stands for what the function does, so that neither a cache nor
     a journal hands the answers of other code out as its own. What the hash cannot see, such as the model that a server
@@ -47,12 +54,16 @@ class CallableModel(AnswersOnly):
     local = False
     reads_parts = True
 
-    def __init__(self, function: Answer, timeout: float = LONGEST) -> None:
+    def __init__(
+        self, function: Answer, timeout: float = LONGEST, options: RequestOptions | None = None
+    ) -> None:
         self._function, self._timeout = function, timeout
+        self._options = options or RequestOptions()
+        self.identity = self._options.identity
+        self.variant = content_hash(self.identity)[:12] if self.identity else ""
         self.address = f"{FUNCTION}{name_of(function)}@{source_hash(function)[:12]}"
         self.simulated = bool(getattr(function, "simulated", False))
-        parameters = _parameters(function, self.address)
-        self._wants_request = "request" in parameters
+        self._wants_request = takes_request(function)
         called = getattr(function, "__call__", function)  # noqa: B004 - the method of an object that is a function
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
         self._answered, self._failed = 0, 0
@@ -62,7 +73,8 @@ class CallableModel(AnswersOnly):
 
     async def generate(self, request: Request) -> list[Completion]:
         """The function's answers, `request.n` of them. Raises ProviderError for an exception or another type."""
-        return [await self._one(request) for _ in range(request.n)]
+        settled = self._options.settle(request)
+        return [await self._one(settled) for _ in range(request.n)]
 
     async def _one(self, request: Request) -> Completion:
         more = {"request": request} if self._wants_request else {}
@@ -86,7 +98,7 @@ class CallableModel(AnswersOnly):
         if made is None:
             raise self._count_failure(f"it returned {_describe_answer(answer)}. {FORMS}")
         self._answered += 1
-        return made
+        return _cut_at_stop(made, request.stop)
 
     def _count_failure(self, what: str) -> ProviderError:
         self._failed += 1
@@ -109,7 +121,8 @@ def as_model(
     base_url: str | Sequence[str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> LanguageModel:
-    """The model that a choice names. `base_url` and `options` go with an address, `timeout` of these with a function too.
+    """The model that a choice names. `base_url` and `options` go with an address, `timeout`, `temperature`, `stop`
+    and `seed` of these with a function too.
 
     Raises UsageError for an address that cannot be used, and for an object that is neither a model nor a function.
     """
@@ -123,11 +136,31 @@ def as_model(
             )
         return choice  # type: ignore[return-value]
     if callable(choice):
-        return CallableModel(choice, (options or {}).get("timeout", LONGEST))
+        chosen = {name: value for name, value in (options or {}).items() if name in _OF_REQUESTS}
+        return CallableModel(choice, (options or {}).get("timeout", LONGEST), RequestOptions(**chosen))
     raise UsageError(
         f"{choice!r} is no model. Give an address such as openai/gpt-4o-mini, a LanguageModel, or a function "
         "(messages) -> text."
     )
+
+
+def _cut_at_stop(made: Completion, stops: tuple[str, ...]) -> Completion:
+    """A completion with its answer, thoughts aside, up to the earliest stop text."""
+    parted = separate_thought(made) if stops and isinstance(made.text, str) else made
+    left = cut_at_stop(parted.text, stops) if stops and parted.text else parted.text
+    if left == parted.text:
+        return made
+    return replace(parted, text=left, error=parted.error or (None if left.strip() else EMPTY))
+
+
+def is_function(choice: object) -> bool:
+    """Whether a choice of a model is a function and no object with the methods of one."""
+    return callable(choice) and not hasattr(choice, "generate")
+
+
+def takes_request(function: Answer) -> bool:
+    """Whether a function learns temperature, seed and sample number. Raises UsageError for one that cannot be called."""
+    return "request" in _parameters(function, f"{FUNCTION}{name_of(function)}")
 
 
 def _of_row() -> str:

@@ -71,10 +71,12 @@ _KINDS = (
 )
 _COMPLAINTS = ("error", "message", "detail", "msg", "error_msg")
 """Where a body says what went wrong."""
+OLLAMA = "the answer holds no choices but a message, as in Ollama's own API (its base URL for this one ends with /v1)"
 _NO_CHOICE = "model: empty answer (no choice in it)"
 
 NEGLECTS = {
     "n": "answers once where n answers are asked for; each call gives one",
+    "more": "gives more answers than are asked for, and may bill all; the one with the smallest index counts",
     "stop": "leaves stop texts in its answers; they are cut off here",
     "logprobs": "gives no log-probabilities that can be used; answers are read instead",
     "json": "does not keep to response_format; JSON is looked for in its text",
@@ -99,7 +101,7 @@ def completions(
     if not choices and _complains(data):
         return _failure_inside_200(data)
     if not isinstance(choices, list):
-        raise unreadable_reply("the answer holds no choices")
+        raise unreadable_reply(OLLAMA if _is_answer(data.get("message")) else "the answer holds no choices")
     if choices and all(choice is None for choice in choices):
         raise unreadable_reply("the answer holds null in the place of a choice")
     if _says_something(data.get("error")) and not any(map(_is_ended, choices)):
@@ -107,7 +109,7 @@ def completions(
     errors = [_error_of(choice) for choice in choices]
     if errors and errors[0] is not None and None not in errors:
         return _failure_inside_200(errors[0])
-    used = choices[: max(1, request.n)]
+    used = _in_order(choices)[: max(1, request.n)]
     if reported is not None:
         shares = _share_usage(reported, max(1, len(used)))
         answers = [_completion(choice, request, usage) for choice, usage in zip(used, shares, strict=False)]
@@ -116,6 +118,18 @@ def completions(
     read = sum(count(m.content) for m in request.messages)
     estimate = _estimate_parts(data.get("usage"), read, sum(count(c.thought + c.text) for c in answers))
     return [replace(c, usage=u) for c, u in zip(answers, _share_usage(estimate, len(answers)), strict=True)]
+
+
+def _in_order(choices: list[Any]) -> list[Any]:
+    """The choices by their indices, where each has one of its own: the first choice is not always the first of the list.
+
+    >>> [choice["index"] for choice in _in_order([{"index": 1}, {"index": 0}])]
+    [0, 1]
+    """
+    indices = [choice.get("index") if isinstance(choice, dict) else None for choice in choices]
+    if len(set(indices)) < len(indices) or not all(type(index) is int for index in indices):
+        return choices
+    return sorted(choices, key=lambda choice: int(choice["index"]))
 
 
 def _estimate_parts(usage: object, read: int, written: int) -> Usage:
@@ -154,6 +168,7 @@ def find_neglected_options(body: Mapping[str, Any], data: Mapping[str, Any], usa
     limit = body.get("max_tokens", body.get("max_completion_tokens"))
     signs = {
         "n": 0 < len(choices) < body.get("n", 1),
+        "more": len(choices) > body.get("n", 1),
         "stop": any(stop in text for stop in body.get("stop", ()) for _, text in written),
         "logprobs": "logprobs" in body and any(_first_token(c.get("logprobs")) is None for c, _ in written),
         "json": "response_format" in body and any(_lacks_json(c, text) for c, text in written),
@@ -197,7 +212,12 @@ def _complains(data: Mapping[str, Any]) -> bool:
     """Whether a body without an answer says what went wrong, in one of the forms of providers and gateways."""
     minimax = data.get("base_resp")
     refused = isinstance(minimax, dict) and _says_something(minimax.get("status_code"))
-    return refused or any(data.get(key) for key in _COMPLAINTS)
+    return refused or any(data.get(key) for key in _COMPLAINTS if not _is_answer(data.get(key)))
+
+
+def _is_answer(message: object) -> bool:
+    """Whether a field of a body is the message of a model, as in Ollama's own API."""
+    return isinstance(message, dict) and isinstance(message.get("content"), str)
 
 
 def _says_something(error: Any) -> bool:
@@ -256,9 +276,8 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
         finish = "length"
     elif not text and finish == "stop" and request.schema is not None and _is_object(thought):
         text, thought = thought, ""  # the server took the answer for a thought
-    refusal = message.get("refusal")
-    error = None
-    if isinstance(refusal, str) and refusal:
+    refusal, error = _refusal_of(message), None
+    if refusal:
         finish, error = "refusal", f"model: refused: {refusal[:_SHOWN]}"
     elif finish == "content_filter":
         error = FILTERED
@@ -268,6 +287,14 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
         error = f"model: {_instead(message, finish)}"
     first = None if thought else _first_token(choice.get("logprobs"))
     return Completion(text, finish, usage, error, first, thought=thought)
+
+
+def _refusal_of(message: Mapping[str, Any]) -> str:
+    """The refusal that stands in the place of a text, in a field of its own or as a part of the content; empty for none."""
+    content = message.get("content")
+    parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    refusals = [message.get("refusal"), *(part.get("refusal") for part in parts)]
+    return next((text for text in refusals if isinstance(text, str) and text), "")
 
 
 def _is_object(text: str) -> bool:

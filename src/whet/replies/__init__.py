@@ -1,7 +1,7 @@
 """From a model's reply to JSON values and to texts. A reply is data: read, never executed or formatted."""
 
 from whet.replies.schemas import array, closed_object
-from whet.replies.texts import TextReading, between, list_items, read_tagged_text, texts_in, unwrap
+from whet.replies.texts import TextReading, between, close_tag, list_items, read_tagged_text, texts_in, unwrap
 from whet.replies.thoughts import join_thought, separate_thought, split_thought, without_thought
 from whet.replies.values import json_values, records
 
@@ -9,6 +9,7 @@ __all__ = [
     "TextReading",
     "array",
     "between",
+    "close_tag",
     "closed_object",
     "join_thought",
     "json_values",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,7 +56,7 @@ def read_tagged_text(completion: Completion, tag: str, *, lenient: bool = False)
     and the reply itself, when it is one paragraph whose first line ends neither in ":" nor in "?". No words of a preface are
     known here.
     """
-    reply = without_thought(completion.text).strip()
+    reply = _with_tags(without_thought(completion.text).strip(), tag)
     whole = completion.error is None and completion.finish != "length"
     if not reply:
         return TextReading([], CUT if completion.finish == "length" else EMPTY)
@@ -83,7 +84,7 @@ def texts_in(completion: Completion, tag: str, *, many: bool = False, bare: bool
     """
     if not many:
         return read_tagged_text(completion, tag, lenient=bare).texts
-    reply = without_thought(completion.text).strip()
+    reply = _with_tags(without_thought(completion.text).strip(), tag)
     whole = completion.error is None and completion.finish != "length"
     texts = _find_tagged(reply, tag, whole)
     if not texts and tag.lower() in _INSTRUCTION_TAGS:
@@ -105,6 +106,24 @@ def between(text: str, opening: str, closing: str) -> list[str]:
         pieces.append(text[start + len(opening) : stop].strip())
         start = text.find(opening, stop + len(closing))
     return pieces
+
+
+_CLOSING_TAG = re.compile(r"\s*+</([A-Za-z][\w-]*+)\s*+(?:>\s*+)?")
+
+
+def close_tag(completion: Completion, stops: Sequence[str]) -> Completion:
+    """A completion that ended by itself, with the closing tag that a stop text took: the last tag of that name stands open.
+
+    >>> close_tag(Completion("So <answer>7"), ["</answer>"]).text, close_tag(Completion("7"), ["</answer>"]).text
+    ('So <answer>7</answer>', '7')
+    """
+    if completion.error is not None or completion.finish in ("length", "content_filter"):
+        return completion
+    for name in [match[1] for one in stops if (match := _CLOSING_TAG.fullmatch(one))]:
+        tags = re.findall(rf"<(/?){re.escape(name)}(?:[\s=][^<>]*)?>", completion.text)
+        if tags and not tags[-1]:
+            return replace(completion, text=f"{completion.text}</{name}>")
+    return completion
 
 
 def list_items(text: str) -> list[str]:
@@ -145,6 +164,13 @@ def unwrap(text: str, tag: str) -> str:
         if ends and not {opening, closing} & set(inner):
             return inner.strip()
     return text
+
+
+def _with_tags(reply: str, tag: str) -> str:
+    """A reply that stands escaped as a whole, `&lt;TAG&gt;...`, with its signs; any other one as it is."""
+    escaped = re.search(rf"&lt;{re.escape(tag)}&gt;", reply, re.IGNORECASE)
+    written = re.search(rf"<{re.escape(tag)}>", reply, re.IGNORECASE)
+    return html.unescape(reply) if escaped and not written else reply
 
 
 def _find_enclosed(reply: str, tag: str, whole: bool, lenient: bool) -> Iterator[list[str] | str]:

@@ -8,9 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from whet._util.words import compose, fold, unify
-from whet.rewards.patterns import compile_pattern
+import regex
 
+from whet._util.words import bare, compose, fold, split_words, unify
+from whet.rewards.patterns import compile_pattern, is_in_every_text
+
+_CHARACTER = regex.compile(r"\X")
 _BLOCK = re.compile(r"\s*```[a-zA-Z]*\n(.*?)\n?```\s*", re.DOTALL)
 
 
@@ -43,11 +46,15 @@ def _text(value: object) -> bool:
     return isinstance(value, str) and value != ""
 
 
-def _pattern(value: object) -> bool:
+def _pattern(value: Any) -> bool:
     try:
-        return _text(value) and bool(compile_pattern(value))
+        if not _text(value) or not compile_pattern(value):
+            return False
     except re.error as error:
         raise ValueError(f"{value!r} is not a regular expression: {error}") from error
+    if is_in_every_text(value):
+        raise ValueError(f"{value!r} is found in every answer, for it can match nothing")
+    return True
 
 
 def _count(value: object) -> bool:
@@ -121,7 +128,13 @@ def _least(unit: str, count: Callable[[str], int]) -> Callable[[str, int], str]:
 
 
 def _words(answer: str) -> int:
-    return len(answer.split())
+    """Pieces between blanks, and each character of a script without blanks; punctuation alone and a list's mark are none."""
+    return sum(1 for unit in split_words(answer) if bare(unit))
+
+
+def _characters(answer: str) -> int:
+    """What a reader sees as characters (UAX #29): a letter with its accents, an emoji of several parts."""
+    return sum(1 for _ in _CHARACTER.finditer(answer))
 
 
 def _lines(answer: str) -> int:
@@ -153,8 +166,8 @@ CHECKS: Mapping[str, tuple[Callable[[object], bool], Callable[..., str]]] = {
     "ends_with": (_text, _ends_with),
     "max_words": (_count, _most("words", _words)),
     "min_words": (_count, _least("words", _words)),
-    "max_chars": (_count, _most("characters", len)),
-    "min_chars": (_count, _least("characters", len)),
+    "max_chars": (_count, _most("characters", _characters)),
+    "min_chars": (_count, _least("characters", _characters)),
     "max_lines": (_count, _most("lines", _lines)),
     "min_lines": (_count, _least("lines", _lines)),
     "json": (_nothing, _json),

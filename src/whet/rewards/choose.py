@@ -332,10 +332,11 @@ def _text_choice(texts: Sequence[str]) -> RewardChoice:
 
 
 def _exact_match(texts: Sequence[str], why: str) -> RewardChoice:
-    """exact_match, without punctuation and articles where these tell no targets apart and are no target."""
+    """exact_match, without punctuation and articles where these tell no targets apart and are no target; (100) may be -100."""
     folded = {fold(text).strip() for text in texts}
     forms = {normalise(text) for text in folded}
-    if len(forms) == len(folded) and not any(normalise(f"{text} x") == "x" for text in folded):
+    told = any(normalise(f"{text} x") == "x" or is_amount(text) for text in folded)
+    if len(forms) == len(folded) and not told:
         return RewardChoice("exact_match", {"normalise": True}, why)
     return RewardChoice(
         "exact_match",

@@ -94,13 +94,23 @@ def _is_bound(text: str, at: int) -> bool:
 def _fold_number(text: str, unit: str = "") -> str:
     """Folded text with numbers as a keyboard writes them: fractions and powers of LaTeX and of Unicode as 1/2 and 10^2, and the
     separators of Arabic digits as comma and point, 3万 as 30000."""
-    plain = _LATEX.sub(_plain_latex, fold(text)) if "\\" in text or "{" in text else fold(text)
+    plain = with_plain_numbers(fold(text))
+    return plain if text.isascii() else multiply_han(plain, unit)
+
+
+def with_plain_numbers(folded: str) -> str:
+    """A folded text with the fractions, powers and separators of its numbers as a keyboard writes them.
+
+    >>> with_plain_numbers("5\u00bd, 12\u00b2, 0\u066b5")
+    '5 1/2, 12^2, 0.5'
+    """
+    plain = _LATEX.sub(_plain_latex, folded) if "\\" in folded or "{" in folded else folded
     if plain.isascii():
         return plain
     plain = _RAISED.sub(
         lambda m: f"^{unicodedata.normalize('NFKC', m.group())}".replace("\u2212", "-"), plain
     )
-    return multiply_han(str(_VULGAR.sub(_plain_fraction, plain)).translate(_SEPARATORS), unit)
+    return str(_VULGAR.sub(_plain_fraction, plain)).translate(_SEPARATORS)
 
 
 def _plain_latex(match: regex.Match[str]) -> str:

@@ -22,7 +22,7 @@ from whet.errors import UsageError
 from whet.rewards.program import REWARD_TIMEOUT
 from whet.types import Example
 
-__all__ = ["REWARD_TIMEOUT", "compile_pattern", "match_within"]
+__all__ = ["REWARD_TIMEOUT", "compile_pattern", "is_in_every_text", "match_within"]
 
 T = TypeVar("T")
 
@@ -32,6 +32,7 @@ _PARTS = (
 )
 """What is open at the end goes to the end, so that nothing is read twice; `re` takes no such pattern."""
 _PLAIN, _VERBOSE = (re.compile(f"{comment}{_PARTS}", re.DOTALL) for comment in ("", r"#[^\n]*|"))
+_NO_LETTER = "\ue000"
 _IN_SET = re.compile(r"\\.|(?<!^)\[", re.DOTALL)
 
 
@@ -47,6 +48,16 @@ def compile_pattern(pattern: str) -> regex.Pattern[str]:
         return regex.compile(parts.sub(_same_in_both, pattern), regex.V0)
     except regex.error as error:
         raise re.error(str(error)) from error
+
+
+def is_in_every_text(pattern: str) -> bool:
+    """Whether an expression is found in every text, because it can match nothing at any place.
+
+    >>> is_in_every_text("[0-9]*"), is_in_every_text("^[0-9]*$"), is_in_every_text("[0-9]+")
+    (True, False, False)
+    """
+    compiled = compile_pattern(pattern)
+    return all(compiled.search(text) is not None for text in ("", _NO_LETTER, f"{_NO_LETTER}\n{_NO_LETTER}"))
 
 
 def _same_in_both(part: re.Match[str]) -> str:

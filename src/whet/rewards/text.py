@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from whet._util.words import compose, fold, mentions, split_words, without_punctuation
 from whet.errors import UsageError
 from whet.rewards.composite import Weighted
-from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in
-from whet.rewards.patterns import REWARD_TIMEOUT, compile_pattern, match_within
+from whet.rewards.numbers import are_close, is_same_number, number_of, numbers_in, with_plain_numbers
+from whet.rewards.patterns import REWARD_TIMEOUT, compile_pattern, is_in_every_text, match_within
 from whet.rewards.reward import TARGET, RewardFunction
 from whet.rewards.targets import accepted_answers, quote_target, show_target, state_correction, targets_of
 from whet.run import Run
@@ -27,14 +27,16 @@ __all__ = ["F1", "Contains", "ExactMatch", "Regex", "equals_no_text", "f1_score"
 _ARTICLES = re.compile(r"(?<!\S)(?:a|an|the)(?!\S)")
 _INNER_ARTICLES = re.compile(r"(?<!\S)(?:a|an|the)(?=\s+\S)")
 _THOUSANDS = re.compile(r"(?<![0-9.,'])[0-9]{1,3}(?:(?:,[0-9]{3})+|(?:'[0-9]{3})+)(?![0-9,'])")
-_DIGITS = re.compile(r"[0-9]+(?:[.,][0-9]+)*")
+_DIGITS = re.compile(r"-?[0-9]+(?:[.,][0-9]+)*(?:e[-+]?[0-9]+)?")
 _NOT_LONGER = (
-    r"(?![0-9]|[.,](?!0{1,2}(?![0-9]))[0-9]|e[-+]?[0-9]"
-    r"|[ _'\u00a0\u202f][0-9]{3}(?!\w)|\s?[x\u00d7*]\s?10(?:\^|\*\*))"
+    r"(?![0-9]|[.,](?!0{1,2}(?![0-9]))[0-9]|e[-+]?[0-9]|\^[-+]?[0-9]|\*\*[-+]?[0-9]|[ ][0-9]+/[0-9]"
+    r"|[ _'\u00a0\u202f][0-9]{3}(?!\w)|\s?[x\u00d7\u22c5\u00b7*]\s?10(?:\^|\*\*))"
 )
 """What does not follow digits that are no part of a longer number; 5.00 is 5."""
 _NO_SIGN = r"(?<!(?<![\w.,)])-\p{Sc}?)"
 """Before digits without a minus sign: the 5 of -5 and of -$5; a hyphen behind a letter or a digit is no sign."""
+_NO_POWER = r"(?<![0-9](?:e|\^|\*\*)[-+]?)"
+"""Before digits that are no exponent."""
 _DASH = re.compile(r"(?<=[0-9])(?: - | ?[\u2014\u2015] ?)(?=[0-9])")
 """A dash between two numbers, which is a hyphen there."""
 _BARE_POINT = re.compile(r"(?<![\w.,:)])\.(?=[0-9])")
@@ -69,6 +71,20 @@ _SHOWN = {ord(hidden): sign for sign, hidden in _HIDDEN.items()}
 def _without_commas(folded: str) -> str:
     """Folded text with 1,234 and 1'234 as 1234."""
     return _THOUSANDS.sub(lambda match: re.sub("[,']", "", match.group()), folded)
+
+
+def _plain_digits(text: str) -> str:
+    """Folded text with its numbers as a keyboard writes them: without commas of thousands, and 0.5 for .5."""
+    return _BARE_POINT.sub("0.", _without_commas(with_plain_numbers(fold(text))))
+
+
+def _whole_number(number: str) -> str:
+    """A pattern for a number that is no part of a longer one, of a fraction or of a power; in 3/5/2024 each part counts."""
+    digits = re.escape(number)
+    over = rf"(?<![0-9][ ]?/[ ]?){digits}[ ]?/[ ]?[0-9]++(?![ ]?/[ ]?[0-9])"
+    under = rf"(?<=(?<![0-9/])[0-9]+[ ]?/[ ]?){digits}(?![ ]?/[ ]?[0-9])"
+    sign = r"(?<![\w.,)])" if number.startswith("-") else _NO_SIGN
+    return rf"(?!{over}|{under}){sign}{_NO_POWER}(?<![0-9])(?<![0-9][.,]){digits}{_NOT_LONGER}"
 
 
 def normalise(text: str, kept: str = "", *, any_article: bool = False) -> str:
@@ -239,10 +255,10 @@ class Contains:
             return not answer.strip()
         if self.strict:
             return text in answer
+        number_sought = _plain_digits(text)
+        if _DIGITS.fullmatch(number_sought) is not None:
+            return regex.search(_whole_number(number_sought), _plain_digits(answer)) is not None
         sought, folded = _without_commas(fold(text)), _without_commas(fold(answer))
-        if _DIGITS.fullmatch(sought) is not None:
-            whole = rf"{_NO_SIGN}(?<![0-9])(?<![0-9][.,]){re.escape(sought)}{_NOT_LONGER}"
-            return regex.search(whole, folded) is not None
         if sought not in folded:
             return False
         return True if mentions(folded, [sought.strip()]) else None
@@ -251,7 +267,8 @@ class Contains:
 @dataclass(frozen=True)
 class Regex:
     """1 when `pattern` is found in the answer. With a target, the first group that took part (or the whole match) of the
-    last match must equal it, ignoring case and outer spaces: the usual "last number" extraction."""
+    last match must equal it, ignoring case and outer spaces: the usual "last number" extraction. A match of nothing but blanks
+    is none where there is another one."""
 
     pattern: str
     name: str = "regex"
@@ -268,6 +285,14 @@ class Regex:
             raise UsageError(
                 f"the pattern {self.pattern!r} is not a regular expression: {error}. Correct it."
             ) from error
+
+    def check(self, example: Example) -> None:
+        """Raise UsageError for a row without a target where every answer has the pattern."""
+        if example.target is None and is_in_every_text(self.pattern):
+            raise UsageError(
+                f"{example.place} has no target, and the pattern {self.pattern!r} is found in every answer, for it can match "
+                "nothing. Write a pattern that needs a character, or ^ and $ around it."
+            )
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         answer = await match_within(
@@ -286,11 +311,14 @@ class Regex:
 
     def _extract(self, text: str, most: float) -> str | None:
         """The first group that took part, or the whole, of the last match; None without a match."""
-        last = deque(compile_pattern(self.pattern).finditer(compose(text), timeout=most), maxlen=1)
-        if not last:
+        last = None
+        for match in compile_pattern(self.pattern).finditer(compose(text), timeout=most):
+            if last is None or match.group().strip() or not last.group().strip():
+                last = match
+        if last is None:
             return None
-        groups = last[0].groups()
-        return next((group for group in groups if group is not None), "") if groups else last[0].group()
+        groups = last.groups()
+        return next((group for group in groups if group is not None), "") if groups else str(last.group())
 
 
 def equals_no_text(reward: RewardFunction, target: object) -> bool:

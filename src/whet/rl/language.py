@@ -19,7 +19,7 @@ from typing import TypeVar
 from whet.errors import EditRejected
 from whet.prompt import Prompt
 from whet.replies import TextReading, between, read_tagged_text, texts_in, unwrap, without_thought
-from whet.replies.texts import NO_TEXT
+from whet.replies.texts import CUT, NO_TEXT
 from whet.run import Run
 from whet.types import JSON, Completion, Message, Request, lacks_answer
 from whet_client.prompt.fence import MARKER, without_markers
@@ -179,7 +179,7 @@ class LanguagePolicy:
                 completion = (await branch.generate(ROLE, request))[0]
                 reading = _read(completion, tag, many, attempt > 0, plain)
                 if not reading.texts:
-                    unusable.append(_Unusable("off_format", reading.problem, completion.text))
+                    unusable.append(_Unusable("off_format", _fault(completion, reading), completion.text))
                     note = f"\n\n{_UNREAD} {reading.problem} {_AGAIN}"
                 else:
                     try:
@@ -253,6 +253,11 @@ def _read(completion: Completion, tag: str, many: bool, lenient: bool, plain: bo
         if tag == TAG and completion.finish != "length" and _text_in_markers(whole)
         else reading
     )
+
+
+def _fault(completion: Completion, reading: TextReading) -> str:
+    """Why a reply without a text is of no use: one that its limit on tokens ended was cut, whatever form it began."""
+    return CUT if completion.finish == "length" and reading.problem.startswith(NO_TEXT) else reading.problem
 
 
 def _copies_form(reply: str, tag: str) -> bool:

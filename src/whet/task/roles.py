@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from whet.errors import UsageError
 from whet.models.addresses import at_endpoint, check_base_url, split_address
-from whet.models.callable import ModelChoice, as_model
+from whet.models.callable import ModelChoice, as_model, is_function, takes_request
 from whet.models.endpoint import join_urls
 from whet.models.language_model import LanguageModel
 from whet.task.spec import ModelSpec, read_changes
@@ -22,7 +23,8 @@ TASK_LIKE = ("task", "transfer")
 _log = logging.getLogger("whet.models")
 _REACHED = ("base_url", "key_variable", "headers", "extra_body", "reasoning_effort", "stream")
 """Fields that belong to a provider's endpoint, and mean nothing at another one."""
-_SAMPLING = ("top_p", "seed")
+_UNKNOWN_TO_FUNCTIONS = (*_REACHED, "top_p")
+"""Fields that no function and no object can know."""
 _OPTIONS = ("timeout", "key_variable", "headers", "extra_body", "top_p", "reasoning_effort", "seed", "stream")
 
 
@@ -35,12 +37,38 @@ def changed_spec(spec: ModelSpec, choice: Choice, role: str) -> ModelSpec:
         return spec
     if isinstance(choice, Mapping):
         values = read_changes(choice, role)
+        _check_reach(values, role)
     else:
         values = {"address": choice} if isinstance(choice, str) else {"model": choice}
     if "address" in values or "model" in values:
         spec = _for_another(spec, values.get("address"))
         values = {"address": None, "model": None, **values}
     return replace(spec, **values, overrides=spec.overrides | values.keys())
+
+
+def _check_reach(values: Mapping[str, Any], role: str) -> None:
+    """Raise UsageError for options beside a function or an object as a model that it cannot know; those that a function with
+    another parameter would know are logged."""
+    model = values.get("model")
+    if model is None:
+        return
+    of_requests = () if is_function(model) or role in TASK_LIKE else ("temperature", "stop")
+    names = [
+        name for name in (*_UNKNOWN_TO_FUNCTIONS, *of_requests) if values.get(name) not in (None, (), {})
+    ]
+    if names:
+        what = "a function" if is_function(model) else "an object"
+        raise UsageError(
+            f"the {role} model is {what}, and the option {names[0]} does not reach it. Set it where the "
+            f"{what.split()[1]} calls its model, and leave it out here."
+        )
+    unheard = [name for name in ("temperature", "seed") if values.get(name) is not None]
+    if unheard and is_function(model) and not takes_request(model):
+        _log.warning(
+            "The function that is the %s model does not learn of the option %s. Give it a parameter `request`, which has it.",
+            role,
+            unheard[0],
+        )
 
 
 def _for_another(spec: ModelSpec, address: str | None) -> ModelSpec:
@@ -85,9 +113,11 @@ def taken_by_task_model(spec: ModelSpec, task: ModelSpec) -> ModelSpec:
 
 
 def options_of(spec: ModelSpec, role: str) -> dict[str, Any]:
-    """The options of a model at an endpoint; temperature and stop texts of the task model go with its requests instead."""
+    """The options of a function or of a model at an endpoint; temperature and stop texts of the task model go with its requests
+    instead."""
     values: dict[str, object] = {name: getattr(spec, name) for name in _OPTIONS}
-    if role not in TASK_LIKE and spec.address is not None and at_endpoint(spec.address):
+    asked = is_function(spec.model) if spec.address is None else at_endpoint(spec.address)
+    if role not in TASK_LIKE and asked:
         values |= {"temperature": spec.temperature, "stop": spec.stop}
     return {name: value for name, value in values.items() if value not in (None, (), {})}
 

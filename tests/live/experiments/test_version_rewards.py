@@ -26,6 +26,7 @@ from whet_live.experiments.version_rewards import (
 from whet_live.registry import Registry
 from whet_live.traffic import Traffic
 from whet_live.traffic.behaviour import RatedAnswer
+from whet_live.traffic.dataset import behaviour_of
 from whet_live.traffic.derived_signals import SignalDeriver, changed_share
 
 
@@ -320,3 +321,25 @@ def test_rows_of_an_experiment_have_its_chances(database: Database) -> None:
         version_rewards_of(database, "p", by="plan")
     with pytest.raises(UsageError, match="No answers"):
         version_rewards_of(database, "q")
+
+
+def test_older_answers_that_are_left_out_are_told(database: Database) -> None:
+    traffic = Traffic(database)
+    traffic.add([Inference("p", 1, id=f"a{n}", user=f"u{n}", time=NOON + n) for n in range(60)])
+    traffic.add((), [Feedback("thumb", f"a{n}", float(n % 3 > 0), user=f"u{n}") for n in range(60)])
+    traffic.add((), [Feedback("dwell", f"a{n}", float(n % 7), user=f"u{n}") for n in range(60)])
+    for most, left_out in ((59, True), (60, False)):
+        rewards = version_rewards_of(database, "p", most=most)
+        assert (rewards.answers, rewards.newest, rewards.as_json()["newest"]) == (most, left_out, left_out)
+        weights = behaviour_of(database, "p", most=most)
+        assert weights.answers == most
+        told = "only the newest 59 answers are counted"
+        assert any(told in warning for warning in weights.warnings) == left_out
+
+
+@pytest.mark.parametrize("chance", [0, 1.5, -1, "0.5", [1], True])
+def test_a_logged_chance_that_is_none_is_told(database: Database, chance: object) -> None:
+    traffic = Traffic(database)
+    traffic.add([Inference("p", 1, id="a", metadata={"propensity": chance}), Inference("p", 1, id="b")])
+    (one,) = version_rewards_of(database, "p").rewards
+    assert "the metadata.propensity of 1 answer is no number above 0 and up to 1" in one.notes[0]

@@ -711,3 +711,38 @@ def test_two_long_ids_of_an_import_stay_two(tmp_path: Path) -> None:
     users = [one.user for one in found.inferences]
     assert len({*users}) == 2 and users == [one.user for one in found.feedback]
     assert all(one.metadata["cut"] == ["user"] for one in (*found.inferences, *found.feedback))
+
+
+def test_amounts_and_unknown_columns_of_a_table_are_kept(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    rows: list[dict[str, Any]] = [
+        {
+            "question": "q", "answer": "a", "comment": "c", "order": "7", "country": "de", "model": "m", "latency": 1.5,
+            "cost": 0.1, "prompt_tokens": 12, "session_id": "s", "prompt_version": "v2", "metadata": {"k": 1}, "tags": ["x"],
+        },
+        {"question": "r", "answer": "a", "comment": "c", "latency_ms": 1500, "cost": -1, "n": 10**20},
+        {"span_id": "s-1", "comment": "c", "country": "fr"},
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_files([path], "p")
+    one, other = found.inferences
+    assert (one.cost, one.latency, one.input_tokens, one.model, one.session) == (0.1, 1.5, 12, "m", "s")
+    kept = {"order": "7", "country": "de", "prompt_version": "v2", "k": 1, "tags": ["x"]}
+    assert one.metadata == kept
+    assert (other.cost, other.latency) == (None, 1.5)
+    assert other.metadata == {"cost": -1, "n": str(10**20), "cleaned": ["metadata"]}
+    assert [one.metadata for one in found.feedback] == [{}, {}, {"country": "fr"}]
+
+
+@pytest.mark.parametrize("latest_first", [True, False])
+def test_of_a_score_that_was_changed_the_latest_change_counts(tmp_path: Path, latest_first: bool) -> None:
+    asked = {"id": "o1", "traceId": "t1", "type": "GENERATION", "startTime": "2026-10-01T10:00:00Z", "input": "q",
+             "output": "a", "promptName": "p", "promptVersion": 1}  # fmt: skip
+    score = {"id": "s1", "traceId": "t1", "observationId": "o1", "name": "acc", "dataType": "NUMERIC", "source": "API",
+             "timestamp": "2026-10-01T11:00:00Z"}  # fmt: skip
+    rows = [score | {"value": day / 10, "updatedAt": f"2026-10-0{day}T11:00:00Z"} for day in (1, 9)]
+    path = tmp_path / "rows.jsonl"
+    ordered = rows[::-1] if latest_first else rows
+    path.write_text("".join(json.dumps(row) + "\n" for row in [asked, *ordered]))
+    found = read_files([path])
+    assert [one.value for one in found.feedback] == [0.9]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from whet.errors import UsageError
 from whet_client.records import Feedback, Inference
+from whet_live.traffic.long_numbers import read_json
 from whet_live.traffic.otlp import Parsed, Unsupported, failure_body, parse_otlp
 from whet_live.traffic.otlp.decode import JSON_TYPE, PROTOBUF_TYPE
 from whet_live.traffic.schema import read_inferences
@@ -922,3 +923,20 @@ def test_nothing_of_a_conversation_is_lost_or_doubled(
 ) -> None:
     (one,) = both(traces(span({**attributes, "output.value": "A"}))).inferences
     assert [(m["role"], m["content"]) for m in one.inputs["messages"]] == conversation
+
+
+def test_whole_numbers_beyond_64_bits_stay_as_they_are() -> None:
+    number = "123456789012345678901234567890"
+    filled = {**LLM, "llm.prompt_template.variables": f'{{"n": {number}, "m": 3}}'}
+    found = only(both(traces(span(filled))))
+    assert found.inputs == {"n": number, "m": 3} and found.metadata["cleaned"] == ["inputs"]
+    said = {**LLM, "gen_ai.input.messages": f'[{{"role": "user", "content": {{"n": {number}}}}}]'}
+    found = only(both(traces(span(said))))
+    assert found.inputs == {"messages": [{"role": "user", "content": f'{{"n":{number}}}'}]}
+    row = f'{{"prompt": "p", "inputs": {{"a": [{{"n": {number}}}]}}, "metadata": {{"n": -{number}}}}}'
+    (one,) = read_inferences(read_json(f'{{"inferences": [{row}]}}'.encode()))
+    assert one.inputs == {"a": [{"n": number}]}
+    assert one.metadata == {"n": f"-{number}", "cleaned": ["inputs", "metadata"]}
+    deep = '{"n": ' + "[" * 900 + number + "]" * 900 + "}"
+    with pytest.raises(UsageError, match=r"levels deep|not JSON"):
+        read_inferences({"inferences": [{"prompt": "p", "inputs": read_json(deep)}]})

@@ -248,3 +248,30 @@ def test_every_filter_has_its_index(sqlite_url: str, wanted: Filter, index: str)
     assert index in said
     assert "SCAN feedback\n" not in f"{said}\n" and "TEMP B-TREE" not in said
     traffic.database.close()
+
+
+def test_signs_are_found_and_letters_that_stand_for_several(database: Database) -> None:
+    store = Traffic(database)
+    texts = {
+        "thumb": "👎 bad emoji",
+        "percent": "100% wrong",
+        "bigger": "viel größer",
+        "street": "Straße",
+        "STREET": "STRASSE",
+        "fine": "a \ufb01ne ligature",
+    }
+    store.add((), (Feedback("comment", "i", text=text, id=key) for key, text in texts.items()))
+    wanted = {
+        "👎": {"thumb"},
+        "👎 bad": {"thumb"},
+        "👎 wrong": set(),
+        "%": {"percent"},
+        "_": set(),
+        "GRÖSSER": {"bigger"},
+        "strasse": {"street", "STREET"},
+        "straße": {"street", "STREET"},
+        "fine": {"fine"},
+        " ": set(),
+    }
+    for text, keys in wanted.items():
+        assert {row.feedback.id for row in store.find(Filter(text=text)).rows} == keys, text

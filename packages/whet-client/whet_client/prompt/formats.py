@@ -43,11 +43,12 @@ def _check_template(
     names: re.Pattern[str],
     blocks: Sequence[str],
     before_slot: tuple[str, ...] = ("{",),
+    after_slot: tuple[str, ...] = (),
 ) -> None:
     """Raise UsageError where `tool` would take more of the prompt for a template than whet's slots, or could not fill a slot.
 
-    `names`: the slots that the tool can fill; `blocks`: what begins a template there; `before_slot`: what changes the meaning of
-    a slot that follows.
+    `names`: the slots that the tool can fill; `blocks`: what begins a template there; `before_slot` and `after_slot`: what
+    changes the meaning of a slot directly behind or before it.
     """
     for name in sorted(prompt.slots):
         if not names.fullmatch(name):
@@ -65,6 +66,10 @@ def _check_template(
                 piece = json.dumps(text[start + min(places) :][:30], ensure_ascii=False)
                 raise UsageError(
                     f"{tool} would take {piece} in the prompt for a template. Reword the prompt."
+                )
+            if slot and text.startswith(after_slot, slot.end()):
+                raise UsageError(
+                    f"{tool} cannot read {text[slot.start() : slot.end() + 1]}. Put a blank or a line break behind the slot."
                 )
             start = slot.end() if slot else len(text)
 
@@ -154,7 +159,7 @@ def _prompty(prompt: Prompt) -> str:
 
 def _dotprompt(prompt: Prompt) -> str:
     """A .prompt file of Genkit: `{{role "system"}}` above each message, slots as Handlebars has them."""
-    _check_template(prompt, "Handlebars", _HANDLEBARS_NAME, ("{{",), ("{", "\\"))
+    _check_template(prompt, "Handlebars", _HANDLEBARS_NAME, ("{{",), ("{", "\\"), ("}",))
     for name in sorted(prompt.slots):
         if name in _HANDLEBARS_WORDS:
             raise UsageError(
@@ -197,7 +202,7 @@ def _mlflow(prompt: Prompt) -> str:
 
 
 def _promptfoo(prompt: Prompt) -> str:
-    _check_template(prompt, "promptfoo", _IDENTIFIER, _JINJA)
+    _check_template(prompt, "promptfoo", _IDENTIFIER, (*_JINJA, "#}"))
     if len(prompt.messages) == 1 and any(line.strip() == "---" for line in prompt.plain.splitlines()):
         raise UsageError(
             "promptfoo would divide the prompt at its line `---`. Reword the prompt, or divide it with `***`."

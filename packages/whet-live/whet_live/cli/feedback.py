@@ -329,6 +329,8 @@ def _show_rewards(estimates: VersionRewards) -> None:
         click.echo(
             "Both figures range from 0 to 1. Their 95% intervals treat the answers of a user as one cluster."
         )
+    if estimates.newest:
+        warn(f"only the newest {estimates.answers:,} answers are counted; older ones are left out", err=True)
     for one in estimates.rewards:
         for note in one.notes:
             warn(

@@ -43,15 +43,18 @@ Chances = Mapping[tuple[str, str], Mapping[int, float]]
 def version_rewards_of(
     database: Database, prompt: str, *, by: str = "", since: int | None = None, most: int = MOST_ANSWERS
 ) -> VersionRewards:
-    """The estimates for the versions of a prompt from its newest `most` answers since a time (microseconds); `by` names what
-    makes the segments: metadata.KEY, or nothing. Raises UsageError for another `by` and where no answers are stored."""
+    """The estimates for the versions of a prompt from its newest `most` answers since a time (microseconds), and whether there
+    are more; `by` names what makes the segments: metadata.KEY, or nothing.
+
+    Raises UsageError for another `by` and where no answers are stored.
+    """
     key = _segment_key(by)
-    answers = list(assigned_answers(database, prompt, key, since, most))
+    answers = list(assigned_answers(database, prompt, key, since, most + 1))
     if not answers:
         raise UsageError(
             f'No answers of "{prompt[:200]}" are stored{"" if since is None else " since then"}.'
         )
-    return estimate_versions(prompt, answers)
+    return replace(estimate_versions(prompt, answers[:most]), newest=len(answers) > most)
 
 
 def rewards_over_time(
@@ -97,17 +100,22 @@ def _to_assigned_answer(
     draw, own = "", chances.get((inference.experiment or "", inference.variant or ""), {})
     if inference.version in own:
         draw = str(inference.experiment)
-    elif (
-        isinstance(chance := more.get(PROPENSITY), int | float) and is_number(chance) and 0.0 < chance <= 1.0
-    ):
-        draw, own = LOGGED, {inference.version: float(chance)}
     else:
-        own = {}
+        chance = _logged_chance(more)
+        draw, own = (LOGGED, {inference.version: chance}) if chance is not None else ("", {})
     place = more.get(POSITION)
     position = place if isinstance(place, int) and not isinstance(place, bool) and place > 0 else 0
     answer = RatedAnswer(inference.id, values, rating(rows), user)
     segment = _segment_of(more.get(key)) if key else ""
-    return AssignedAnswer(answer, inference.version, inference.time, draw, own, segment, position)
+    unread = not draw and more.get(PROPENSITY) is not None
+    return AssignedAnswer(answer, inference.version, inference.time, draw, own, segment, position, unread)
+
+
+def _logged_chance(metadata: Mapping[str, object]) -> float | None:
+    """The chance that the app logged; None for what is no number above 0 and up to 1."""
+    chance = metadata.get(PROPENSITY)
+    usable = isinstance(chance, int | float) and is_number(chance) and 0.0 < chance <= 1.0
+    return float(chance) if usable and isinstance(chance, int | float) else None
 
 
 def _segment_of(value: object) -> str:

@@ -67,7 +67,8 @@ State = Literal["calibrated", "not calibrated"]
 class AssignedAnswer:
     """An answer with its signals and rating, and how its version was chosen: `draw` names the experiment (`LOGGED`: an assigner
     of the app; empty: nobody drew), `chances` are the probabilities of the versions that could have been drawn. `time` is in
-    microseconds, `position` its place in a list of answers from 1 on, 0 where it stood alone."""
+    microseconds, `position` its place in a list of answers from 1 on, 0 where it stood alone. `unread_chance`: the app logged a
+    chance that is none."""
 
     answer: RatedAnswer
     version: int
@@ -76,6 +77,7 @@ class AssignedAnswer:
     chances: Mapping[int, float] = field(default_factory=dict)
     segment: str = ""
     position: int = 0
+    unread_chance: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +108,15 @@ class VersionReward:
 @dataclass(frozen=True, slots=True)
 class VersionRewards:
     """The estimates of a prompt, versions in order, the whole before its segments. `model` is what signals are worth, None
-    with the `reason` where there are too few ratings to learn it from."""
+    with the `reason` where there are too few ratings to learn it from. `newest`: there are more answers, and only the newest
+    were read."""
 
     prompt: str
     answers: int
     rewards: tuple[VersionReward, ...]
     model: BehaviourModel | None
     reason: str = ""
+    newest: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The estimates as JSON values."""
@@ -124,6 +128,7 @@ class VersionRewards:
             "weights": None if self.model is None else self.model.as_json()["weights"],
             "warnings": [] if self.model is None else list(self.model.warnings),
             "reason": self.reason,
+            "newest": self.newest,
         }
 
 
@@ -281,7 +286,7 @@ def _estimate(
     columns: _Columns, rows: Sequence[AssignedAnswer], version: int, segment: str, inside: Mask
 ) -> VersionReward:
     mine = inside & (columns.version == version)
-    everybody, notes = _population(rows, version, inside), []
+    everybody, notes = _population(rows, version, inside), _unread_chances(rows, mine)
     drawn = int((everybody & mine).sum()) >= _LEAST_DRAWN
     counted = everybody & mine if drawn else mine
     population = everybody if drawn else mine
@@ -295,11 +300,11 @@ def _estimate(
                           int(population.sum()), naive)  # fmt: skip
     if columns.worth is None:
         return _with_notes(
-            shown, ["ratings of the prompt are too few or all equal: signals have no weights yet"]
+            shown, [*notes, "ratings of the prompt are too few or all equal: signals have no weights yet"]
         )
     if rated.sum() < LEAST_RATED or people < LEAST_PEOPLE:
         few = f"{quantity(shown.rated, 'rated answer')} by {quantity(people, 'user')}"
-        return _with_notes(shown, [f"{few}; it takes {LEAST_RATED} by {LEAST_PEOPLE}"])
+        return _with_notes(shown, [*notes, f"{few}; it takes {LEAST_RATED} by {LEAST_PEOPLE}"])
     if not drawn:
         notes.append("no draw assigned this version: compare it with no other")
     weights, clipped = _assignment_weights(columns, counted, drawn)
@@ -314,6 +319,15 @@ def _estimate(
         notes.append(f"weights of {quantity(clipped + bounded, 'answer')} are clipped")
     return VersionReward(version, segment, "calibrated", shown.answers, shown.rated, people, drawn, shown.population, naive,
                          _weighted_ratings(columns, rated, counted, weights), value, clipped, tuple(notes))  # fmt: skip
+
+
+def _unread_chances(rows: Sequence[AssignedAnswer], mine: Mask) -> list[str]:
+    unread = sum(rows[at].unread_chance for at in np.flatnonzero(mine).tolist())
+    if not unread:
+        return []
+    return [
+        f"the metadata.propensity of {quantity(unread, 'answer')} is no number above 0 and up to 1: they count as not drawn"
+    ]
 
 
 def _with_notes(one: VersionReward, notes: Sequence[str]) -> VersionReward:

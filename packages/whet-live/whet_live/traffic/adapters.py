@@ -43,6 +43,11 @@ def is_foreign(row: Mapping[str, object]) -> bool:
     return bool(names & _ABOUT.keys()) and bool(names & _SAYS)
 
 
+def is_target(column: str) -> bool:
+    """Whether a column, in lower case, names what a row is about."""
+    return column in _ABOUT
+
+
 def target_of(row: Mapping[str, object]) -> tuple[str, str] | None:
     """Target kind and id: the narrowest that the row names."""
     named = {snake_case(name): value for name, value in row.items()}

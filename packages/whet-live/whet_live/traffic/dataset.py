@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
@@ -24,6 +25,8 @@ from whet_live.traffic.search import (
 )
 from whet_live.traffic.traffic_tables import feedback
 
+MOST_OBSERVED = 100_000
+"""Answers that a reward is fitted to, at most."""
 PEOPLE = ("user", "annotator")
 RATED_BY_PEOPLE = ("rating", "thumb")
 """Kinds of feedback that count as what people say, from `PEOPLE` only. Models and programs send scores under a name."""
@@ -39,7 +42,11 @@ _COMBINED: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 def observations(
-    database: Database, prompt: str, version: int | None = None, since: int | None = None, most: int = 100_000
+    database: Database,
+    prompt: str,
+    version: int | None = None,
+    since: int | None = None,
+    most: int = MOST_OBSERVED,
 ) -> Iterator[RatedAnswer]:
     """The newest `most` answers of a prompt, rated or not, newest first.
 
@@ -85,18 +92,26 @@ def answers_with_feedback(
 
 
 def behaviour_of(
-    database: Database, prompt: str, version: int | None = None, since: int | None = None
+    database: Database,
+    prompt: str,
+    version: int | None = None,
+    since: int | None = None,
+    most: int = MOST_OBSERVED,
 ) -> BehaviourModel:
-    """The reward that the traffic of a prompt teaches now. Raises UsageError while there is too little to learn it from.
+    """The reward that the newest `most` answers of a prompt teach now; a warning says where there are more.
 
+    Raises UsageError while there is too little to learn it from.
     It does not change with later traffic: keep `model.as_json()` where the same reward is to hold for a while, read it
     with `BehaviourModel.from_json`, and `model.reward(signals(rows))` is what one answer earned.
     """
-    answers = list(observations(database, prompt, version, since))
+    answers = list(observations(database, prompt, version, since, most + 1))
     if not answers:
         of = f'"{prompt}"' if version is None else f'version {version} of "{prompt}"'
         raise UsageError(f"No answers of {of} are stored{'' if since is None else ' since then'}.")
-    return fit_behaviour(answers)
+    model = fit_behaviour(answers[:most])
+    if len(answers) <= most:
+        return model
+    return replace(model, warnings=(*model.warnings, f"only the newest {most:,} answers are counted"))
 
 
 def _feedback_by_answer(connection: Connection, numbers: Sequence[int]) -> dict[int, list[object]]:

@@ -151,10 +151,7 @@ def take(connection: Connection, owned: OwnedRows, *, first: bool) -> Deletion:
     numbers, feedback_numbers = owned.next()
     inference_rows = _select_numbers(connection, inferences, numbers)
     feedback_rows = _select_numbers(connection, feedback, feedback_numbers)
-    known = {row.seq for row in feedback_rows}
-    for part in chunks(numbers):
-        rows = connection.execute(_light(feedback).where(feedback.c.about.in_(part)))
-        feedback_rows += [row for row in rows if row.seq not in known]
+    feedback_rows += _about(connection, inference_rows, feedback_rows)
     late = [row for row in feedback_rows if max(row.seq, row.joined or 0) > owned.settled]
     marks = [(row.id, "feedback") for row in late or feedback_rows[:1]] or [
         (row.id, "inference") for row in inference_rows[:1]
@@ -196,8 +193,9 @@ def expire(connection: Connection, before: int, start: int, kept: Collection[str
     """Delete `_ROWS` rows of each table that arrived between two times (microseconds by the clock of the server), and from which
     time on to look for more. Nothing is deleted when none is left: then it counts what was spared.
 
-    Rows with words are written down as erased, so that learners forget them. Inferences of the experiments `kept` stay with all
-    feedback about them: their figures would change without them.
+    Feedback about these inferences goes with them, however late it arrived: nobody could tell any more whose answer it is about,
+    and so an erasure would miss it. Rows with words are written down as erased, so that learners forget them. Inferences of the
+    experiments `kept` stay with all feedback about them: their figures would change without them.
     """
     newest = take_turn(connection)
     one, other = inferences.c, feedback.c
@@ -208,19 +206,29 @@ def expire(connection: Connection, before: int, start: int, kept: Collection[str
         old = old.where(or_(one.experiment.is_(None), ~tried))
         then = then.where(~select(one.seq).where(one.seq == other.about, tried).exists())
     inference_rows, feedback_rows = (list(connection.execute(query.limit(_ROWS))) for query in (old, then))
+    ends = [rows[-1].received for rows in (inference_rows, feedback_rows) if len(rows) == _ROWS]
+    feedback_rows += _about(connection, inference_rows, feedback_rows)
     if not inference_rows and not feedback_rows:
         connection.execute(delete(otlp_spans).where(otlp_spans.c.received < before))
         left = select(func.count()).select_from(inferences).where(tried, one.received < before)
         return Deletion(Erased(spared=int(connection.execute(left).scalar_one()) if kept else 0)), before
     quoted = [row for row in feedback_rows if row.has_text]
     _mark(connection, newest, [(row.id, "feedback") for row in quoted])
-    ends = [rows[-1].received for rows in (inference_rows, feedback_rows) if len(rows) == _ROWS]
     return _remove(connection, inference_rows, feedback_rows, quoted), min(ends, default=before)
 
 
 def _select_numbers(connection: Connection, table: Table, numbers: Sequence[int]) -> list[Any]:
     query = _light(table)
     return [row for part in chunks(numbers) for row in connection.execute(query.where(table.c.seq.in_(part)))]
+
+
+def _about(connection: Connection, answers: Sequence[Any], known: Sequence[Any]) -> list[Any]:
+    """Feedback about answers beside that which is `known`."""
+    numbers = {row.seq for row in known}
+    queries = (
+        _light(feedback).where(feedback.c.about.in_(part)) for part in chunks(row.seq for row in answers)
+    )
+    return [row for query in queries for row in connection.execute(query) if row.seq not in numbers]
 
 
 def _light(table: Table) -> Select[*tuple[Any, ...]]:

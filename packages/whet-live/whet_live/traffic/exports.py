@@ -14,6 +14,7 @@ from whet_client.records import (
     LONGEST_OUTPUT,
     LONGEST_TEXT,
     Inference,
+    read_moment,
 )
 from whet_live.traffic.adapters import SOURCE_OF, as_number, fit_id, moment, read_evaluation, storable_text
 from whet_live.traffic.otlp.content import as_text, find_messages, is_message, parse_json_text
@@ -172,6 +173,8 @@ def _langfuse_score(named: Mapping[str, object], target: tuple[str, str]) -> Raw
     }
     time = moment(named.get("timestamp") or named.get("created_at"))
     score = read_evaluation(fields, target, str(named.get("id") or ""), time)
+    if score is not None:
+        score = replace(score, updated=read_moment(named.get("updated_at")))
     if score is not None and score.feedback.text and kind == "CORRECTION":
         return replace(score, feedback=replace(score.feedback, kind="correction"))
     return score

@@ -45,6 +45,7 @@ from whet_client.records import (
 from whet_client.storable import show_value
 from whet_live.traffic import traffic_tables as tables
 from whet_live.traffic.adapters import SOURCE_OF, as_number, convert_content, fit_id, moment, target_of
+from whet_live.traffic.columns import other_columns, read_amounts
 from whet_live.traffic.exports import (
     UNNAMED,
     ExportedRow,
@@ -57,6 +58,7 @@ from whet_live.traffic.exports import (
     phoenix_span,
     short,
 )
+from whet_live.traffic.long_numbers import clean_inference
 from whet_live.traffic.rows import chunks
 from whet_live.traffic.scales import RawFeedback, parse_scale, settle
 from whet_live.traffic.traffic_store import Traffic
@@ -152,7 +154,7 @@ def read_files(
         try:
             exported = _read(row.value, row.where, naming)
             named = [_name_inference(one, naming, row.where) for one in exported.inferences]
-            kept = [checked_inference(one, row.where) for one in named]
+            kept = [checked_inference(clean_inference(one), row.where) for one in named]
             for raw in exported.feedback:
                 checked_feedback(raw.feedback, row.where)
         except _Unusable as error:
@@ -270,6 +272,12 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
     for further in further_verdicts(row):
         verdict = read_row(further, where, verdicts=naming.verdicts)
         parts += convert_content(verdict, further, target, f"{own}:{verdict.column}")
+    if inference is None:
+        left = other_columns(row, content.metadata)
+        parts = [
+            replace(one, feedback=replace(one.feedback, metadata={**left, **one.feedback.metadata}))
+            for one in parts
+        ]
     return ExportedRow([inference] if inference else [], parts)
 
 
@@ -281,7 +289,8 @@ def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, 
     own = target[1] if target is not None and target[0] == "inference" else ""
     time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
     version = as_number(named.get("prompt_version"))
-    cut = _cut(inputs, output)
+    metadata = other_columns(row, content.metadata)
+    cut = _cut(inputs, output) + metadata.pop("cut", [])
     inference = Inference(
         prompt=short(named.get("prompt_name"), LONGEST_TEXT) or UNNAMED,
         version=int(version) if version is not None and version >= 0 else 0,
@@ -296,8 +305,9 @@ def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, 
         else None,
         user=id_of(named.get("user_id") or (named.get("user") if by_user else None), "user", cut),
         time=time,
+        **read_amounts(named),
     )
-    return replace(inference, metadata={"cut": cut} if cut else {})
+    return replace(inference, metadata=metadata | ({"cut": cut} if cut else {}))
 
 
 def _cut(inputs: str | None, output: str | None) -> list[str]:
@@ -324,7 +334,8 @@ def _row_id(row: Mapping[str, object], one: Inference, content: FeedbackRow, ear
 def _merge_rows(one: Inference, other: Inference) -> Inference:
     """What two rows about one answer say together; the first one is right where they differ."""
     empty = [f.name for f in fields(one) if getattr(one, f.name) in (None, "", {}, 0)]
-    return replace(one, **{name: getattr(other, name) for name in empty})
+    both = {"metadata": {**other.metadata, **one.metadata}}
+    return replace(one, **{name: getattr(other, name) for name in empty} | both)
 
 
 def _apart(
@@ -339,7 +350,7 @@ def _apart(
         place, other = kept.get(one.id, (where, raw))
         again_there = where != place or one.kind != "comment"
         if again_there and _subject(other.feedback) == _subject(one) and not _same(other, raw):
-            late = one.time >= other.feedback.time
+            late = raw.changed >= other.changed
             replaced.append(place if late else where)
             kept[one.id] = (where, raw) if late else (place, other)
             continue

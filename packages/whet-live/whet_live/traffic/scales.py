@@ -22,12 +22,19 @@ _FORMS = "thumbs, stars, score, or the worst and the best value, as in 1..10"
 @dataclass(frozen=True, slots=True)
 class RawFeedback:
     """Feedback as its row has it, with a number as a score. `column` names the column or metric of the number, `out_of` the
-    best value where the row says it (4/5), `scale` is the scale that the row itself states."""
+    best value where the row says it (4/5), `scale` is the scale that the row itself states, `updated` when it was last changed
+    (microseconds)."""
 
     feedback: Feedback
     column: str = ""
     out_of: float | None = None
     scale: str | None = None
+    updated: int | None = None
+
+    @property
+    def changed(self) -> int:
+        """When the row got what it says: when it was last changed, else its time."""
+        return self.feedback.time if self.updated is None else self.updated
 
 
 class RatingScale(NamedTuple):

@@ -22,6 +22,7 @@ from whet_client.records import (
     thumb_value,
 )
 from whet_live.traffic.adapters import is_foreign, translate_row
+from whet_live.traffic.long_numbers import write_long_numbers
 from whet_live.traffic.scales import RawFeedback, settle_batch
 
 MOST_ROWS = 1000
@@ -171,4 +172,4 @@ def _fields(row: Mapping[str, Any], where: str, known: frozenset[str]) -> dict[s
         elif name in _NUMBERS and isinstance(value, int) and not isinstance(value, bool):
             value = float(value) if abs(value) < 2**53 else value
         values[name] = value
-    return values
+    return write_long_numbers(values)

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, Generic, TypeVar
 
 from sqlalchemy import (
@@ -42,6 +42,7 @@ from whet_live.traffic.traffic_tables import erased, feedback, inferences, traff
 MOST_ROWS = 1000
 _CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")
 _MOST_WORDS = 16
+_MOST_SPELLINGS = 8
 _MOST_MONTHS = 600
 _T = TypeVar("_T")
 
@@ -151,10 +152,10 @@ def find_feedback(
     if wanted.text is None:
         query = _after(select(f.seq, f.time).where(*where), feedback, cursor)
     else:
-        words = [word for word in wanted.text.split() if _has_letter(word)][:_MOST_WORDS]
+        words = wanted.text.split()[:_MOST_WORDS]
         if not words:
             return RowPage([], None)
-        inside = [word for word in words if writes_without_blanks(word)]
+        inside = [word for word in words if not _has_letter(word) or writes_without_blanks(word)]
         where += [_contains(word) for word in inside]
         indexed = [word for word in words if word not in inside]
         query = _words(connection, wanted, indexed) if indexed else select(f.seq, f.time)
@@ -264,8 +265,8 @@ _WORDS = TableClause("feedback_words", column("rowid", feedback.c.seq.type), col
 
 
 def _contains(word: str) -> ColumnElement[bool]:
-    """Rows whose text holds a word of a script without blanks, of which the indexes know whole sentences only. Rows are read
-    from the newest until a page is full."""
+    """Rows whose text holds a word of a script without blanks, of which the indexes know whole sentences only, or signs, of which
+    they know nothing. Rows are read from the newest until a page is full."""
     return or_(*(feedback.c.text.icontains(form, autoescape=True) for form in _forms(word)))
 
 
@@ -289,8 +290,23 @@ def _words(connection: Connection, wanted: Filter, words: Sequence[str]) -> Sele
 
 
 def _forms(word: str) -> list[str]:
-    """A word with its accents composed and decomposed; the index keeps texts as they were sent."""
-    return list(dict.fromkeys(unicodedata.normalize(form, word) for form in ("NFC", "NFD")))
+    """A word with its accents composed and decomposed, and with letters that stand for several as one and as several (Unicode's
+    full case folding: ß and ss); the index keeps texts as they were sent, in simple lower case."""
+    folded = word.casefold()
+    joined = [folded.replace(letters, letter) for letters, letter in _folded_letters() if letters in folded]
+    spellings = [word, folded, *joined][:_MOST_SPELLINGS]
+    return list(
+        dict.fromkeys(unicodedata.normalize(form, one) for one in spellings for form in ("NFC", "NFD"))
+    )
+
+
+@cache
+def _folded_letters() -> list[tuple[str, str]]:
+    """The small letters that become several when case is folded, each after those."""
+    letters = (chr(code) for code in range(0x80, 0x20000))
+    return [
+        (letter.casefold(), letter) for letter in letters if letter.islower() and len(letter.casefold()) > 1
+    ]
 
 
 def _join_conditions(sign: str, parts: Iterable[ColumnElement[Any]]) -> ColumnElement[Any]:

@@ -105,20 +105,22 @@ def _read_call(value: object) -> ToolCall:
     return ToolCall(name, arguments, call.get(_OUTPUT))
 
 
-def calls_in(text: str) -> list[ToolCall]:
+def calls_in(text: str, *, cut_off: bool = False) -> list[ToolCall]:
     """The calls in an answer: what stands in `<tool_call>` or `<tool>`, else in `<function=NAME>`, else a list of calls in
     Python, else its JSON (a list, or all objects that are calls), else none. What a text says that a tool returned is left out.
+    The last tag may stand open, unless the text was `cut_off`.
 
     Raises Unreadable where tags hold no calls.
     """
-    return [replace(call, output=None) for call in _calls_of_text(text)]
+    return [replace(call, output=None) for call in _calls_of_text(text, cut_off)]
 
 
-def _calls_of_text(text: str) -> list[ToolCall]:
+def _calls_of_text(text: str, cut_off: bool) -> list[ToolCall]:
     answer = without_thought(text)
     for opening, closing in _TAGS:
         if opening in answer:
-            pieces = between(answer, opening, closing)
+            is_open = closing not in answer.rpartition(opening)[2]
+            pieces = between(f"{answer}{closing}" if is_open and not cut_off else answer, opening, closing)
             if len(pieces) != answer.count(opening):
                 raise Unreadable(f"{opening} is not closed")
             return [call for piece in pieces for call in _read_piece(piece)]
@@ -328,7 +330,7 @@ class ToolCalls:
             raise Unreadable(f"the answer has more than {LONGEST_ANSWER:,} characters")
         steps = [step for step in completion.steps if step.get("role") == "tool"]
         if not completion.steps:
-            return calls_in(completion.text)
+            return calls_in(completion.text, cut_off=completion.finish == "length")
         return read_calls([step for step in steps if not step.get("error")])
 
     def _critique(self, matched: Matched) -> str:

@@ -30,6 +30,7 @@ from whet_live.traffic import (
     parse_feedback,
     read_inferences,
 )
+from whet_live.traffic.long_numbers import read_json
 from whet_live.traffic.otlp import Unsupported, failure_body, parse_otlp
 
 router = EndpointRouter()
@@ -171,7 +172,7 @@ def body_json(call: RequestContext) -> Any:
     """The body as JSON values. Raises Refused: 415 for another media type, 400 for what is no JSON."""
     call.check_media("application/json")
     try:
-        return orjson.loads(call.body)
+        return read_json(call.body)
     except orjson.JSONDecodeError as error:
         raise Refused(400, f"The body is no JSON: {error.msg} at character {error.pos}.") from None
 

@@ -161,7 +161,8 @@ class SignalWeight(Struct):
 
 
 class RewardsSchema(Struct):
-    """The estimates of all versions; `weights` are null, with a `reason`, where too few answers are rated."""
+    """The estimates of all versions; `weights` are null, with a `reason`, where too few answers are rated. `newest`: there are
+    more answers than were read."""
 
     prompt: str
     answers: int
@@ -169,6 +170,7 @@ class RewardsSchema(Struct):
     weights: list[SignalWeight] | None
     warnings: list[str]
     reason: str
+    newest: bool
 
 
 class AlertsQuery(RequestSchema):

@@ -6,6 +6,7 @@ OpenTelemetry GenAI (present and earlier forms), OpenInference, Traceloop's flat
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 
@@ -13,6 +14,7 @@ import orjson
 
 from whet.errors import UsageError
 from whet_live.traffic.adapters import as_number
+from whet_live.traffic.long_numbers import has_long_number, read_json
 from whet_live.traffic.otlp.decode import OtelEvent
 
 _INDEXED = re.compile(r"(\d{1,4})\.(.+)")
@@ -76,6 +78,8 @@ def as_text(value: object) -> str:
     if isinstance(value, str):
         return value
     try:
+        if has_long_number(value):
+            return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
         return orjson.dumps(value, default=str).decode("utf-8")
     except orjson.JSONEncodeError as error:
         raise UsageError(f"An attribute cannot be written as JSON: {error}.") from None
@@ -85,7 +89,7 @@ def parse_json_text(value: object) -> object:
     """A text that is a JSON array or object as such; any other value as it is."""
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
-            return orjson.loads(value)
+            return read_json(value)
         except orjson.JSONDecodeError:
             return value
     return value

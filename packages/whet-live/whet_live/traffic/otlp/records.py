@@ -20,6 +20,7 @@ from whet_client.records import (
     prompt_name_fault,
 )
 from whet_live.traffic.adapters import SOURCE_OF, as_number, fit_id, read_evaluation, storable_text
+from whet_live.traffic.long_numbers import clean_inference
 from whet_live.traffic.otlp.content import (
     are_choices,
     as_text,
@@ -130,7 +131,7 @@ def answer_of(span: OtlpSpan) -> Inference:
         time=span.start // 1000,
     )
     lost = {name: value for name, value in (("cut", cut), (UNUSABLE, unusable)) if value}
-    return replace(inference, metadata=metadata | lost)
+    return clean_inference(replace(inference, metadata=metadata | lost))
 
 
 def _metadata(span: OtlpSpan) -> dict[str, object]:

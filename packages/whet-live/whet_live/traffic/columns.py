@@ -1,0 +1,85 @@
+"""Columns of plain tables beside those of feedback: amounts of an answer, and what becomes its metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from whet.feedback.rows import further_verdicts, snake_case
+from whet_client.json_values import cut_texts, is_json, json_value
+from whet_client.records import LARGEST_VERSION, LONGEST_METADATA
+from whet_live.traffic.adapters import as_number, is_target
+from whet_live.traffic.otlp.content import parse_json_text
+
+_AMOUNTS = {
+    "cost": ("cost", 1.0, 1e6),
+    "total_cost": ("cost", 1.0, 1e6),
+    "latency": ("latency", 1.0, 1e7),
+    "latency_ms": ("latency", 1e-3, 1e7),
+    "input_tokens": ("input_tokens", 1.0, LARGEST_VERSION),
+    "prompt_tokens": ("input_tokens", 1.0, LARGEST_VERSION),
+    "output_tokens": ("output_tokens", 1.0, LARGEST_VERSION),
+    "completion_tokens": ("output_tokens", 1.0, LARGEST_VERSION),
+}
+"""The field of each column, what its values are multiplied with (dollars, seconds, tokens), and the largest value."""
+_ELSEWHERE = frozenset(
+    (
+        "prompt_name",
+        "model",
+        "session_id",
+        "session",
+        "user_id",
+        "metric_name",
+        "key",
+        "name",
+        "data_type",
+        "scale",
+    )
+)
+"""Columns of which feedback or the answer keep something already."""
+_MARKS = 400
+"""Characters that are left for what was cut or cleaned."""
+
+
+def read_amounts(named: Mapping[str, object]) -> dict[str, Any]:
+    """Cost, latency and tokens of an answer, from its columns in lower case; of several columns the first that can be used."""
+    amounts: dict[str, Any] = {}
+    for column, (name, _, _) in _AMOUNTS.items():
+        value = _amount(column, named.get(column))
+        if value is not None:
+            amounts.setdefault(name, int(value) if name.endswith("tokens") else value)
+    return amounts
+
+
+def _amount(column: str, value: object) -> float | None:
+    name, factor, most = _AMOUNTS[column]
+    number = None if isinstance(value, bool) else as_number(value)
+    if number is None or not 0 <= number * factor <= most:
+        return None
+    return None if name.endswith("tokens") and not number.is_integer() else number * factor
+
+
+def other_columns(row: Mapping[str, object], left: Mapping[str, object]) -> dict[str, Any]:
+    """The columns of a row that no field keeps, as metadata: of those that are `left` when its feedback is read. What stands in a
+    column `metadata` stands there itself. What is too long is cut, what is no JSON is a text, and `cut` and `cleaned` say so."""
+    verdicts = {snake_case(column) for further in further_verdicts(row) for column in further}
+    own = parse_json_text(left.get("metadata"))
+    columns = dict(own) if isinstance(own, Mapping) else {}
+    for column, value in left.items():
+        if not (_is_elsewhere(column, value) or column in verdicts or (column == "metadata" and columns)):
+            columns.setdefault(column, value)
+    if not columns:
+        return {}
+    written = json_value(columns)
+    short = cut_texts(written, LONGEST_METADATA - _MARKS)
+    marks = {"cut": short != written, "cleaned": not is_json(columns, written)}
+    return {**short, **{mark: ["metadata"] for mark, holds in marks.items() if holds}}
+
+
+def _is_elsewhere(column: str, value: object) -> bool:
+    if column == "prompt_version":
+        version = as_number(value)
+        return version is not None and 0 <= version <= LARGEST_VERSION
+    if column in _AMOUNTS:
+        return _amount(column, value) is not None
+    return column in _ELSEWHERE or is_target(column)
