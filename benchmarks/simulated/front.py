@@ -115,6 +115,30 @@ def optimizer(law: FrontLaw, skill: float, directed: bool = True) -> Answers:
     return Answers(answer)
 
 
+SHOWN = re.compile(r"<INSTRUCTION>\n(.*?)\n</INSTRUCTION>", re.DOTALL)
+
+
+def crosser(seed: int) -> Answers:
+    """A model that knows nothing: it joins the words of two texts (one that only one of them has by a coin), changes one or two
+    words of a single text, and writes half of the words where it is shown none."""
+
+    def answer(question: str, sample: int) -> str:
+        texts, key = [words_in(text) for text in SHOWN.findall(question)], (seed, question, sample)
+        if len(texts) > 1:
+            now = {
+                w for w in WORDS if chance("joined", w, *key) < sum(w in text for text in texts) / len(texts)
+            }
+        elif texts:
+            changed = 1 + (chance("two", *key) < 0.5)
+            order = sorted(WORDS, key=lambda word: chance("changed", word, *key))
+            now = texts[0] ^ set(order[:changed])
+        else:
+            now = {word for word in WORDS if chance("first", word, *key) < 0.5}
+        return f"<INSTRUCTION>Answer. {' '.join(sorted(now))}</INSTRUCTION>"
+
+    return Answers(answer)
+
+
 def world(seed: int, skill: float = 0.6, directed: bool = True, weight: float = 1.0) -> KnownWorld:
     """The task of a seed. `weight` is that of accuracy beside length; a prompt's worth is the weighted sum that is climbed."""
     law = FrontLaw(seed)

@@ -428,7 +428,7 @@ def test_the_smallest_limit_pays_for_a_round(method: str, settings: dict[str, An
         assert made.usage.calls["optimizer"] > 0
 
 
-@pytest.mark.parametrize("method", ["protegi", "spo"])
+@pytest.mark.parametrize("method", ["protegi", "spo", "mo_capo"])
 def test_a_limit_that_pays_for_no_round_is_said_with_one_that_does(method: str, tmp_path: Path) -> None:
     """Before, such a run took all its calls for two tests of the start prompt, and said that no rollout fell short."""
     words = words_of(method, tmp_path)

@@ -20,6 +20,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "abo": {"rounds": 1, "examples": 12},
     "ace": {"steps": 3, "batch": 12},
     "capo": {"steps": 1, "population": 3},
+    "mo_capo": {"steps": 1, "population": 3},
     "evoprompt": {"steps": 1, "population": 3},
     "gepa": {},
     "grips": {},

@@ -22,6 +22,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "evoprompt": {"steps": 1, "population": 4},
     "mars": {"rounds": 1, "steps": 1, "examples": 6},
     "minstrel": {"rounds": 1, "examples": 6},
+    "mo_capo": {"steps": 1, "population": 3},
     "mipro": {"choice": "random"},
     "opro": {"steps": 1, "samples": 1},
 }

@@ -56,6 +56,7 @@ def test_every_way_to_write_a_reward(spec: Any, built: Any, tmp_path: Path) -> N
         ({"gap": {"wrong": float("inf")}}, "must be a finite number; this is inf"),
         ({"gap": {"wrong": -1}}, "weights of gap must be above 0"),
         ({"likelihood": {"floor": 1}}, "floor of likelihood must be below 0"),
+        ({"confidence": {"sure": 0}}, "sure is above 0 and at most 1; these are least=0.3, sure=0"),
         ({"contains": {"text": ""}}, "every answer contains that"),
         ({"a": {}, "b": {}}, "a reward is a name"),
         ([["f1"]], "a reward is a name"),

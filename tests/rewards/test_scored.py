@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from whet.errors import UsageError
 from whet.rewards import Weighted, isinstance_label_reward
-from whet.rewards.scored import Gap, Likelihood, Perplexity, target_gap
+from whet.rewards.scored import Confidence, Gap, Likelihood, Perplexity, target_gap
 from whet.rewards.text import F1, ExactMatch
 from whet.run import MemoryRun
 from whet.types import Completion, Example
@@ -70,8 +70,8 @@ def test_the_order_of_the_labels_does_not_matter(
     table = np.array([[[float(p) for p in fractions(r)] for r in rows]])
     targets = np.full(len(rows), target)
     moved = np.full(len(rows), order.index(target))
-    for reward in (Gap(), Likelihood(), ExactMatch()):
-        if isinstance(reward, ExactMatch) and any(sorted(r)[-1] == sorted(r)[-2] for r in rows):
+    for reward in (Gap(), Likelihood(), Confidence(), ExactMatch()):
+        if isinstance(reward, ExactMatch | Confidence) and any(sorted(r)[-1] == sorted(r)[-2] for r in rows):
             continue
         assert np.allclose(reward.from_labels(table, targets), reward.from_labels(table[:, :, order], moved))
 
@@ -95,6 +95,25 @@ async def test_one_by_one_and_all_at_once_agree() -> None:
                 + 2 * graded.parts["exact_match"]
             )
             assert reward.low <= graded.value <= reward.high
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        ([0.9, 0.1, 0.0], 1.0),
+        ([0.5, 0.3, 0.2], 1.0),
+        ([0.4, 0.3, 0.3], 0.86),
+        ([0.4, 0.5, 0.1], 0.0),
+        ([0.1, 0.2, 0.7], 0.0),
+    ],
+)
+async def test_confidence_by_hand(row: list[float], expected: float) -> None:
+    """The right label must be the most probable; .3 + .7 p / .5 then, and no more than 1."""
+    completion = Completion("a", label_probs=dict(zip("abc", row, strict=True)))
+    graded = await Confidence().grade(MemoryRun(), Example("e", {}, "a"), completion)
+    assert graded.value == pytest.approx(expected)
+    assert Confidence().from_labels(probs(row), np.array([0]))[0, 0] == pytest.approx(expected)
+    assert Confidence(1.0).from_labels(probs(row), np.array([0]))[0, 0] == float(expected > 0)
 
 
 @pytest.mark.parametrize(("p", "expected"), [(1.0, 0.0), (0.5, -math.log(2)), (1e-9, -10.0), (0.0, -10.0)])
@@ -151,8 +170,8 @@ def test_a_reward_without_labels_is_not_for_batches() -> None:
         Weighted([(1.0, F1())]).from_labels(probs([0.5, 0.5]), np.array([0]))
 
 
-@pytest.mark.parametrize("reward", [Gap(), Likelihood(), Perplexity()])
-async def test_a_model_that_cannot_score_is_named(reward: Gap | Likelihood | Perplexity) -> None:
+@pytest.mark.parametrize("reward", [Gap(), Likelihood(), Confidence(), Perplexity()])
+async def test_a_model_that_cannot_score_is_named(reward: Gap | Likelihood | Confidence | Perplexity) -> None:
     with pytest.raises(UsageError, match=f"The {reward.name} reward needs"):
         await reward.grade(MemoryRun(), Example("e", {}, "a"), Completion("a"))
 

@@ -31,7 +31,7 @@ def track(
         return "yes" if chance(seed, question) < share else "no"
 
     env = Environment(Answers(answer), ExactMatch(), ROWS, ())
-    return RaceTrack(env, ROWS, block, alpha, left), MeteredRun({"task": env.model}, seed)
+    return RaceTrack(env, ROWS, block, left, alpha=alpha), MeteredRun({"task": env.model}, seed)
 
 
 def racers(*texts: str, handicap: float = 0.0) -> list[Racer]:

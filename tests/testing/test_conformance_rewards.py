@@ -55,6 +55,10 @@ class TestLikelihood(RewardConformance):
     reward = "likelihood"
 
 
+class TestConfidence(RewardConformance):
+    reward = "confidence"
+
+
 class TestPerplexity(RewardConformance):
     reward = "perplexity"
 

@@ -39,7 +39,7 @@ from whet.rewards.reward import (
     LabelReward,
     RewardFunction,
 )
-from whet.rewards.scored import Gap, Likelihood, Perplexity
+from whet.rewards.scored import Confidence, Gap, Likelihood, Perplexity
 from whet.rewards.text import F1, Contains, ExactMatch, Regex
 from whet.rewards.verifiers import OWN_COLUMNS, VERIFIERS
 from whet.rewards.yes_no import build_yes_no
@@ -83,6 +83,7 @@ BUILT_IN: dict[str, type[Any]] = {
     "date": Date,
     "gap": Gap,
     "likelihood": Likelihood,
+    "confidence": Confidence,
     "perplexity": Perplexity,
 }
 READ: dict[str, Callable[[RewardOptions], RewardFunction]] = {

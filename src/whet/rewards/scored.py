@@ -1,4 +1,4 @@
-"""Rewards computed from a model's own log-probabilities: gap, log-likelihood of the label, perplexity."""
+"""Rewards computed from a model's own log-probabilities: gap, log-likelihood of the label, confidence, perplexity."""
 
 from __future__ import annotations
 
@@ -95,6 +95,46 @@ class Likelihood:
         index = np.broadcast_to(targets[None, :, None], (*probs.shape[:2], 1))
         own = np.take_along_axis(probs, index, axis=-1)[..., 0]
         return np.maximum(self.floor, np.log(np.maximum(own, 1e-300)))
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """0 where another label is more probable; else from `least` to 1 as the right label's probability p rises to `sure`:
+    least + (1 - least) * min(1, p / sure).
+
+    The linear blend of the ConfidenceAdapter of gepa (0.1.4), with its figures. There p is the probability of the answer as it
+    was written; here it is the share among the labels of the task. Range [0, 1].
+    """
+
+    least: float = 0.3
+    sure: float = 0.5
+    name: str = "confidence"
+    low: float = 0.0
+    high: float = 1.0
+    needs: frozenset[str] = frozenset({LABELS, TARGET})
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.least <= 1 and 0 < self.sure <= 1):
+            raise UsageError(
+                "confidence: least is from 0 to 1, and sure is above 0 and at most 1; "
+                f"these are least={self.least}, sure={self.sure}."
+            )
+
+    async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+        if completion.label_probs is None:
+            raise UsageError(
+                "The confidence reward needs a model that can score labels (embedded/..., hf/...)."
+            )
+        names = list(completion.label_probs)
+        probs = np.array([[[completion.label_probs[n] for n in names]]])
+        return Reward(float(self.from_labels(probs, np.array([names.index(str(example.target))]))[0, 0]))
+
+    def from_labels(self, probs: NDArray[np.float64], targets: NDArray[np.int64]) -> NDArray[np.float64]:
+        index = np.broadcast_to(targets[None, :, None], (*probs.shape[:2], 1))
+        own = np.take_along_axis(probs, index, axis=-1)[..., 0]
+        blended = self.least + (1.0 - self.least) * np.minimum(1.0, own / self.sure)
+        rewards: NDArray[np.float64] = np.where(probs.argmax(-1) == targets, blended, 0.0)
+        return rewards
 
 
 @dataclass(frozen=True)

@@ -53,12 +53,14 @@ class Front:
 
     One candidate *dominates* another if, on the rows that both have, the interval of the paired difference shows it to be
     better on one objective, and on every other it is not shown to be worse, nor worse on average by more than the objective
-    tolerates. What may be chance removes nobody.
+    tolerates. What may be chance removes nobody. Where dominance is not `tested`, the means of these rows decide: better on one
+    objective, and worse on none.
     """
 
     objectives: Sequence[Objective]
     members: dict[str, Candidate] = field(default_factory=dict)
     vectors: dict[str, Vectors] = field(default_factory=dict)
+    tested: bool = True
 
     def add(self, candidate: Candidate, vectors: Vectors) -> None:
         """Take in a candidate; rows that it had already stay as they were."""
@@ -79,7 +81,8 @@ class Front:
             sign = 1.0 if item.goal.maximise else -1.0
             differences = [sign * (first[row][item.name] - second[row][item.name]) for row in rows]
             mean = fmean(differences)
-            low, high = (mean, mean) if item.goal.exact else difference_interval(differences)
+            exact = item.goal.exact or not self.tested
+            low, high = (mean, mean) if exact else difference_interval(differences)
             most = item.goal.width or math.inf
             gains[item.name] = Gain(mean, max(low, -most), min(high, most))
         return gains
@@ -87,6 +90,9 @@ class Front:
     def dominates(self, one: str, other: str) -> bool:
         """Whether `one` is shown to be better on an objective, and costs nothing on the others."""
         gains = self.gains(one, other)
+        if not self.tested:
+            means = [gain.mean for gain in gains.values()]
+            return bool(means) and min(means) >= 0 and max(means) > 0
         tolerated = {i.name: i.goal.tolerance_at(self.mean(other, i.name)) for i in self.objectives if gains}
         costs = any(gain.high < 0 or gain.mean < -tolerated[name] for name, gain in gains.items())
         return not costs and any(gain.low > 0 for gain in gains.values())
@@ -113,3 +119,32 @@ class Front:
                 values = {o: sign * self.vectors[o][row][item.name] for o in front if row in self.vectors[o]}
                 leaders[row, item.name] = [o for o, value in values.items() if value >= max(values.values())]
         return leaders
+
+    def nearest(self, one: str, others: Sequence[str]) -> str:
+        """Which of `others` (at least one) has the values nearest to those of `one`, on the rows that both have: by Euclid, each
+        objective divided by its range over all of them. Those without a row in common come last."""
+        gains = {other: self.gains(one, other) for other in others}
+        means = {other: {name: gain.mean for name, gain in gained.items()} for other, gained in gains.items()}
+        widths = {
+            item.name: max((abs(m[item.name]) for m in means.values() if m), default=0.0) or 1.0
+            for item in self.objectives
+        }
+
+        def distance(other: str) -> float:
+            mean = means[other]
+            return math.hypot(*(mean[name] / widths[name] for name in mean)) if mean else math.inf
+
+        return min(others, key=distance)
+
+    def spread(self, members: Sequence[str]) -> dict[str, float]:
+        """How far each member stands from its neighbours: the crowding distance of NSGA-II (Deb et al. 2002), with the means of
+        their own rows. Infinite at the ends of an objective."""
+        spread = dict.fromkeys(members, 0.0)
+        for item in self.objectives:
+            order = sorted(members, key=lambda member: self.mean(member, item.name))
+            values = [self.mean(member, item.name) for member in order]
+            width = (values[-1] - values[0]) or 1.0 if values else 1.0
+            for place, member in enumerate(order):
+                inner = 0 < place < len(order) - 1
+                spread[member] += (values[place + 1] - values[place - 1]) / width if inner else math.inf
+        return spread

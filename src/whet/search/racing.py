@@ -15,7 +15,7 @@ from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.minibatch import answered_rollouts
 from whet.stats import EProcess
-from whet.types import Example
+from whet.types import Example, Rollout
 
 
 @dataclass(frozen=True)
@@ -38,22 +38,49 @@ class Ranked:
 
 
 @dataclass
-class RaceTrack:
+class Track:
     """The rows of all races, in blocks, and what each prompt earned on them: nobody answers a row twice.
 
-    `left` rollouts can be paid for; None without a limit. With `alpha` of 0 nobody is dropped.
+    `left` rollouts can be paid for; None without a limit.
     """
 
     env: Environment
     rows: Sequence[Example]
     block: int
-    alpha: float
     left: int | None = None
     rewards: dict[str, dict[str, float]] = field(default_factory=dict)
 
     def affords(self, new: int) -> bool:
         """Whether so many new prompts can answer a block."""
         return self.left is None or self.left >= new * min(self.block, len(self.rows))
+
+    async def answer(self, run: Run, entered: Sequence[Prompt], block: Sequence[Example]) -> list[Example]:
+        """Let prompts answer the rows of a block that they have not answered, as many as can be paid for. Returns these rows."""
+        prompts = {prompt.id: prompt for prompt in entered}
+        taken: list[Example] = []
+        for row in block:
+            cost = sum(row.id not in self.rewards.get(name, {}) for name in prompts)
+            if self.left is not None:
+                if cost > self.left:
+                    break
+                self.left -= cost
+            taken.append(row)
+        jobs = [(p, [r for r in taken if r.id not in self.rewards.get(n, {})]) for n, p in prompts.items()]
+        outcomes = await run.map(lambda branch, job: self.env.evaluate(branch, *job), jobs)
+        for (prompt, _), rollouts in zip(jobs, outcomes, strict=True):
+            self.remember(prompt, answered_rollouts(rollouts))
+        return taken
+
+    def remember(self, prompt: Prompt, rollouts: Sequence[Rollout]) -> None:
+        """Take in what a prompt answered."""
+        self.rewards.setdefault(prompt.id, {}).update({r.example_id: r.reward for r in rollouts})
+
+
+@dataclass
+class RaceTrack(Track):
+    """A track on which whoever is shown to be beaten by enough others at `alpha` is dropped; with `alpha` of 0 nobody is."""
+
+    alpha: float = 0.2
 
     async def race(self, run: Run, racers: Sequence[Racer], keep: int) -> list[Ranked]:
         """The `keep` best of some prompts, the best first: of those left when no more than `keep` are, or the rows end.
@@ -65,7 +92,7 @@ class RaceTrack:
         seen: list[Example] = []
         for first in range(0, len(order), self.block):
             block = order[first : first + self.block]
-            answered_rows = await self._answer(run, alive, block)
+            answered_rows = await self.answer(run, [racer.prompt for racer in alive], block)
             seen += answered_rows
             if self.alpha > 0 and len(alive) > keep:
                 standing = [r for r in alive if sum(self.beats(other, r) for other in alive) < keep]
@@ -99,21 +126,3 @@ class RaceTrack:
 
     def _rank_racers(self, racers: Sequence[Racer], seen: Sequence[Example], keep: int) -> list[Racer]:
         return sorted(racers, key=lambda racer: -self.rank(racer, seen).fitness)[:keep]
-
-    async def _answer(self, run: Run, racers: Sequence[Racer], block: Sequence[Example]) -> list[Example]:
-        """Let prompts answer the rows of a block that they have not answered, as many as can be paid for. Returns these rows."""
-        prompts = {racer.prompt.id: racer.prompt for racer in racers}
-        taken: list[Example] = []
-        for row in block:
-            cost = sum(row.id not in self.rewards.get(name, {}) for name in prompts)
-            if self.left is not None:
-                if cost > self.left:
-                    break
-                self.left -= cost
-            taken.append(row)
-        jobs = [(p, [r for r in taken if r.id not in self.rewards.get(n, {})]) for n, p in prompts.items()]
-        outcomes = await run.map(lambda branch, job: self.env.evaluate(branch, *job), jobs)
-        for (prompt, _), rollouts in zip(jobs, outcomes, strict=True):
-            known = self.rewards.setdefault(prompt.id, {})
-            known.update({r.example_id: r.reward for r in answered_rollouts(rollouts)})
-        return taken
