@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -32,10 +33,25 @@ NO_TEXT = "model:"
 """Boundary of errors of answers that hold no text: a refusal, a filter, nothing."""
 
 
+_REFUSAL = re.compile(r"\bHTTP (4[0-9]{2})\b")
+_LATER = (408, 409, 425, 429)
+
+
 def lacks_answer(error: str | None) -> bool:
     """Whether a completion or a rollout with this error has no answer of the model. A refusal, an empty text and a text that
     cannot be read are answers (`model:`, `parse:`): they earn the lowest reward."""
     return error is not None and error.startswith(NO_ANSWER)
+
+
+def is_refused_for_good(error: str | None) -> bool:
+    """Whether a rollout with this error has no answer because the provider refused its request by a status of HTTP that the same
+    request would get again: 400 to 499 without those that say "later".
+
+    >>> is_refused_for_good("provider: HTTP 400: too long"), is_refused_for_good("provider: HTTP 429")
+    (True, False)
+    """
+    status = _REFUSAL.search(error or "") if lacks_answer(error) else None
+    return status is not None and int(status[1]) not in _LATER
 
 
 @named_fields

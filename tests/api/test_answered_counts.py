@@ -47,3 +47,34 @@ def test_a_baseline_that_answered_all_says_so(tmp_path: Path, capsys: pytest.Cap
     assert next(line for line in shown if line.startswith("best")).endswith("39 of 45 answered")
     assert str(before).endswith("(39 of 45 answered by both)") and str(after).endswith("(39 of 45 answered)")
     assert "39 of 45 examples answered" in (result.run / "report.html").read_text("utf-8")
+
+
+class Refusing(Counted):
+    """A model whose provider refuses the start prompt with each sealed row."""
+
+    def __call__(self, messages: list[whet.Message]) -> str:
+        asked = " ".join(message.content for message in messages)
+        if "Sort the review." in asked and any(f"Dish {n} was" in asked for n in range(40, 60)):
+            raise whet.ProviderError("HTTP 400: this template is not supported", status=400)
+        return super().__call__(messages)
+
+
+def test_a_start_prompt_that_the_provider_refuses_is_said_to_be_refused(tmp_path: Path) -> None:
+    sealed = rows(60)
+    result = whet.optimize(
+        PROMPT,
+        data={"train": sealed[:80], "validation": sealed[80:120], "test": sealed[160:205]},
+        reward=right,
+        lm=Refusing(),
+        optimizer_lm=writer,
+        method=whet.methods.opro.Config(steps=2, samples=2, examples=10, finalists=1),
+        budget=whet.Budget(calls=2000),
+        root=tmp_path,
+        seed=1,
+    )
+    start = "45 of 45 rollouts of the baseline prompt"
+    refused = next(one for one in result["warnings"] if one.startswith(start))
+    assert "HTTP 400: this template is not supported. The provider refused these requests" in refused
+    assert "change what its words name (the prompt, the rows, an option of the model)" in refused
+    assert "when the provider answers" not in result["improvement"]["reason"]
+    assert result["improvement"]["reason"].endswith("for good; the warnings hold its words.")

@@ -408,7 +408,7 @@ class CallExecutor:
                 client.failed = ProviderError(
                     f"{client.model.address} refused all of {times} calls; the last error: "
                     f"{str(error).rstrip('.')}. Solve this problem and run the same command again; "
-                    "paid answers are kept.",
+                    "paid answers are kept. If its words name the text of the prompt or of a row, change that.",
                     fatal=True,
                     status=error.status,
                 )

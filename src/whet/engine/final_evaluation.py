@@ -86,13 +86,18 @@ from whet.search.archive import Candidate, candidate_of
 from whet.stats import STRICT, JointVerdict
 from whet.task import Task
 from whet.task.spec import SECOND
-from whet.types import JSON, Example, Rollout, content_hash, mean_score
+from whet.types import JSON, Example, Rollout, content_hash, is_refused_for_good, mean_score
 from whet_client.prompt.document import AUTO
 
 UNTESTED = "The best prompt is kept. To test it, run the same command again."
 AGAIN = (
     "Run the same command again when the provider answers. It requests only the missing answers, "
     "and spends no further alpha."
+)
+_CHANGE = "The provider refused these requests for good; the warnings hold its words."
+_REFUSED = (
+    ". The provider refused these requests, and would refuse the same ones again: change what its words name (the prompt, "
+    "the rows, an option of the model), or take another model."
 )
 SEARCH_END = "/search_end/1"
 
@@ -323,7 +328,9 @@ async def _verdict(
         opinion = Opinion(replace(verdict, promoted=False, reason=reason))
     if opinion.verdict.withheld:
         verdict = opinion.verdict
-        opinion = replace(opinion, verdict=replace(verdict, reason=f"{verdict.reason} {AGAIN}"))
+        missing = [r.error for r in (*before.test, *after.test) if not r.answered]
+        what = _CHANGE if all(map(is_refused_for_good, missing)) else AGAIN
+        opinion = replace(opinion, verdict=replace(verdict, reason=f"{verdict.reason} {what}"))
     return opinion, joint
 
 
@@ -529,7 +536,7 @@ def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
         if missing:
             warnings.append(
                 f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt have no answer and count in no mean; "
-                f"the first: {missing[0]}"
+                f"the first: {missing[0]}{_REFUSED if all(map(is_refused_for_good, missing)) else ''}"
             )
         failed = [r.error for r in rollouts if r.error is not None and r.answered]
         if failed:

@@ -105,7 +105,7 @@ class EndpointHealth:
         more = "" if address.startswith(FUNCTION) else " (`whet doctor` examines the endpoint)"
         return ProviderError(
             f"{address} answered {len(self.blank)} calls, but no answer contains text; the last: "
-            f"{reason}. Solve this problem and run the same command again{more}.",
+            f"{reason.rstrip('.')}. Solve this problem and run the same command again{more}.",
             fatal=True,
             status=200,
         )

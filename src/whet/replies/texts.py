@@ -108,7 +108,7 @@ def between(text: str, opening: str, closing: str) -> list[str]:
     return pieces
 
 
-_CLOSING_TAG = re.compile(r"\s*</([A-Za-z][\w-]*)\s*>?\s*")
+_CLOSING_TAG = re.compile(r"\s*+</([A-Za-z][\w-]*+)\s*+(?:>\s*+)?")
 
 
 def close_tag(completion: Completion, stops: Sequence[str]) -> Completion:
