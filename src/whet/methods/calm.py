@@ -101,14 +101,14 @@ async def calm(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
     plan = plan if config.steps else plan_without_training(plan)
     group = max(config.smallest_group, min(config.group, plan.width - PARENTS))
     questions = max(1, min(config.questions, plan.width // (group + PARENTS)))
-    archive, trainer, pool = Archive(), Trainer(policy, config), Pool(policy, start, config)
+    archive, trainer, pool = Archive(), Trainer(policy, config), ParentPool(policy, start, config)
     await archive.validate(run, plan.env, [Candidate(start)])
 
     async def step(run: Run, number: int) -> None:
-        asked = [pool.ask(run) for _ in range(questions)]
-        groups = await trainer.draw_groups(run, [question(*one) for one in asked], n=group)
+        requests = [pool.ask(run) for _ in range(questions)]
+        groups = await trainer.draw_groups(run, [question(*one) for one in requests], n=group)
         children = [[rewrite_of(start, written_text(sample)) for sample in one] for one in groups]
-        parents = {text: pool.prompt(text) for _, texts in asked for text in texts}
+        parents = {text: pool.prompt(text) for _, texts in requests for text in texts}
         tried = [*parents.values(), *(child for one in children for child in one)]
         rows = minibatch(run.rng, env.train, plan.examples)
         scores = await score_rewrites(run, env, tried, rows)
@@ -116,7 +116,7 @@ async def calm(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
         rest = iter(scores[len(parents) :])
         rewards = [
             [reward_of(env, config, child, next(rest), [earned[text] for text in texts]) for child in one]
-            for (_, texts), one in zip(asked, children, strict=True)
+            for (_, texts), one in zip(requests, children, strict=True)
         ]
         best = pool.settle(tried, scores)
         figures = trainer.learn(*form_groups(groups, rewards, config))
@@ -147,7 +147,7 @@ def form_groups(
     return [[sample for one in groups for sample in one]], [[reward for one in rewards for reward in one]]
 
 
-class Pool:
+class ParentPool:
     """Texts with the mean of what they earned and how often that was measured, the best first, in the notes of the writer."""
 
     def __init__(self, policy: PolicyModel, start: Prompt, config: Config) -> None:

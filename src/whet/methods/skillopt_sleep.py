@@ -149,13 +149,13 @@ class Sleeper:
         mixed = run.rng.sample(day, len(day))
         size = held_size(len(day))
         teaching = mixed[size:]
-        asked = [*(self.held if self.config.growing else []), *mixed[:size]][-self.config.gate_rows :]
+        held_rows = [*(self.held if self.config.growing else []), *mixed[:size]][-self.config.gate_rows :]
         replayed, known = [*teaching, *self.recall(run, teaching)], [*self.taught, *teaching]
         self.taught, self.held = known, [*self.held, *mixed[:size]]
         verdict = "unverified"
-        if teaching and not leaks(asked, known):
+        if teaching and not leaks(held_rows, known):
             rules = await self.reflect(run, replayed, number)
-            verdict = await self.adopt(run, rules, asked, number)
+            verdict = await self.adopt(run, rules, held_rows, number)
         run.log("night", {"night": number + 1, "verdict": verdict, "rules": len(self.rules.lessons)})
 
     def recall(self, run: Run, teaching: Sequence[Example]) -> list[Example]:
@@ -199,12 +199,12 @@ class Sleeper:
         )
         return rules
 
-    async def adopt(self, run: Run, rules: LessonList, asked: Sequence[Example], number: int) -> str:
+    async def adopt(self, run: Run, rules: LessonList, held_rows: Sequence[Example], number: int) -> str:
         """Take new rules where the held rows earn more with them; the verdict."""
         prompt = rules.prompt
         if prompt is None or prompt == self.current.prompt:
             return "unchanged"
-        old, new = await self.env.score(run, [self.current.prompt, prompt], asked)
+        old, new = await self.env.score(run, [self.current.prompt, prompt], held_rows)
         candidate = Candidate(prompt, (self.current.id,), f"night {number + 1}", new)
         if new.mean <= old.mean and self.config.gate == "strict":
             return "rejected"
