@@ -21,7 +21,7 @@ from tests.rl.scribe import Scribe
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
-from whet.methods.calm import ADD, COMBINE, REWRITE, Config, Pool, calm, form_groups, reward_of
+from whet.methods.calm import ADD, COMBINE, REWRITE, Config, ParentPool, calm, form_groups, reward_of
 from whet.methods.method import configure
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
@@ -73,7 +73,7 @@ def test_compared_with_children_of_the_same_parents_both_rewards_are_the_same() 
 
 async def test_parents_are_drawn_from_the_best_and_measured_on_the_rows_of_their_children() -> None:
     policy: Any = Scribe(lambda conversation: ["x"])
-    pool = Pool(policy, start(), replace(SMALL, top=2, pool=3))
+    pool = ParentPool(policy, start(), replace(SMALL, top=2, pool=3))
     texts = [start([gene]) for gene in range(4)]
     pool.settle([*texts, None], [0.1, 0.4, 0.3, 0.2, 0.0])
     assert pool.texts == [texts[i].region_text() for i in (1, 2, 3)]
@@ -87,7 +87,7 @@ async def test_parents_are_drawn_from_the_best_and_measured_on_the_rows_of_their
 
 async def test_a_pool_that_is_stuck_collapses_to_its_best_and_the_start() -> None:
     policy: Any = Scribe(lambda conversation: ["x"])
-    pool = Pool(policy, start(), replace(SMALL, collapse=2))
+    pool = ParentPool(policy, start(), replace(SMALL, collapse=2))
     best, other = start([1]), start([2])
     for _ in range(3):
         assert pool.settle([best, other], [0.9, 0.1]) == 0.9

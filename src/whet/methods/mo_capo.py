@@ -116,10 +116,10 @@ async def mo_capo(
         known += children
         await race.challenge(run, [one.prompt for one in children])
         record(run, archive, race, known)
-        leader = max(race.ranked(), key=lambda candidate: score_of(race, candidate.id).mean)
+        leader = max(race.rank(), key=lambda candidate: score_of(race, candidate.id).mean)
         await validate_leader(run, share, archive, archive.members[leader.id])
     record(run, archive, race, known)
-    return await validate_finalists(run, share, archive, [archive.members[c.id] for c in race.ranked()])
+    return await validate_finalists(run, share, archive, [archive.members[c.id] for c in race.rank()])
 
 
 def sizes(run: Run, env: Environment, config: Config) -> tuple[SearchPlan, Sizes]:

@@ -112,8 +112,8 @@ async def tsgd(
             child = Candidate(prompt, (parent.id,), f"round {number + 1}", score)
             archive.add(run, child)
             history.add(child)
-        await validate_leader(run, plan, archive, history.ranked()[0])
-    return await validate_finalists(run, plan, archive, history.ranked())
+        await validate_leader(run, plan, archive, history.rank()[0])
+    return await validate_finalists(run, plan, archive, history.rank())
 
 
 @dataclass
@@ -160,7 +160,7 @@ class PastPrompts:
         }
         return sorted(members, key=lambda one: -keys[one.id])[: config.window]
 
-    def ranked(self) -> list[Candidate]:
+    def rank(self) -> list[Candidate]:
         """The prompts by their mean less what few rows may owe to luck, the best first."""
 
         def bound(one: Candidate) -> float:

@@ -76,7 +76,7 @@ class FrontRace(Track):
         rest = [one for one in pool if one != first]
         return first, self._tournament(rng, rest) if rest else first
 
-    def ranked(self) -> list[Candidate]:
+    def rank(self) -> list[Candidate]:
         """The incumbents, those first that stand furthest apart from the others in the values."""
         spread = self.front.spread(self.incumbents)
         return [self.front.members[one] for one in sorted(self.incumbents, key=lambda one: -spread[one])]
