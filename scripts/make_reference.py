@@ -108,7 +108,7 @@ def methods_page() -> str:
         head + "".join(map(method_row, METHODS.values())),
         "## Settings of every training\n",
         "`prewrite`, `prompting_policies`, `prl`, `multiprompter`, `dsp`, `align_pro`, `espl`, `fst`, `p2o`, `better_together`, "
-        "`mmgrpo`, `prompt_r1` and `retroformer` take these beside their own. "
+        "`mmgrpo`, `calm`, `prompt_r1` and `retroformer` take these beside their own. "
         "[Training](../training.md) has the formulas.\n",
         table_of(Training),
     ]

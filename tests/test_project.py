@@ -381,6 +381,7 @@ NEEDS_EXTRAS = (
     "whet.methods.better_together",
     "whet.methods.mmgrpo",
     "whet.rl.call_groups",
+    "whet.methods.calm",
     "whet.methods.fst",
     "whet.methods.p2o",
     "whet.rl.prompt_front",

@@ -18,6 +18,7 @@ import orjson
 from tests.crash.world import write_task
 from tests.methods.settings import settings_of_tests
 from whet import api
+from whet.engine.blobs import Blobs
 from whet.engine.journal import Journal, read_rows
 from whet.engine.run_folder import version_of
 from whet.methods import REGIONS, get_method
@@ -61,11 +62,14 @@ def record(method: str, settings: dict[str, Any]) -> dict[str, Any]:
         query = "SELECT key, name, digest, value, role, calls FROM effects WHERE name != 'search_end' ORDER BY key"
         effects = read_rows(journal, query)
         results = read_rows(journal, "SELECT digest, value FROM results ORDER BY digest")
+        system = result["best"].get("system")
+        blobs = {system: Blobs(folder / "run" / "blobs").read(system).decode()} if system else {}
     return {
         "version": version_of(get_method(method)),
         "answer": {key: result[key] for key in ANSWER},
         "effects": [[*row[:3], None if row[3] is None else row[3].decode(), *row[4:]] for row in effects],
         "results": [[digest, value.decode()] for digest, value in results],
+        **({"blobs": blobs} if blobs else {}),
     }
 
 
@@ -85,6 +89,8 @@ def restore(folder: Path, golden: dict[str, Any]) -> None:
 
     (folder / "run").mkdir()
     asyncio.run(write())
+    for blob in golden.get("blobs", {}).values():
+        Blobs(folder / "run" / "blobs").write(blob.encode())
 
 
 def replay(folder: Path, method: str, settings: dict[str, Any]) -> None:

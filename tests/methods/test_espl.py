@@ -17,8 +17,10 @@ pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'
 pytest.importorskip("trueskill", reason="ratings need trueskill: pip install 'whet[train]'")
 
 import torch
+from benchmarks.espl_modes import ARMS, arm
 from benchmarks.simulated.clause_tasks import write_task
 from tests.environments.worlds import Scripted, small
+from tests.methods.figures import won_over
 from tests.rl.scribe import Scribe
 
 from whet import api
@@ -271,6 +273,14 @@ async def test_the_pool_is_bounded_and_ratings_move() -> None:
     await search(dataclasses.replace(SMALL, pool=2, steps=20), policy)
     members = [PrincipleList.from_json(value) for value in policy.notes["pool"]]
     assert len(members) == 2 and any(p.sigma < 25 / 3 for p in members)
+
+
+@pytest.mark.long
+def test_weights_and_principles_together_beat_each_alone() -> None:
+    """The claim of the paper on simulated rows; docs/figures.md has the table."""
+    right = {name: [arm(name, seed) for seed in range(5)] for name in ARMS}
+    for name in ("weights alone", "evolution alone", "reflective evolution alone"):
+        assert won_over(name, right["both"], right[name]).low > 0, name
 
 
 class TestConformance(MethodConformance):

@@ -27,7 +27,7 @@ from whet.testing.simulated_task import Answers
 
 CONFORMANCE = {"rows": 16, "batch": 4}
 """Settings of a run in the conformance suite."""
-SWEEP = {"rows": 4, "batch": 2}
+SWEEP = {"rows": 2, "batch": 1}
 """Settings of a run that is killed at every boundary."""
 
 

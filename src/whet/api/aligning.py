@@ -106,7 +106,11 @@ def judge_task(
             {"first": p.first, "second": p.second, "opposed": p.opposed, **_figures(p.agreement)}
             for p in pairs
         ],
-        "warnings": [*([warning] if warning else []), *map(_say_opposed, _opposed(pairs)), *made.warnings],
+        "warnings": [
+            *([warning] if warning else []),
+            *map(_say_opposed, _find_opposed(pairs)),
+            *made.warnings,
+        ],
     }
 
 
@@ -121,7 +125,7 @@ def _figures(one: Agreement) -> dict[str, Any]:
     return {"kind": one.kind, "agreement": one.value, "low": one.low, "high": one.high, "n": one.n}
 
 
-def _opposed(pairs: Sequence[RaterPair]) -> list[RaterPair]:
+def _find_opposed(pairs: Sequence[RaterPair]) -> list[RaterPair]:
     return [pair for pair in pairs if pair.opposed]
 
 

@@ -17,8 +17,8 @@ _KEY = (
 )
 _TOKEN = r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
 _PRIVATE_KEY = (
-    r"-----BEGIN [A-Z ]*PRIVATE KEY-----"
-    r"(?:[\s\S]{0,20000}?-----END [A-Z ]*PRIVATE KEY-----|(?:\\[nr]|[A-Za-z0-9+/=\s])*)"
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
+    r"(?:\\[nr]|[A-Za-z0-9+/=\s:,]|-(?!-))*+(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
 )
 _FORMS = {
     "what looks like a key": re.compile(_KEY),

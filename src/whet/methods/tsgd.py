@@ -200,13 +200,13 @@ class GradientStep:
 
 def within(config: Config, plan: SearchPlan) -> tuple[int, int]:
     """Rounds that the plan pays for, and the rows of a minibatch: more, where the optimizer's calls are the narrower limit."""
-    asked = (config.window if config.parent == "draw" else 1) + 1
+    per_round = (config.window if config.parent == "draw" else 1) + 1
     size = min(config.minibatch, len(plan.env.train))
-    rounds = plan.payable(config.rounds, asked * size)
+    rounds = plan.payable(config.rounds, per_round * size)
     if plan.asks is not None:
         rounds = min(rounds, plan.asks)
     if rounds and plan.rollouts is not None:
-        size = min(len(plan.env.train), max(size, plan.rollouts // (asked * rounds)))
+        size = min(len(plan.env.train), max(size, plan.rollouts // (per_round * rounds)))
     return rounds, size
 
 

@@ -335,8 +335,8 @@ def _exact_match(texts: Sequence[str], why: str) -> RewardChoice:
     """exact_match, without punctuation and articles where these tell no targets apart and are no target; (100) may be -100."""
     folded = {fold(text).strip() for text in texts}
     forms = {normalise(text) for text in folded}
-    told = any(normalise(f"{text} x") == "x" or is_amount(text) for text in folded)
-    if len(forms) == len(folded) and not told:
+    has_meaning = any(normalise(f"{text} x") == "x" or is_amount(text) for text in folded)
+    if len(forms) == len(folded) and not has_meaning:
         return RewardChoice("exact_match", {"normalise": True}, why)
     return RewardChoice(
         "exact_match",

@@ -116,8 +116,8 @@ def options_of(spec: ModelSpec, role: str) -> dict[str, Any]:
     """The options of a function or of a model at an endpoint; temperature and stop texts of the task model go with its requests
     instead."""
     values: dict[str, object] = {name: getattr(spec, name) for name in _OPTIONS}
-    asked = is_function(spec.model) if spec.address is None else at_endpoint(spec.address)
-    if role not in TASK_LIKE and asked:
+    takes_options = is_function(spec.model) if spec.address is None else at_endpoint(spec.address)
+    if role not in TASK_LIKE and takes_options:
         values |= {"temperature": spec.temperature, "stop": spec.stop}
     return {name: value for name, value in values.items() if value not in (None, (), {})}
 

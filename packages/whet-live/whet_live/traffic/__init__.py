@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from whet_live.traffic.behaviour import BehaviourModel, Estimate
     from whet_live.traffic.dataset import behaviour_of
     from whet_live.traffic.importers import earlier_ids, read_files, store_imported
+    from whet_live.traffic.long_numbers import read_json
     from whet_live.traffic.schema import MOST_ROWS, RefusedRow, RowsRefused, parse_feedback, read_inferences
 
 from whet_live.traffic.answer_search import AnswerMatches
@@ -56,6 +57,7 @@ __all__ = [
     "parse_feedback",
     "read_files",
     "read_inferences",
+    "read_json",
     "store_imported",
 ]
 
@@ -65,6 +67,7 @@ __getattr__ = lazy(
         "whet_live.traffic.behaviour": "BehaviourModel Estimate",
         "whet_live.traffic.dataset": "behaviour_of",
         "whet_live.traffic.importers": "earlier_ids read_files store_imported",
+        "whet_live.traffic.long_numbers": "read_json",
         "whet_live.traffic.schema": "MOST_ROWS RefusedRow RowsRefused parse_feedback read_inferences",
     },
 )

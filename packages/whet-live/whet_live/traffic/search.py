@@ -153,6 +153,7 @@ def find_feedback(
         query = _after(select(f.seq, f.time).where(*where), feedback, cursor)
     else:
         words = wanted.text.split()[:_MOST_WORDS]
+        words = [word for word in words if _has_letter(word) or _has_symbol(word)] or words
         if not words:
             return RowPage([], None)
         inside = [word for word in words if not _has_letter(word) or writes_without_blanks(word)]
@@ -330,6 +331,11 @@ def _month(moment: int) -> int:
     """Months since the year 0."""
     date = datetime.fromtimestamp(moment / 1_000_000, UTC)
     return date.year * 12 + date.month - 1
+
+
+def _has_symbol(text: str) -> bool:
+    """Whether a text holds a sign such as 👎. Punctuation beside words is passed over."""
+    return any(unicodedata.category(sign) == "So" for sign in text)
 
 
 def _has_letter(text: str) -> bool:

@@ -29,8 +29,8 @@ from whet_live.traffic import (
     SpanLink,
     parse_feedback,
     read_inferences,
+    read_json,
 )
-from whet_live.traffic.long_numbers import read_json
 from whet_live.traffic.otlp import Unsupported, failure_body, parse_otlp
 
 router = EndpointRouter()

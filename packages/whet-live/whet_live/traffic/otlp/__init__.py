@@ -187,10 +187,10 @@ def _warning(
         warnings.append(
             f"Spans that end before they start have no latency ({len(late)}; the first is {late[0]})."
         )
-    return " ".join([*warnings, *_unused(answers.values())])
+    return " ".join([*warnings, *_find_unused(answers.values())])
 
 
-def _unused(answers: Iterable[Inference]) -> Iterator[str]:
+def _find_unused(answers: Iterable[Inference]) -> Iterator[str]:
     """What answers are stored without, because it cannot be used."""
     answers = list(answers)
     numbers = [(one.id, *pair) for one in answers for pair in one.metadata.get(UNUSABLE, {}).items()]
