@@ -71,6 +71,42 @@ def test_the_interval_of_a_mean_is_over_groups(folder: Path) -> None:
     assert show.show_interval(lost).endswith(f"{score.n - 3} of {score.n} answered in {score.groups} groups")
 
 
+def test_the_interval_of_a_mean_is_over_requests(folder: Path) -> None:
+    """Copies of a row under other ids are one paid call: they are no evidence of their own."""
+    data = [
+        {"id": f"{n}-{k}", "input": f"row {n}", "target": "ab"[n % 2]} for n in range(10) for k in range(20)
+    ]
+    calls = []
+
+    def model(messages: Any) -> str:
+        calls.append(messages)
+        return "a"
+
+    words: dict[str, Any] = {"data": {"test": data}, "split": "test", "reward": "exact_match", "lm": model}
+    score = whet.evaluate("Say {{input}}", **words).score
+    assert (len(calls), score.n, score.groups, score.mean) == (10, 200, 10, 0.5)
+    assert score.low is not None and score.high is not None and score.high - score.low > 0.4
+
+
+@pytest.mark.parametrize(
+    ("reward", "answers", "right"),
+    [
+        ("date", {"2024-05-03": "3 May 2024", "2024-05-04": "4 May 2024"}, 1.0),
+        ("number", {"11.0": "11", "1234.0": "1,234.0"}, 1.0),
+        ("exact_match", {"cat": "the cat", "dog": "dog house"}, 0.0),
+    ],
+)
+def test_the_table_of_labels_says_what_the_reward_says(
+    folder: Path, reward: str, answers: dict[str, str], right: float
+) -> None:
+    """Targets that are few and frequent are shown as labels, although the reward compares otherwise."""
+    data = [{"input": f"{target} {n}", "target": target} for target in answers for n in range(12)]
+    words: dict[str, Any] = {"data": {"test": data}, "split": "test", "reward": reward}
+    found = whet.evaluate("Say {{input}}", lm=lambda m: answers[m[-1]["content"].split()[1]], **words)
+    assert found.score.mean == right
+    assert found.labels and found.labels["accuracy"] == right
+
+
 def test_bad_groups_are_refused_with_their_place(folder: Path) -> None:
     data = [*grouped(), {"input": "x", "target": "y", "User": 1}]
     with pytest.raises(whet.UsageError, match=r'data\[120\]: the row has no "user".*Did you mean "User"'):

@@ -368,3 +368,35 @@ def test_parts_that_are_not_named_add_up_to_the_total(total: Any, expected: tupl
     request = Request((Message("user", "123456789"),))
     (answer,) = completions(data, request, len, reported_usage(data))  # type: ignore[misc]
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == expected and answer.usage.estimated
+
+
+@pytest.mark.parametrize(
+    ("usage", "header", "expected"),
+    [
+        ({"prompt_tokens": 1000, "completion_tokens": 0, "total_tokens": 1000}, "", (1000, 2, None)),
+        ({"prompt_tokens": 1000, "completion_tokens": -1}, "", (1000, 2, None)),
+        ({"prompt_tokens": 0, "completion_tokens": 500, "total_tokens": 500}, "", (9, 500, None)),
+        ({"completion_tokens": 500, "total_tokens": 1500}, "", (1000, 500, None)),
+        ({"prompt_tokens": 1000, "completion_tokens": None, "total_tokens": 1500}, "", (1000, 500, None)),
+        ({"prompt_tokens": 1000, "completion_tokens": 0, "cost": 0.5}, "", (1000, 2, 0.5)),
+        ({"cost": 0.5}, "", (9, 2, 0.5)),
+        (None, "0.25", (9, 2, 0.25)),
+        ({"prompt_tokens": 1000, "completion_tokens": 0, "cost": 0.5}, "0.25", (1000, 2, 0.5)),
+    ],
+)
+def test_what_half_a_usage_names_counts(
+    usage: Any, header: str, expected: tuple[int, int, float | None]
+) -> None:
+    """Limits on tokens and dollars held for a usage that was whole, and for no other."""
+    data = {"choices": [{"message": {"content": "ab"}, "finish_reason": "stop"}], "usage": usage}
+    request = Request((Message("user", "123456789"),))
+    (answer,) = completions(data, request, len, reported_usage(data), header)  # type: ignore[misc]
+    used = answer.usage
+    assert (used.input_tokens, used.output_tokens, used.cost_usd) == expected and used.estimated
+
+
+def test_input_that_was_all_cached_is_input() -> None:
+    cached = {"input_tokens": 0, "output_tokens": 100, "cache_read_input_tokens": 1000}
+    assert reported_usage({"usage": cached, "choices": CHOICES}) == Usage(1000, 100, 1000)
+    thought = {"input_tokens": 9, "output_tokens": 100, "output_tokens_details": {"thinking_tokens": 60}}
+    assert reported_usage({"usage": thought, "choices": CHOICES}) == Usage(9, 100, 0, 60)

@@ -22,10 +22,12 @@ def label_figures(
 ) -> LabelFiguresJSON | None:
     """How often each label was answered where it was right, and what was answered instead; None for a task without labels.
 
-    The labels are those of the task, or its targets where these are few, short and frequent. Rows without an answer are left
-    out. `each`: rows of a label (`n`), how many were answered with it (`right`), their share (`accuracy`), how often it was
-    answered at all (`answers`) and the share of these that were right (`precision`). `matrix[i][j]`: rows of label i that were
-    answered with label j, the last column without one; None with more than 60 labels. `confusions`: the most frequent errors.
+    The labels are those of the task, or its targets where these are few, short and frequent. In the second case the reward may
+    compare otherwise than by label: what earned its highest value was answered right, and nothing else was. Rows without an
+    answer are left out. `each`: rows of a label (`n`), how many were answered with it (`right`), their share (`accuracy`), how
+    often it was answered at all (`answers`) and the share of these that were right (`precision`). `matrix[i][j]`: rows of label
+    i that were answered with label j, the last column without one; None with more than 60 labels. `confusions`: the most
+    frequent errors.
     """
     labels = _labels(task)
     if len(labels) < 2:
@@ -35,6 +37,8 @@ def label_figures(
         targets = [target for target in targets_of(example) if target in labels]
         if rollout.answered and targets:
             answer = find_label(rollout.output, labels) or NO_LABEL
+            if not task.labels and (answer in targets) != (right := rollout.reward >= task.reward.high):
+                answer = targets[0] if right else NO_LABEL
             counts[answer if answer in targets else targets[0], answer] += 1
     names, total = list(labels), sum(counts.values())
     if not total:

@@ -34,6 +34,7 @@ from whet.stats import (
     holm,
     interval,
 )
+from whet.task.examples import input_hash
 from whet.types import NO_TEXT, Example, Rollout, content_hash, lacks_answer
 
 LARGEST_UNPAID_SHARE = 0.02
@@ -163,14 +164,16 @@ def summary(
     """Mean reward in [low, high] with its 95% interval over the rollouts that were answered, their number, how the interval was
     made, and `of` how many rollouts they are (default: all that are given). The mean of none is None.
 
-    Where several of them belong to one group of the `examples`, the interval is over groups, and `groups` counts them.
+    Where several of them belong to one group of the `examples`, or are copies (one input with one answer, which is asked for
+    once), the interval is over groups, and `groups` counts them.
     """
     known = [r for r in rollouts if r.answered]
     if not known:
         nothing: MeanJSON = {"mean": None, "low": None, "high": None, "n": 0, "method": None}
         return nothing | {"answered": 0, "of": len(rollouts) if of is None else of}
-    group = {e.id: e.group for e in examples}
-    clusters = clusters_of(range(len(known)), [group[r.example_id] for r in known])
+    rows = {e.id: e for e in examples}
+    requests = [(r.case, input_hash(rows[r.example_id]), r.output) for r in known]
+    clusters = clusters_of(requests, [rows[r.example_id].group for r in known])
     if known[0].case:
         over_cases = summary_over_cases(known, clusters)
         return over_cases | {"answered": len(known), "of": len(rollouts) if of is None else of}

@@ -165,10 +165,11 @@ class OpenAIModel(AnswersOnly):
         if isinstance(answer, Reply):
             self._note_stream(answer.body)
             data = self._decode(answer.body)
-            usage = with_cost(reported_usage(data), answer.cost)
+            reported = reported_usage(data)
+            usage = reported and with_cost(reported, answer.cost)
             if answer.from_cache:  # some gateways report no tokens then
                 usage = replace(usage or Usage(), free=True)
-            result = completions(data, request, self.count_tokens, usage)
+            result = completions(data, request, self.count_tokens, usage, answer.cost)
             if isinstance(result, list):
                 self._answered = True
                 self._bounds.note_answer(request)
@@ -439,11 +440,11 @@ class OpenAIModel(AnswersOnly):
             raise ProviderError(
                 f"{self.address}: the answer holds no vectors of {len(texts)} texts.", status=200
             )
-        usage = with_cost(reported_usage(loads(answer.body)), answer.cost)
+        usage = reported_usage(loads(answer.body))
         if usage is None:
             self._note({"usage"})
             usage = Usage(sum(self.count_tokens(text) for text in texts), estimated=True)
-        return vectors, usage
+        return vectors, with_cost(usage, answer.cost)
 
     async def paint(self, text: str, request: Request) -> Completion | tuple[list[bytes], Usage]:
         """1 to `request.n` pictures of a text in one HTTP call to `/images/generations`, as files, and what they took; a
@@ -471,8 +472,8 @@ class OpenAIModel(AnswersOnly):
                 status=200,
                 fatal=True,
             )
-        usage = with_cost(reported_usage(loads(answer.body)), answer.cost)
-        return files, usage or Usage(self.count_tokens(text), estimated=True)
+        usage = reported_usage(loads(answer.body)) or Usage(self.count_tokens(text), estimated=True)
+        return files, with_cost(usage, answer.cost)
 
     async def close(self) -> None:
         """Close the connections of the running event loop. Each loop that used the model closes its own."""

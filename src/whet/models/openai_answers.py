@@ -82,7 +82,7 @@ NEGLECTS = {
     "json": "does not keep to response_format; JSON is looked for in its text",
     "limit": "writes more than max_tokens; calls may take longer and cost more than planned",
     "usage": "reports no usage; one token is counted for each byte",
-    "odd usage": "reports a usage that cannot be right; one token is counted for each byte instead (a total alone is kept)",
+    "odd usage": "reports a usage that cannot be right; one token is counted for each byte instead, unless it names more",
     "bytes": "sends bytes that are not UTF-8; a replacement character stands for each in its answers",
     "queue": "lets calls wait while it answers earlier ones; the time limit of a call counts from the last of these",
 }
@@ -90,11 +90,16 @@ NEGLECTS = {
 
 
 def completions(
-    data: Mapping[str, object], request: Request, count: Callable[[str], int], reported: Usage | None
+    data: Mapping[str, object],
+    request: Request,
+    count: Callable[[str], int],
+    reported: Usage | None,
+    cost: str = "",
 ) -> list[Completion] | Failure:
     """The completions in the decoded body of an HTTP 200; their usages add up to what the call was billed.
 
-    `count` estimates tokens where the endpoint has `reported` none that can be right. A Failure when the body reports one,
+    `count` estimates tokens where the endpoint has `reported` none that can be right; `cost` are the US dollars that a header
+    names. A Failure when the body reports one,
     as some gateways do for an upstream error. Raises ProviderError (see the module's text).
     """
     choices = data.get("choices")
@@ -116,7 +121,8 @@ def completions(
         return answers or [Completion("", usage=reported, error=_NO_CHOICE)]
     answers = [_completion(choice, request, Usage()) for choice in used] or [Completion("", error=_NO_CHOICE)]
     read = sum(count(m.content) for m in request.messages)
-    estimate = _estimate_parts(data.get("usage"), read, sum(count(c.thought + c.text) for c in answers))
+    written = sum(count(c.thought + c.text) for c in answers)
+    estimate = with_cost(_estimate_parts(data.get("usage"), read, written), cost)
     return [replace(c, usage=u) for c, u in zip(answers, _share_usage(estimate, len(answers)), strict=True)]
 
 
@@ -133,14 +139,30 @@ def _in_order(choices: list[Any]) -> list[Any]:
 
 
 def _estimate_parts(usage: object, read: int, written: int) -> Usage:
-    """Usage of which the provider named no parts, or none that can be right, from estimates of them. Where it named the total
-    alone, they add up to it: what is beyond them counts as written, for a thought that is not shown."""
-    named = {name: value for name, value in usage.items() if value} if isinstance(usage, dict) else {}
-    total = _tokens(named.get("total_tokens"))
-    if total and len(named) == 1:
+    """Usage of which the provider named a part alone, or none that can be right, from estimates of the others: `read` and
+    `written` tokens.
+
+    Of input and output the larger one counts, what it named or the estimate; the cost that it named stays. Where the total is
+    larger than both, the rest is of the part that it did not name; a total that stands alone bounds the estimates.
+    """
+    named = usage if isinstance(usage, dict) else {}
+    total = _tokens(named.get("total_tokens")) or 0
+    stated_in, stated_out = (_tokens(_stated(named, names)) or 0 for names in (_INPUT, _OUTPUT))
+    if total and not stated_in and not stated_out:
         written = total - read if total > read + written else min(written, total)
         read = total - written
-    return Usage(read, written, estimated=True)
+    read, written = max(stated_in, read), max(stated_out, written)
+    rest = max(0, total - read - written)
+    read, written = (read + rest, written) if stated_out and not stated_in else (read, written + rest)
+    return Usage(read, written, cost_usd=_named_cost(named), estimated=True)
+
+
+_INPUT, _OUTPUT = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
+
+
+def _stated(usage: Mapping[str, Any], names: Sequence[str]) -> object:
+    """The first of these counts that a usage names."""
+    return next((usage[name] for name in names if usage.get(name) is not None), None)
 
 
 def filter_answer(status: int, words: str, request: Request, count: Callable[[str], int]) -> Completion:
@@ -437,7 +459,7 @@ def reported_usage(data: Mapping[str, object]) -> Usage | None:
         return None
     read = _tokens(value.get("prompt_tokens", value.get("input_tokens")))
     written = _tokens(value.get("completion_tokens", value.get("output_tokens", 0)))
-    if not read or written is None:
+    if read is None or written is None:
         return None
     thought = _first_count(value, _OF_OUTPUT, _REASONING)
     cached, (stored, for_hour) = _first_count(value, _OF_INPUT, _CACHED), _count_stored(value)
@@ -448,7 +470,7 @@ def reported_usage(data: Mapping[str, object]) -> Usage | None:
     unread = _input_beside(value, (cached, stored), beside, thought) if cached <= read else cached + stored
     read, beside = read + unread, max(0, beside - unread)
     output = written + beside
-    if not output and _writes(data.get("choices")):
+    if not read or (not output and _writes(data.get("choices"))):
         return None
     cost, stored = _named_cost(value), min(stored, max(0, read - cached))
     return Usage(
@@ -477,7 +499,7 @@ def _input_beside(usage: Mapping[str, Any], parts: tuple[int, int], beside: int,
 _OF_INPUT = ("prompt_tokens_details", "input_tokens_details", "prompt_token_details")
 _OF_OUTPUT = ("completion_tokens_details", "output_tokens_details")
 """Mappings of a usage that say more of its input or its output; some providers say that in the usage itself."""
-_REASONING = ("reasoning_tokens",)
+_REASONING = ("reasoning_tokens", "thinking_tokens")
 """How providers call the part of the output that is thought."""
 _CACHED = (
     *("cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens"),
@@ -542,11 +564,11 @@ def _named_cost(usage: Mapping[str, Any]) -> float | None:
     return own + upstream if upstream > own else own
 
 
-def with_cost(usage: Usage | None, cost: str) -> Usage | None:
+def with_cost(usage: Usage, cost: str) -> Usage:
     """A usage with the US dollars that a header names, where the usage itself names none. LiteLLM names 0 for a model without a
     price in its list: that says nothing."""
     dollars = _dollars(cost) if cost else None
-    if usage is None or usage.cost_usd is not None or not dollars:
+    if usage.cost_usd is not None or not dollars:
         return usage
     return replace(usage, cost_usd=dollars)
 

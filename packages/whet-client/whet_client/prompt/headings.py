@@ -15,7 +15,7 @@ from whet_client.errors import UsageError, did_you_mean
 from whet_client.prompt.fence import front_matter_of
 
 _HEADING = re.compile(r" {0,3}(#{1,6})(?=[ \t\r\n]|\Z)")
-_CODE = re.compile(r" {0,3}(`{3,}(?!.*`)|~{3,})")
+_CODE = re.compile(r" {0,3}(`{3,}(?!`)(?!.*`)|~{3,})")
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 _OUTSIDE_NAMES = re.compile(r"[^\w.-]+")
 
