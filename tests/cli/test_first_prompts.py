@@ -55,6 +55,23 @@ def test_a_single_brace_is_told_by_every_command_before_anything_is_paid(command
     assert "Did you mean {{input}}?" in command("init other --from few.csv --prompt single.md")[1]
 
 
+def test_of_three_braces_the_slot_is_filled_and_one_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = []
+
+    def model(messages: Any) -> str:
+        asked.append(messages[-1]["content"])
+        return "x"
+
+    rows = [{"input": {"text": f"q{n}"}, "target": "x"} for n in range(3)]
+    words: dict[str, Any] = {"data": {"test": rows}, "split": "test", "reward": "exact_match", "lm": model}
+    whet.evaluate("Sort {{{text}}}", **words)
+    assert sorted(asked) == ["Sort {q0}", "Sort {q1}", "Sort {q2}"]
+    assert (
+        "of {{{text}}}, the slot {{text}} is filled, and the rest goes to the model"
+        in capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize("brace", ["{text}", "{Text}", "{TEXT}"])
 def test_a_single_brace_is_told_in_python_too(brace: str, capsys: pytest.CaptureFixture[str]) -> None:
     rows = [{"input": {"text": f"q{n}", "other": "x"}, "target": str(n)} for n in range(12)]

@@ -120,6 +120,11 @@ def foreign_slots(
             )
             slot = names.get(slot.casefold(), slot)
             where = f"{path}:{_line(text, match.start())}" if path.is_file() else "prompt"
+            if inner := SLOT.search(match[0]):
+                return [
+                    f"{where}: of {match[0]}, the slot {inner[0]} is filled, and the rest goes to the model as it stands. "
+                    f"Write {inner[0]} alone, unless the model shall see the rest."
+                ]
             slot = next(iter(fields)) if slot not in fields and len(fields) == 1 else slot
             meant = f"Did you mean {{{{{slot}}}}}?" if slot in fields else "Slots are written {{name}}."
             return [
