@@ -110,6 +110,7 @@ class AlwaysRight(Counted):
         return super().__call__([*messages[:-1], whet.Message("user", f"Careful: {messages[-1].content}")])
 
 
+_VERSIONS = itertools.count()
 ENDS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "nothing usable": (
         lambda messages: "<PROMPT></PROMPT>",
@@ -118,7 +119,7 @@ ENDS: dict[str, tuple[Any, dict[str, Any], str]] = {
     ),
     "tried what it may": (writer, {}, "nothing more was left to try within its settings and limits"),
     "all that the limit pays for": (
-        writer,
+        lambda messages: f"<PROMPT>Sort the review, as in version {next(_VERSIONS)}.</PROMPT>",
         {
             "method": whet.methods.opro.Config(steps=60, samples=2, examples=20),
             "budget": whet.Budget(calls=300),

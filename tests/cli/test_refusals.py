@@ -160,5 +160,5 @@ def test_an_optimizer_whose_replies_are_of_no_use_is_named_in_the_warnings(
     monkeypatch.setattr("whet.models.callable.resolve", lambda *given, **named: Babbling(0))
     result = whet.optimize(task, method="opro", lm="openai/any", run=task / "run", budget=Budget(calls=60))
     (warning,) = [text for text in result["warnings"] if "from the optimizer model" in text]
-    assert "did not understand" in warning and "None of the 6 texts" in warning
+    assert "did not understand" in warning and "None of the 12 texts" in warning
     assert result["best"]["id"] == result["baseline"]["id"]

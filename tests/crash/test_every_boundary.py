@@ -101,12 +101,15 @@ def test_a_kill_of_a_run_with_workers_changes_nothing(tmp_path: Path, served: tu
 
 def test_every_method_that_only_calls_models_is_killed() -> None:
     assert set(SETTINGS) == {
-        name for name, entry in METHODS.items() if {*entry.needs} <= {OPTIMIZER, OPTIMIZER_OPTIONAL, REGIONS}
+        name
+        for name, entry in METHODS.items()
+        if {*entry.needs} <= {OPTIMIZER, OPTIMIZER_OPTIONAL, REGIONS} or name == "mo_capo"
     }
 
 
 def test_a_limit_that_sets_the_sizes_sets_the_same_after_a_kill(
     tmp_path: Path, served: tuple[str, Path]
 ) -> None:
-    """The search is planned for the limit; calls that were in flight at a kill before that leave the plan as it is."""
-    sweep(tmp_path, served, "random_search", {"finalists": 1, "calls": 26}, 19)
+    """The search is planned for the limit; calls that were in flight at a kill leave the plan as it is, and come out of what the
+    plan leaves over: here 3 calls."""
+    sweep(tmp_path, served, "random_search", {"finalists": 1, "calls": 29}, 19)

@@ -147,7 +147,7 @@ def _estimate_parts(usage: object, read: int, written: int) -> Usage:
     """
     named = usage if isinstance(usage, dict) else {}
     total = _tokens(named.get("total_tokens")) or 0
-    stated_in, stated_out = (_tokens(_stated(named, names)) or 0 for names in (_INPUT, _OUTPUT))
+    stated_in, stated_out = (_tokens(_first_named(named, names)) or 0 for names in (_INPUT, _OUTPUT))
     if total and not stated_in and not stated_out:
         written = total - read if total > read + written else min(written, total)
         read = total - written
@@ -160,7 +160,7 @@ def _estimate_parts(usage: object, read: int, written: int) -> Usage:
 _INPUT, _OUTPUT = ("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")
 
 
-def _stated(usage: Mapping[str, Any], names: Sequence[str]) -> object:
+def _first_named(usage: Mapping[str, Any], names: Sequence[str]) -> object:
     """The first of these counts that a usage names."""
     return next((usage[name] for name in names if usage.get(name) is not None), None)
 

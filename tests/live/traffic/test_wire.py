@@ -94,7 +94,6 @@ def test_ids_and_times_that_are_missing_are_made_and_keys_are_ids() -> None:
         ({"prompt": "p", "inputs": []}, "inputs must be an object"),
         ({"prompt": "p", "inputs": {"a": "x" * 256_000}}, "inputs has 256009 characters as JSON"),
         ({"prompt": "p", "inputs": {"a": float("inf")}}, "inputs is not JSON"),
-        ({"prompt": "p", "inputs": {"a": [10**30]}}, "inputs: 1000.* has more than 64 bits"),
         ({"prompt": "p", "inputs": {"a": {1: 2}}}, "the key 1 is no text"),
         ({"prompt": "p", "inputs": {"a": "\ud800"}}, "half a surrogate"),
         ({"prompt": "p", "output": "a\x00"}, "output has a NUL"),
