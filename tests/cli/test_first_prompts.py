@@ -55,7 +55,9 @@ def test_a_single_brace_is_told_by_every_command_before_anything_is_paid(command
     assert "Did you mean {{input}}?" in command("init other --from few.csv --prompt single.md")[1]
 
 
-def test_of_three_braces_the_slot_is_filled_and_one_stays(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_three_braces_the_slot_is_filled_and_one_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     asked = []
 
     def model(messages: Any) -> str:
@@ -64,7 +66,7 @@ def test_of_three_braces_the_slot_is_filled_and_one_stays(capsys: pytest.Capture
 
     rows = [{"input": {"text": f"q{n}"}, "target": "x"} for n in range(3)]
     words: dict[str, Any] = {"data": {"test": rows}, "split": "test", "reward": "exact_match", "lm": model}
-    whet.evaluate("Sort {{{text}}}", **words)
+    whet.evaluate("Sort {{{text}}}", root=tmp_path, **words)
     assert sorted(asked) == ["Sort {q0}", "Sort {q1}", "Sort {q2}"]
     assert (
         "of {{{text}}}, the slot {{text}} is filled, and the rest goes to the model"
