@@ -240,9 +240,9 @@ def read_items(reply: str, whole: bool = True) -> tuple[ChecklistItem, ...] | No
     ]
     rows: list[Any] = next((one for one in lists if isinstance(one, list) and one), [])
     if not rows:
-        text = without_thought(reply)
-        parts = [list_items(text[part.begin : part.stop]) for part in stretches_of(text)]
-        rows = max(reversed(parts), key=len, default=[])
+        own = without_thought(reply)
+        parts = [list_items(own[part.begin : part.stop]) for part in stretches_of(own)]
+        rows = [*max(reversed(parts), key=len)]
     items: list[ChecklistItem] = []
     for row in rows[:MOST_ITEMS]:
         keys = lower_keys(row) if isinstance(row, dict) else {"item": row}
