@@ -97,6 +97,6 @@ def _count_scored_prompts(task: Task, result: RunJSON, examples: int) -> int:
     spent, rows = float(calls.searched), validation["of"] if validation else 1
     for event in read_events(journal, ["validated"]):
         free = event.value["id"] == start["id"]
-        spent -= event.value["n"] * (calls.charged + (0 if free else calls.asked)) / rows
+        spent -= event.value["n"] * (calls.charged + (0 if free else calls.distinct)) / rows
     rollout = (calls.requests + calls.charged) / rows or 1.0
     return max(1, int(spent / rollout) // min(examples, len(task.train)))

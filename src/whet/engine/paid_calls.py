@@ -7,19 +7,25 @@ from pathlib import Path
 
 from whet.engine.journal import read_rows
 
-_BASELINE, _SEARCH = "key LIKE '/baseline/%'", "(key LIKE '/search/%' OR key LIKE '/turn/%')"
-_REQUESTS = "FROM effects WHERE name = 'task' AND"
-_CHARGED = "SELECT COALESCE(SUM(calls), 0) FROM effects WHERE role = 'task' AND"
+_REQUESTS = (
+    "SELECT COUNT(*), COUNT(DISTINCT digest) FROM effects WHERE name = 'task' AND key LIKE '/baseline/%'"
+)
+_CHARGED = "SELECT COALESCE(SUM(calls), 0) FROM effects WHERE role = 'task' AND key LIKE '/baseline/%'"
+_SEARCHED = (
+    "SELECT COUNT(DISTINCT digest) FROM effects WHERE name = 'task' AND (key LIKE '/search/%' OR key LIKE '/turn/%') "
+    "AND digest NOT IN (SELECT digest FROM effects WHERE name = 'task' AND key LIKE '/baseline/%')"
+)
+_SEARCH_CHARGED = "SELECT COALESCE(SUM(calls), 0) FROM effects WHERE role = 'task' AND (key LIKE '/search/%' OR key LIKE '/turn/%')"
 
 
 @dataclass(frozen=True)
 class SearchCalls:
-    """Task calls of a run's baseline and search. `requests`: those of the baseline by their places, `asked` the different ones
+    """Task calls of a run's baseline and search. `requests`: those of the baseline by their places, `distinct` the different ones
     among them, whose answers cost nothing when they are asked for again, and `charged` calls that cost something each time, such
     as scores of labels. `searched`: calls that the search paid."""
 
     requests: int
-    asked: int
+    distinct: int
     charged: int
     searched: int
 
@@ -27,14 +33,8 @@ class SearchCalls:
 def count_search_calls(journal: Path) -> SearchCalls:
     """The task calls of a run's baseline and search."""
 
-    def count(sql: str) -> int:
-        return int(read_rows(journal, sql)[0][0])
-
-    known = f"SELECT digest {_REQUESTS} {_BASELINE}"
-    new = f"SELECT COUNT(DISTINCT digest) {_REQUESTS} {_SEARCH} AND digest NOT IN ({known})"
-    return SearchCalls(
-        count(f"SELECT COUNT(*) {_REQUESTS} {_BASELINE}"),
-        count(f"SELECT COUNT(DISTINCT digest) {_REQUESTS} {_BASELINE}"),
-        count(f"{_CHARGED} {_BASELINE}"),
-        count(new) + count(f"{_CHARGED} {_SEARCH}"),
+    (requests, distinct), *_ = read_rows(journal, _REQUESTS)
+    charged, searched, search_charged = (
+        int(read_rows(journal, sql)[0][0]) for sql in (_CHARGED, _SEARCHED, _SEARCH_CHARGED)
     )
+    return SearchCalls(requests, distinct, charged, searched + search_charged)
