@@ -15,7 +15,7 @@ _SEARCHED = (
     "SELECT COUNT(DISTINCT digest) FROM effects WHERE name = 'task' AND (key LIKE '/search/%' OR key LIKE '/turn/%') "
     "AND digest NOT IN (SELECT digest FROM effects WHERE name = 'task' AND key LIKE '/baseline/%')"
 )
-_SEARCH_CHARGED = "SELECT COALESCE(SUM(calls), 0) FROM effects WHERE role = 'task' AND (key LIKE '/search/%' OR key LIKE '/turn/%')"
+_IN_SEARCH = "SELECT COALESCE(SUM(calls), 0) FROM effects WHERE role = 'task' AND (key LIKE '/search/%' OR key LIKE '/turn/%')"
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,6 @@ def count_search_calls(journal: Path) -> SearchCalls:
 
     (requests, distinct), *_ = read_rows(journal, _REQUESTS)
     charged, searched, search_charged = (
-        int(read_rows(journal, sql)[0][0]) for sql in (_CHARGED, _SEARCHED, _SEARCH_CHARGED)
+        int(read_rows(journal, sql)[0][0]) for sql in (_CHARGED, _SEARCHED, _IN_SEARCH)
     )
     return SearchCalls(requests, distinct, charged, searched + search_charged)
