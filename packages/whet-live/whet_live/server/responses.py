@@ -39,6 +39,15 @@ class Unconfirmed(Refused):
         self.value = value
 
 
+class SignInRefused(Refused):
+    """A sign-in at the identity provider that is refused. `word` names the reason in the log, where no text of the provider or of
+    people stands."""
+
+    def __init__(self, word: str, message: str, status: int = 403) -> None:
+        super().__init__(status, message)
+        self.word = word
+
+
 def not_found(what: str) -> Refused:
     """The refusal for something that does not exist."""
     return Refused(404, f"There is no {what}.")
