@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
+from urllib.parse import quote
 
 import orjson
 from starlette.requests import Request
@@ -17,6 +18,7 @@ R = TypeVar("R")
 
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"
+_ASCII = "".join(map(chr, range(33, 127)))
 
 
 class Refused(Exception):
@@ -81,8 +83,9 @@ def page_answer(page: str, status: int = 200) -> Response:
 
 
 def see_other(path: str) -> Response:
-    """Go on at a path of this server after a form."""
-    return Response(status_code=303, headers={"Location": path, "Cache-Control": "no-store"})
+    """Go on at another address: after a form at a path of this server, to sign in at that of the provider. Characters beyond ASCII,
+    as in names of prompts, are quoted."""
+    return Response(status_code=303, headers={"Location": quote(path, safe=_ASCII), "Cache-Control": "no-store"})
 
 
 def link_with(address: str, token: str) -> str:
