@@ -27,6 +27,7 @@ import orjson
 from whet.errors import ProviderError
 from whet.models.event_stream import is_event_stream, read_event_stream
 from whet.models.openai_wire import PAGE, WEB_PAGE, Failure, loads, unreadable_reply
+from whet.models.provider_tools import count_provider_tools
 from whet.replies import split_thought, without_thought
 from whet.types import Completion, Request, Usage
 
@@ -123,6 +124,7 @@ def completions(
     read = sum(count(m.content) for m in request.messages)
     written = sum(count(c.thought + c.text) for c in answers)
     estimate = with_cost(_estimate_parts(data.get("usage"), read, written), cost)
+    estimate = replace(estimate, provider_tools=count_provider_tools(data))
     return [replace(c, usage=u) for c, u in zip(answers, _share_usage(estimate, len(answers)), strict=True)]
 
 
@@ -481,6 +483,7 @@ def reported_usage(data: Mapping[str, object]) -> Usage | None:
         cost,
         cache_write_tokens=stored,
         cache_write_1h_tokens=min(for_hour, stored),
+        provider_tools=count_provider_tools(data),
     )
 
 
