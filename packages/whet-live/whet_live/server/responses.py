@@ -83,9 +83,11 @@ def page_answer(page: str, status: int = 200) -> Response:
 
 
 def see_other(path: str) -> Response:
-    """Go on at another address: after a form at a path of this server, to sign in at that of the provider. Characters beyond ASCII,
+    """Go on at another address: after a form at a path of this server, to sign in at the provider. Characters beyond ASCII,
     as in names of prompts, are quoted."""
-    return Response(status_code=303, headers={"Location": quote(path, safe=_ASCII), "Cache-Control": "no-store"})
+    return Response(
+        status_code=303, headers={"Location": quote(path, safe=_ASCII), "Cache-Control": "no-store"}
+    )
 
 
 def link_with(address: str, token: str) -> str:
