@@ -175,6 +175,7 @@ def test_sign_in_leads_on_within_this_server_only(server: Running) -> None:
         ("//evil.example", "/"),
         ("/\\evil.example", "/"),
         ("https://e", "/"),
+        ("/prompts/größe 日本?a=€", "/prompts/gr%C3%B6%C3%9Fe%20%E6%97%A5%E6%9C%AC?a=%E2%82%AC"),
     ):
         entered = client.submit("/login", {"token": server.tokens["viewer"], "next": wanted})
         assert entered.headers["location"] == led
