@@ -178,7 +178,7 @@ class OpenAIModel(AnswersOnly):
                 self._say(self._forms.note_answer(request, form) | unnamed)
                 self._note(find_neglected_options(body, data, usage))
                 self._note(set() if is_utf8(answer.body) else {"bytes"})
-                return self._with_model(result, data)
+                return self._options.close_tags(self._with_model(result, data))
         else:
             result = answer
         if not isinstance(result, Failure):
@@ -226,7 +226,7 @@ class OpenAIModel(AnswersOnly):
             data = decode_answer(body)
             result = completions(data, request, self.count_tokens, reported_usage(data))
             if isinstance(result, list):
-                return self._with_model(result, data)
+                return self._options.close_tags(self._with_model(result, data))
         assert isinstance(result, Failure)
         error, words = self._error(result), filter_words(result)
         if error.retryable or error.fatal or words is None:

@@ -108,7 +108,7 @@ class LiteLLMModel(AnswersOnly):
         made = completions(data, request, self.count_tokens, usage)
         if isinstance(made, Failure):
             raise http_error(made, self.address, self._key.scrub)
-        return made
+        return self._options.close_tags(made)
 
     def _failure(self, error: Exception) -> Failure | None:
         """What an exception of litellm says of the endpoint's answer, None where there was none."""
