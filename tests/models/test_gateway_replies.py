@@ -220,6 +220,14 @@ def test_what_a_router_relays_of_its_provider_is_read_and_shown(raw: Any, tmp_pa
 
 
 AZURE = "The response was filtered due to the prompt triggering Azure OpenAI's content management policy."
+INNER = {
+    "code": "ResponsibleAIPolicyViolation",
+    "content_filter_result": {"hate": {"filtered": True, "severity": "high"}},
+}
+RELAYED = {
+    "provider_name": "Azure",
+    "raw": json.dumps({"error": {"inner": INNER, "pad": "x" * 5000, "message": "filtered"}}),
+}
 
 
 @pytest.mark.parametrize(
@@ -234,10 +242,26 @@ AZURE = "The response was filtered due to the prompt triggering Azure OpenAI's c
             {"message": 'x requires moderation. Your input was flagged for "hate". No credits were charged.'},
             False,
         ),
+        (400, {"message": f"Rejected: {'too long to read ' * 700}. {AZURE}", "code": "400"}, True),
+        (
+            400,
+            {"message": "被过滤", "type": None, "param": "prompt", "code": "400", "innererror": INNER},
+            True,
+        ),
+        (400, {"message": "Provider returned error", "code": 400, "metadata": RELAYED}, True),
+        (400, {"message": "litellm.ContentPolicyViolationError: AzureException", "code": "400"}, True),
+        (
+            400,
+            {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"},
+            True,
+        ),
+        (400, {"message": "抱歉", "code": "InputTextSensitiveContentDetected"}, True),
+        (403, "Content violates usage guidelines. Team: t, Failed check: SAFETY_CHECK_TYPE_BIO", False),
+        (200, {"message": AZURE, "code": "content_filter", "innererror": INNER}, True),
     ],
 )
 def test_a_content_filter_is_the_same_answer_in_a_refusal_as_in_a_200(
-    status: int, error: Mapping[str, Any], billed: bool, tmp_path: Path
+    status: int, error: Any, billed: bool, tmp_path: Path
 ) -> None:
     """Azure refuses with a 400 what others answer with `finish_reason: content_filter`; no prompt must gain by that."""
 

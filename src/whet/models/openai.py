@@ -41,7 +41,6 @@ from whet.models.openai_wire import (
     Failure,
     as_utf8,
     encode_body,
-    filter_words,
     http_error,
     is_utf8,
     limits_of,
@@ -51,6 +50,7 @@ from whet.models.openai_wire import (
     request_body,
     unreadable_reply,
     wants_stream,
+    words_of_filter,
 )
 from whet.models.output_bounds import OutputBounds, TokenLimits
 from whet.models.providers import PROVIDERS
@@ -184,7 +184,7 @@ class OpenAIModel(AnswersOnly):
         if not isinstance(result, Failure):
             raise result
         error = self._refusal(result, body, request, form)
-        words = None if error.retryable or error.fatal else filter_words(result)
+        words = words_of_filter(result, error)
         if words is None:
             raise error
         return [filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)]
@@ -228,8 +228,9 @@ class OpenAIModel(AnswersOnly):
             if isinstance(result, list):
                 return self._options.close_tags(self._with_model(result, data))
         assert isinstance(result, Failure)
-        error, words = self._error(result), filter_words(result)
-        if error.retryable or error.fatal or words is None:
+        error = self._error(result)
+        words = words_of_filter(result, error)
+        if words is None:
             raise error
         return [filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)]
 
@@ -460,8 +461,9 @@ class OpenAIModel(AnswersOnly):
             if answer.status in (400, 422) and _FORM in body and _FORM.encode() in answer.body:
                 self._disabled.add(_FORM)
                 raise _again(self._error(answer), answer)
-            error, words = self._error(answer), filter_words(answer)
-            if error.retryable or error.fatal or words is None:
+            error = self._error(answer)
+            words = words_of_filter(answer, error)
+            if words is None:
                 raise error
             return filter_answer(answer.status, self._endpoint.scrub(words), request, self.count_tokens)
         files = pictures(answer.body)
