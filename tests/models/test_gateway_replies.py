@@ -138,6 +138,39 @@ def test_an_error_of_a_gateway_is_no_answer_and_takes_no_tokens(
     assert (usage["input_tokens"], usage["output_tokens"]) == (1200, 120)
 
 
+def minimax(code: int, words: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
+    return ok({**body, "base_resp": {"status_code": code, "status_msg": words}})
+
+
+@pytest.mark.parametrize("body", [{"choices": None}, chat("")])
+def test_what_minimax_says_of_a_call_means_what_a_status_means(body: dict[str, Any], tmp_path: Path) -> None:
+    def handler(code: int, words: str, often: int) -> Handler:
+        numbers = count()
+
+        def answer(i: int, asked: Mapping[str, Any]) -> tuple[int, bytes]:
+            fails = "Dish 3 was" in str(asked) and next(numbers) < often
+            return minimax(code, words, body) if fails else ok(chat(right(asked)))
+
+        return answer
+
+    waited = evaluate_at(handler(1002, "rate limit exceeded(RPM)", 1), tmp_path / "rate")
+    assert (waited["score"]["mean"], waited["score"]["answered"], waited["failed"]) == (1.0, 12, 0)
+    assert waited["usage"]["calls"]["task"] == 12
+    filtered = evaluate_at(handler(1027, "output new_sensitive", 99), tmp_path / "filter")
+    assert (filtered["score"]["answered"], filtered["score"]["mean"]) == (12, pytest.approx(11 / 12))
+    assert filtered["usage"]["input_tokens"] == (
+        1200 if body["choices"] else 1100 + len("What is it like? Dish 3 was bad.")
+    )
+    for code, status in ((1004, 401), (1008, 402)):
+        with pytest.raises(ProviderError, match=rf"status {status}\): no \({code}\)"):
+            evaluate_at(lambda i, asked, code=code: minimax(code, "no", body), tmp_path / str(code))  # type: ignore[misc]
+
+
+def test_what_minimax_says_beside_a_whole_text_is_nothing(tmp_path: Path) -> None:
+    found = evaluate_at(lambda i, body: minimax(1002, "x", chat(right(body))), tmp_path)
+    assert (found["score"]["mean"], found["usage"]["input_tokens"]) == (1.0, 1200)
+
+
 @pytest.mark.parametrize(
     "quiet", [{"error": {"code": 0, "message": ""}}, {"base_resp": {"status_code": 0, "status_msg": ""}}]
 )

@@ -162,6 +162,7 @@ class OpenAIModel(AnswersOnly):
         body = self._as_asked(self._body_of(request, form))
         answer = await self._post(encode_body(body))
         result: list[Completion] | Failure | ProviderError
+        usage: Usage | None = None
         if isinstance(answer, Reply):
             self._note_stream(answer.body)
             data = self._decode(answer.body)
@@ -187,7 +188,8 @@ class OpenAIModel(AnswersOnly):
         words = words_of_filter(result, error)
         if words is None:
             raise error
-        return [filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)]
+        filtered = filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)
+        return [filtered if usage is None else replace(filtered, usage=usage)]
 
     def _with_model(self, answers: list[Completion], data: Mapping[str, object]) -> list[Completion]:
         """Answers with the model that they name; servers of one model may each have a name of their own for it."""
