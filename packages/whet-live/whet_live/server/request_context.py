@@ -203,7 +203,7 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int, se
 
 
 _PACKINGS = {b"gzip": ("gzip", (31,)), b"deflate": ("deflate", (15, -15))}
-"""Names of packings, and the window bits of zlib for their forms: `deflate` has the header of zlib, and from some senders none."""
+"""Names of packings, and the window bits of zlib for their forms: `deflate` has the header of zlib, or none."""
 
 
 def _decompress(body: bytes, packing: bytes, most: int) -> bytes:
