@@ -61,6 +61,8 @@ CACHED_OLDEST = "cached_oldest"
 """The key under which the journal says when the oldest answer was made that came from the cache."""
 ESTIMATED = "estimated"
 """The key under which the journal says for each role of how many calls the tokens are estimated."""
+PROVIDER_TOOLS = "provider_tools"
+"""The key under which it says for each role how many calls of a provider's own tools no cost holds."""
 GATEWAY = "gateway"
 """The key under which the journal says for each role how many calls a gateway's cache answered, and how many of them were to be
 drawn anew."""
@@ -510,12 +512,11 @@ class CallExecutor:
             attempt.role, attempt.digest, attempt.state, attempt.usage, attempt.cost, attempt.call
         )
         more = _detail_rows(attempt.call, attempt.usage)
-        if attempt.usage.estimated and made:
-            estimated = self.budget.spent.estimated
-            estimated[attempt.role] = estimated.get(attempt.role, 0) + 1
-            more.append(
-                ("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ESTIMATED, orjson.dumps(estimated).decode()))
-            )
+        spent, usage = self.budget.spent, attempt.usage
+        if usage.estimated and made:
+            more.append(_add_count(ESTIMATED, spent.estimated, attempt.role, 1))
+        if usage.provider_tools and not usage.cost_usd and not usage.free and made:
+            more.append(_add_count(PROVIDER_TOOLS, spent.provider_tools, attempt.role, usage.provider_tools))
         if attempt.usage.free and made:
             more.append(self._note_gateway(attempt))
         return (
@@ -547,6 +548,12 @@ class CallExecutor:
         row_sum = call_sum(call, role, digest, session, state, tokens, cost)
         row = (call, role, digest, session, state, *tokens, cost, row_sum)
         return "INSERT OR REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?,?)", row
+
+
+def _add_count(key: str, counts: dict[str, int], role: str, number: int) -> Statement:
+    """Add to what is counted for a role; the statement that records the counts under a key."""
+    counts[role] = counts.get(role, 0) + number
+    return "INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, orjson.dumps(counts).decode())
 
 
 def _detail_rows(call: int, usage: Usage) -> list[Statement]:

@@ -72,7 +72,7 @@ from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.served_models import served_warnings
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
-from whet.engine.usage_sums import describe_estimates
+from whet.engine.usage_sums import describe_estimates, describe_provider_tools
 from whet.environments.environment import Environment, watching
 from whet.environments.program import trace_json
 from whet.errors import BudgetExceeded, quantity
@@ -491,13 +491,14 @@ def _gateway_warnings(core: RunState) -> list[str]:
 
 
 def estimate_warnings(core: RunState) -> list[str]:
-    """That tokens and dollars are no facts where a model did not say what its calls took. Of a function, which seldom says it,
-    only where a limit or a price makes use of them."""
+    """That tokens and dollars are no facts where a model did not say what its calls took, or where its provider ran tools of its
+    own, which no price holds. Of a function, which seldom says it, only where a limit or a price makes use of them."""
     clients, spent = core.caller.clients, core.budget.spent
     own = {client.counts_as or role: client.model.address for role, client in clients.items()}
     used = core.budget.limits.tokens is not None or spent.cost > 0
     shown = {r: n for r, n in spent.estimated.items() if used or not own.get(r, r).startswith(FUNCTION)}
-    return describe_estimates(own, shown)
+    tools = describe_provider_tools(own, spent.provider_tools) if spent.cost > 0 else []
+    return [*describe_estimates(own, shown), *tools]
 
 
 def written_prompt(prompt: Prompt) -> PromptJSON:
@@ -640,8 +641,9 @@ def _time(seconds: float) -> str:
 
 def usage(core: RunState) -> UsageJSON:
     """Calls by role, tokens, US dollars (None: a price is not known) and seconds of a run over all its sessions. `refused`: the
-    attempts that an endpoint turned away, which are no calls; `estimated`: calls whose tokens it did not report; `not_priced`:
-    the roles whose models run in this process or are scripted, and have no price."""
+    attempts that an endpoint turned away, which are no calls; `estimated`: calls whose tokens it did not report;
+    `provider_tools`: calls of a provider's own tools, which the dollars do not hold; `not_priced`: the roles whose models run in
+    this process or are scripted, and have no price."""
     spent, clients = core.budget.spent, core.caller.clients
     unpriced = [role for role, client in clients.items() if client.price is None]
     roles = {role: clients[role].counts_as or role for role in unpriced}
@@ -654,6 +656,8 @@ def usage(core: RunState) -> UsageJSON:
     known["refused"] = dict(spent.refused)
     if spent.estimated:
         known["estimated"] = dict(spent.estimated)
+    if spent.provider_tools:
+        known["provider_tools"] = dict(spent.provider_tools)
     if spent.gateway_cached:
         known["gateway_cached"] = dict(spent.gateway_cached)
     more: OptionalUsageJSON = {}

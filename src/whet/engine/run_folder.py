@@ -23,7 +23,17 @@ from whet.engine.batched_calls import BatchedCalls
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import AnswerCache
-from whet.engine.calls import CACHED_OLDEST, ESTIMATED, GATEWAY, OPEN, REFUSED, SILENT, SUSPECTS, CallExecutor
+from whet.engine.calls import (
+    CACHED_OLDEST,
+    ESTIMATED,
+    GATEWAY,
+    OPEN,
+    PROVIDER_TOOLS,
+    REFUSED,
+    SILENT,
+    SUSPECTS,
+    CallExecutor,
+)
 from whet.engine.durable import Recorded, RunState
 from whet.engine.held_answers import HeldAnswers
 from whet.engine.journal import (
@@ -430,6 +440,7 @@ def _load(
 def _read_spent(journal: Journal) -> Spent:
     spent = Spent(seconds=float(journal.meta("elapsed") or 0.0))
     spent.estimated = orjson.loads(journal.meta(ESTIMATED) or "{}")
+    spent.provider_tools = orjson.loads(journal.meta(PROVIDER_TOOLS) or "{}")
     spent.gateway_cached, spent.gateway_drawn = orjson.loads(journal.meta(GATEWAY) or "[{}, {}]")
     spent.served = read_served(journal)
     spent.cached_oldest = float(oldest) if (oldest := journal.meta(CACHED_OLDEST)) else None

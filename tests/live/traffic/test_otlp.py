@@ -653,6 +653,11 @@ def inside(id: str, parent: str, attributes: Mapping[str, Any], **more: Any) -> 
     return span(attributes, spanId=id, **({"parentSpanId": parent} if parent else {}), **more)
 
 
+def times(start: int, end: int) -> dict[str, str]:
+    """When a span stood, in nanoseconds after the others' start."""
+    return {"startTimeUnixNano": str(START + start), "endTimeUnixNano": str(START + end)}
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_call_that_an_app_and_its_gateway_record_is_one_answer(turned: bool) -> None:
     rated = happening("gen_ai.evaluation.result", EVALUATION)
@@ -681,13 +686,16 @@ def test_a_call_that_an_app_and_its_gateway_record_is_one_answer(turned: bool) -
           inside(GATE, "d" * 16, {**LLM, "gen_ai.response.id": "r"})], [APP]),
         ([inside(APP, "", {**LLM, "gen_ai.response.id": "r"}), inside(GATE, APP, {**LLM, "gen_ai.response.id": "s"})],
          [APP, GATE]),
-        ([inside(APP, "", LLM), inside(GATE, APP, LLM, endTimeUnixNano=str(START + 9_000_000_000))], [APP, GATE]),
+        ([inside(APP, "", LLM), inside(GATE, APP, LLM, endTimeUnixNano=str(START + 9_000_000_000))], [APP]),
+        ([inside(APP, "", LLM), inside(GATE, APP, LLM, **times(-1_000_000, 1_999_000_000))], [APP]),
+        ([inside(APP, "", LLM), inside(GATE, APP, LLM, **times(1_499_000_000, 3_999_000_000))], [APP, GATE]),
         ([inside(APP, "", LLM), inside(GATE, APP, LLM, traceId="1" * 32)], [APP, GATE]),
         ([inside(HTTP, "", {"gen_ai.operation.name": "invoke_agent"}), inside(APP, HTTP, LLM), inside(GATE, HTTP, LLM)],
          [APP, GATE]),
         ([inside(APP, GATE, LLM), inside(GATE, APP, LLM)], []),
     ],
-    ids=["inside", "three deep", "one response", "two responses", "longer", "other trace", "an agent", "a circle"],
+    ids=["inside", "three deep", "one response", "two responses", "longer", "a clock that is behind", "one that follows",
+         "other trace", "an agent", "a circle"],
 )  # fmt: skip
 def test_which_spans_are_one_call(spans: list[dict[str, Any]], ids: list[str]) -> None:
     found = both(traces(*spans))
