@@ -29,7 +29,7 @@ from whet.instructions.contradictions import Contradictions
 from whet.instructions.critiques import CritiqueBatch, withhold_attacks
 from whet.instructions.drafts import UNTRIED, Drafts
 from whet.instructions.effects import Effects, Round
-from whet.instructions.falls import read_fall
+from whet.instructions.falls import FELL, RETURNED, find_fall
 from whet.instructions.guard import harmless
 from whet.instructions.history import History
 from whet.instructions.neighbours import Embed, comparable
@@ -40,7 +40,7 @@ from whet.instructions.rewrite import Failing, find_hindered, rewrite
 from whet.instructions.unmanaged import giving_way, lines_of
 from whet.instructions.upkeep import SHARE, Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
-from whet.prompt.events import EXPIRED, Event, Expire, Resolve, Rewrite
+from whet.prompt.events import EXPIRED, Event, Expire, Resolve, Restore, Rewrite
 from whet.prompt.instructions import Instruction, Ledger, apply_event, estimate_tokens
 from whet.prompt.ledger import first_event, surroundings, without_line, write_ledger
 from whet.run import Run
@@ -129,8 +129,9 @@ class InstructionManager:
 
     def list_known(self) -> list[Known]:
         """What the reader is shown as standing: the lines that may give way, and the instructions with their earlier wordings."""
+        rows = self.of_rows
         instructions = (
-            replace(k, in_force=k.id not in self.left_out, before=self._wordings(k))
+            replace(k, in_force=k.id not in self.left_out, before=self._wordings(k), of_rows=k.id in rows)
             for k in known_of(self.ledger)
         )
         return [*lines_of(self.ledger, self.examples)[0], *instructions]
@@ -194,12 +195,12 @@ class InstructionManager:
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
             self.fresh, self.closed = [one.id for one in self.ledger.active], True
         watched = self.measures and not (self.left_out or self.drafting)
-        fall = read_fall(self.effects.rounds, self.standing(), judged, self.of_rows) if watched else None
+        fall = find_fall(self.effects.rounds, self.standing(), judged, self.of_rows) if watched else None
         reading, compared, texts = await self._ask(run, judged.only(()) if fall else judged, most)
-        reading = replace(fall, manages=self.manages) if fall else reading
+        reading = replace(fall.reading, manages=self.manages) if fall else reading
         calls = {"read": reading.calls, "consolidate": compared.calls, "rewrite": int(texts is not None)}
         self.spent += sum(calls.values())
-        self.lost = bool(judged.critiques) and not (reading.requirements or reading.dismissed)
+        self.lost = bool(judged.critiques) and not (fall or reading.requirements or reading.dismissed)
         self._remember(judged, reading, trial)
         left_out = sorted(self.left_out)
         expired = self._observe(run, judged, reading, at)
@@ -211,6 +212,7 @@ class InstructionManager:
         changed += 0 if trial else self._drop_examples(run, reading.misleading, at)
         changed += len(outvoted) + self._add(run, judged, reading, at)
         changed += self._reword(reading, texts or {}, at)
+        changed += self._return_to(fall.texts, at) if fall else 0
         self._fit(run, at)
         hits = [self.effects.rounds[-1].violated.get(key, 0) for key in self.newest]
         few = max(hits, default=0) <= 1 and len(hits) <= SHARE * len(self.ledger.active)
@@ -520,6 +522,17 @@ class InstructionManager:
                 self._put(key, text, "still violated", at)
                 self.tried[key].append(text)
         return len(better)
+
+    def _return_to(self, texts: Mapping[str, str], at: str) -> int:
+        """Let the instructions stand that earned more: what whole rows demanded since leaves, and what left since comes back."""
+        standing = self.standing()
+        later = [key for key in standing if key in self.of_rows and key not in texts]
+        back = [key for key in texts if key not in standing]
+        self._record(*(Restore(id=key, reason=RETURNED, at=at) for key in back))
+        for key in back:
+            if self.ledger[key].text != texts[key]:
+                self._put(key, texts[key], RETURNED, at)
+        return len(self._expire(later, FELL, at)) + len(back)
 
     def _put(self, key: str, text: str, reason: str, at: str) -> None:
         self._record(
