@@ -41,8 +41,8 @@ from whet.instructions.unmanaged import giving_way, lines_of
 from whet.instructions.upkeep import SHARE, Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
 from whet.prompt.events import EXPIRED, Event, Expire, Resolve, Restore, Rewrite
-from whet.prompt.instructions import Instruction, Ledger, apply_event, estimate_tokens
-from whet.prompt.ledger import first_event, surroundings, without_line, write_ledger
+from whet.prompt.instructions import Instruction, LayoutEntry, Ledger, apply_event, estimate_tokens
+from whet.prompt.ledger import first_event, surroundings, with_layout, without_line, write_ledger
 from whet.run import Run
 from whet.search.copies import Copies
 
@@ -117,8 +117,11 @@ class InstructionManager:
     @property
     def prompt(self) -> Prompt:
         """The start prompt with the instructions in its region, but for what is left out on trial."""
-        layout = tuple(entry for entry in self.ledger.layout if entry.id not in self.left_out)
-        return write_ledger(self.start, replace(self.ledger, layout=layout), self.region)
+        return write_ledger(self.start, replace(self.ledger, layout=self._layout), self.region)
+
+    @property
+    def _layout(self) -> tuple[LayoutEntry, ...]:
+        return tuple(entry for entry in self.ledger.layout if entry.id not in self.left_out)
 
     @property
     def around(self) -> str:
@@ -195,7 +198,8 @@ class InstructionManager:
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
             self.fresh, self.closed = [one.id for one in self.ledger.active], True
         watched = self.measures and not (self.left_out or self.drafting)
-        fall = find_fall(self.effects.rounds, self.standing(), judged, self.of_rows) if watched else None
+        now = Round(judged.counted, self.standing(), {}, judged.rewards, layout=self._layout)
+        fall = find_fall(self.effects.rounds, now, judged, self.of_rows) if watched else None
         reading, compared, texts = await self._ask(run, judged.only(()) if fall else judged, most)
         reading = replace(fall.reading, manages=self.manages) if fall else reading
         calls = {"read": reading.calls, "consolidate": compared.calls, "rewrite": int(texts is not None)}
@@ -203,7 +207,7 @@ class InstructionManager:
         self.lost = bool(judged.critiques) and not (fall or reading.requirements or reading.dismissed)
         self._remember(judged, reading, trial)
         left_out = sorted(self.left_out)
-        expired = self._observe(run, judged, reading, at)
+        expired = self._observe(run, now, judged, reading, at)
         changed = self._consolidate(run, compared, at, final=self.closed)
         reading = replace(reading, requirements=() if trial else reading.requirements)
         outvoted = self.contradictions.resolve_contradictions(reading.requirements, self.ledger, at)
@@ -212,7 +216,7 @@ class InstructionManager:
         changed += 0 if trial else self._drop_examples(run, reading.misleading, at)
         changed += len(outvoted) + self._add(run, judged, reading, at)
         changed += self._reword(reading, texts or {}, at)
-        changed += self._return_to(fall.texts, at) if fall else 0
+        changed += self._return_to(fall.best, at) if fall else 0
         self._fit(run, at)
         hits = [self.effects.rounds[-1].violated.get(key, 0) for key in self.newest]
         few = max(hits, default=0) <= 1 and len(hits) <= SHARE * len(self.ledger.active)
@@ -289,8 +293,8 @@ class InstructionManager:
 
     # Measure
 
-    def _observe(self, run: Run, judged: CritiqueBatch, reading: Reading, at: str) -> list[str]:
-        """Take in what was violated, and judge the trial that this roll-out was. Returns the ids that expired."""
+    def _observe(self, run: Run, now: Round, judged: CritiqueBatch, reading: Reading, at: str) -> list[str]:
+        """Take the roll-out in with what was violated, and judge the trial that it was. Returns the ids that expired."""
         violated, opposed = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
         for one in reading.requirements:
             answers = judged.answer_indices(one.critiques)
@@ -302,7 +306,7 @@ class InstructionManager:
         known = self.ledger.instructions
         hits, against = ({k: len(own) for k, own in of.items() if k in known} for of in (violated, opposed))
         read_of, criticised = judged.counted - len(unread), len(set(chain.from_iterable(judged.answers)))
-        now = Round(judged.counted, self.standing(), hits, judged.rewards, read_of, against, criticised)
+        now = replace(now, violated=hits, read=read_of, opposed=against, criticised=criticised)
         self.effects.add(now)
         if self.drafts.waiting:
             self.left_out = frozenset()
@@ -523,16 +527,19 @@ class InstructionManager:
                 self.tried[key].append(text)
         return len(better)
 
-    def _return_to(self, texts: Mapping[str, str], at: str) -> int:
-        """Let the instructions stand that earned more: what whole rows demanded since leaves, and what left since comes back."""
-        standing = self.standing()
+    def _return_to(self, best: Round, at: str) -> int:
+        """Let stand what earned more: what whole rows demanded since leaves, and what left or gave way since comes back."""
+        standing, texts = self.standing(), best.shown
         later = [key for key in standing if key in self.of_rows and key not in texts]
         back = [key for key in texts if key not in standing]
         self._record(*(Restore(id=key, reason=RETURNED, at=at) for key in back))
         for key in back:
             if self.ledger[key].text != texts[key]:
                 self._put(key, texts[key], RETURNED, at)
-        return len(self._expire(later, FELL, at)) + len(back)
+        gone = self._expire(later, FELL, at)
+        if any(not entry.id for entry in {*best.layout} ^ {*self.ledger.layout}):
+            self._record(with_layout(self.ledger, best.layout, at))
+        return len(gone) + len(back)
 
     def _put(self, key: str, text: str, reason: str, at: str) -> None:
         self._record(
