@@ -474,8 +474,7 @@ class InstructionManager:
         fit = [r for r in fit if comparable(r.text) not in misread]
         replaces = self.contradictions.replaces
         self.contradictions.name(run, conflicts(self.ledger, fit, self.around, replaces))
-        events = as_events(self.ledger, fit, judged.critiques, at=at, replaces=replaces)
-        self._record(*events)
+        self._record(*(events := as_events(self.ledger, fit, judged.critiques, at=at, replaces=replaces)))
         for event in (event for event in events if isinstance(event, Resolve)):
             self.contradictions.note_resolution(event)
         self.newest = [i.id for i in self.ledger.active if i.id not in active]
@@ -559,6 +558,10 @@ class InstructionManager:
         mainstays = self.effects.mainstays()
         doubted = suspects(self.ledger, self.effects, settled | mainstays)
         self.left_out = self.trials.next(self.ledger, doubted, mainstays)
+
+    def end_trial(self) -> None:
+        """Let what is left out stand again, and try it no more."""
+        self.trials.settled, self.left_out = self.trials.settled | self.left_out, frozenset()
 
     def _fit(self, run: Run, at: str) -> None:
         """Leave out what is beyond the bound on instructions, and what makes the prompt longer than it may be."""
