@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import http.server
 import json
@@ -65,6 +66,10 @@ class Provider:
     """A code works once, with its verifier and its redirect address."""
     secret: str = SECRET
     down: bool = False
+    delay: float = 0.0
+    """Seconds before each answer."""
+    broken: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    """Status and body of an answer, by path, in place of the right one. A redirection leads to /elsewhere."""
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     asked: list[tuple[str, dict[str, str]]] = field(default_factory=list)
 
@@ -153,12 +158,16 @@ def identity_provider() -> Iterator[Provider]:
         def reply(self, form: dict[str, str]) -> None:
             path = urlsplit(self.path).path
             status, value = provider.answer(path, form, self.headers.get("Authorization", ""))
-            body = json.dumps(value).encode()
+            status, body = provider.broken.get(path, (status, json.dumps(value).encode()))
+            time.sleep(provider.delay)
             self.send_response(status)
+            if status == 302:
+                self.send_header("Location", f"{provider.address}/elsewhere")
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            with contextlib.suppress(OSError):  # nobody waits any more
+                self.end_headers()
+                self.wfile.write(body)
 
         def log_message(self, *words: object) -> None:
             """Nothing."""

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import socket
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -267,6 +268,8 @@ def test_chunks_are_counted_too(start: Start) -> None:
     [
         (b"no gzip", "gzip", 400),
         (gzip.compress(b"{}", mtime=0)[:-3], "gzip", 400),
+        (b"no deflate", "deflate", 400),
+        (zlib.compress(b"{}")[:-3], "deflate", 400),
         (b"{}", "br", 415),
         (b"{}", "identity", 400),
     ],

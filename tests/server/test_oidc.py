@@ -10,6 +10,7 @@ import json
 import re
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
 
 from tests.server.client import Answer, Client
 from tests.server.conftest import Running, Start, running
@@ -30,6 +33,9 @@ from tests.server.identity_provider import (
     key_named,
     public_pem,
 )
+from whet.errors import UsageError
+from whet.prompt import Prompt
+from whet_live.registry import Decision
 from whet_live.server.oidc.settings import OidcSettings, RoleRule
 from whet_live.server.roles import Role
 
@@ -320,6 +326,26 @@ def test_a_link_moves_a_person_to_the_account_that_they_had(server: Running, pro
     assert name_shown(another.client()) == "editor editor"
     time.sleep(2.1)  # what a server remembers of a session
     assert name_shown(old) == "", "one person, one account"
+
+
+@pytest.mark.parametrize("linked", [("approver", "ada@example.org"), ("ada@example.org", "approver")])
+def test_two_accounts_of_one_person_are_one_where_somebody_approves(
+    server: Running, provider: Provider, linked: tuple[str, str]
+) -> None:
+    """Also where the application calls people by their address: the server knows whose it is."""
+    author, decider = linked
+    access, registry = server.state.access, server.state.live.registry
+    Browser(server.port).sign_in(provider)
+    access.set_role("ada@example.org", Role.APPROVER, by="admin")
+    registry.create("shop/help", Prompt.parse("Help."), author="editor", label="staging")
+    registry.protect("shop/help", "production", actor="admin")
+    for number in (2, 3):
+        registry.create("shop/help", Prompt.parse(f"Help {number}."), author="editor")
+    moves = [registry.request_move("shop/help", "production", v, actor=author) for v in (2, 3)]
+    access.link("approver", "ada@example.org", by="admin")
+    with pytest.raises(UsageError, match=f"{decider} made this proposal"):
+        registry.decide(moves[0].id, Decision("approve"), actor=decider)
+    assert registry.decide(moves[1].id, Decision("approve"), actor="admin").state == "approved"
 
 
 def test_a_disabled_account_stays_out(server: Running, provider: Provider) -> None:
@@ -655,6 +681,70 @@ def test_a_provider_that_fails_later_is_said_and_tokens_work(server: Running, pr
     assert name_shown(server.browser("editor")) == "editor editor"
     provider.down = False
     assert Browser(server.port).sign_in(provider).status == 200
+
+
+@pytest.mark.parametrize("path", ["/token", "/keys"])
+@pytest.mark.parametrize(
+    ("broken", "words", "status"),
+    [
+        ((302, b""), "answered with the status 302", 502),
+        ((200, b"<html>"), "answered with no JSON object", 502),
+        ((200, b"[]"), "answered with no JSON object", 502),
+        ((200, b"[" * 100_000), "answered with no JSON object", 502),
+        ((200, b" " * 1_100_000), "longer than 1,048,576 bytes", 502),
+        ((400, b'{"error": ["invalid_grant"]}'), "answered with the status 400", 502),
+        ((400, b'{"error": "invalid_grant"}'), "does not take the code", 403),
+    ],
+)
+def test_answers_of_the_provider_that_are_none_are_said(
+    server: Running, provider: Provider, path: str, broken: tuple[int, bytes], words: str, status: int
+) -> None:
+    provider.broken = {path: broken}
+    refused(Browser(server.port).sign_in(provider), words, status)
+    assert "/elsewhere" not in [asked for asked, _ in provider.asked]
+
+
+@pytest.mark.parametrize(
+    "keys", [b"{}", b'{"keys": 7}', b'{"keys": [7, {}, {"kty": "RSA", "n": "!", "e": 1, "kid": "first"}]}']
+)
+def test_keys_that_are_none_fit_no_signature(server: Running, provider: Provider, keys: bytes) -> None:
+    provider.broken = {"/keys": (200, keys)}
+    refused(Browser(server.port).sign_in(provider), "fits no key")
+
+
+def test_a_short_key_signs_nothing(server: Running, provider: Provider) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        short = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+        listed = {**RSAAlgorithm.to_jwk(short.public_key(), as_dict=True), "kid": "first"}
+        provider.broken = {"/keys": (200, json.dumps({"keys": [listed]}).encode())}
+        provider.sign = lambda claims: jwt.encode(claims, short, "RS256", headers={"kid": "first"})
+        refused(Browser(server.port).sign_in(provider), "fits no key")
+
+
+def test_a_provider_that_is_slow_delays_nobody_else(
+    server: Running, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("whet_live.server.oidc.provider.SECONDS", 1.5)
+    browsers = [Browser(server.port) for _ in range(40)]
+    backs = [provider.authorize(browser.begin()) for browser in browsers]
+    provider.delay = 3.0
+    answers: list[Answer] = []
+    threads = [
+        threading.Thread(target=lambda pair=pair: answers.append(pair[0].get(pair[1])))
+        for pair in zip(browsers, backs, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    began = time.monotonic()
+    assert name_shown(server.browser("editor")) == "editor editor"
+    assert time.monotonic() - began < 1.0
+    for thread in threads:
+        thread.join()
+    said = sorted(reason(answer) for answer in answers)
+    assert sum("Too many people sign in at once" in one for one in said) == 8
+    assert sum("does not answer: TimeoutError" in one for one in said) == 32
 
 
 def test_a_session_ends_after_its_hours(start: Start, provider: Provider) -> None:

@@ -82,8 +82,9 @@ def _declare() -> Iterator[Callable[[Command], Command]]:
 
 
 def read_oidc_options(values: dict[str, Any]) -> OidcSettings | None:
-    """Take these options out of `values`; None where no provider is named. Raises UsageError."""
+    """Take these options out of `values`, and the secret out of the environment, which programs that the server starts inherit.
+    None where no provider is named. Raises UsageError."""
     from whet_live.server import read_oidc
 
     chosen = {name: values.pop(name) for name in list(values) if name.startswith(_PREFIX)}
-    return read_oidc(chosen, os.environ.get(SECRET, ""))
+    return read_oidc(chosen, os.environ.pop(SECRET, ""))

@@ -253,6 +253,7 @@ class IdentityProvider:
 
     def _refuse_status(self, status: int, value: object) -> SignInRefused:
         code, host = value.get("error") if isinstance(value, dict) else None, self.settings.host
+        code = code if isinstance(code, str) else ""
         if code == "invalid_grant":
             return SignInRefused(
                 "code",
