@@ -528,6 +528,8 @@ def test_a_rotated_key_works_at_once_and_a_withdrawn_one_no_more(server: Running
     refused(Browser(server.port).sign_in(provider), "fits no key")
     provider.sign = lambda claims: jwt.encode(claims, key_named("second"), "PS256")
     assert Browser(server.port).sign_in(provider).status == 200, "a token without a key's name"
+    provider.sign = lambda claims: jwt.encode(claims, key_named("second"), "RS256", headers={"kid": "gone"})
+    refused(Browser(server.port).sign_in(provider), "fits no key")
 
 
 def test_a_sign_in_works_once(server: Running, provider: Provider) -> None:

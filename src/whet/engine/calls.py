@@ -42,9 +42,10 @@ from whet.engine.model_client import (
     usable,
 )
 from whet.engine.served_models import note_served
-from whet.errors import BudgetExceeded, ProviderError, UsageError
+from whet.errors import BudgetExceeded, ProviderError, UsageError, quantity
+from whet.models.callable import FUNCTION
 from whet.replies import separate_thought
-from whet.types import Completion, Request, Usage, content_hash
+from whet.types import EXAMPLE, Completion, Request, Usage, content_hash
 from whet_client.media import lacks_image
 
 NEW_INTENT = "INSERT OR IGNORE INTO calls VALUES (?,?,?,?,?,?,?,?,?)"
@@ -138,6 +139,7 @@ class CallExecutor:
     def __post_init__(self) -> None:
         self._jitter = random.Random(self.seed)
         self._sharing = False
+        self._refused = dict[str, bytes]()
 
     def client(self, role: str) -> ModelClient:
         """The role's client. Raises UsageError when the run has no such model."""
@@ -163,12 +165,13 @@ class CallExecutor:
         address = f"{client.model.address}{getattr(client.model, 'variant', '')}"
         apart = client.counts_as is not None and not client.same_answers
         address = f"{role} {address}" if apart else address
-        return request, digest_of(address, request)
+        bounded = request if client.bound is None else replace(request, max_tokens=client.bound)
+        return request, digest_of(address, bounded)
 
     async def ask(self, role: str, request: Request, digest: str) -> bytes:
         """Encoded completions. An abandoned wait never abandons a call that was sent: its answer is recorded."""
-        if digest in self.results:
-            return self.results[digest]
+        if (known := self.results.get(digest, self._refused.get(digest))) is not None:
+            return known
         pending = self._pending.get(digest)
         if pending is None:
             task = asyncio.create_task(self._answer(role, request, digest))
@@ -229,7 +232,7 @@ class CallExecutor:
         shared = None if client.model.local or held else await self.cache.find(self.cache_key(client, digest))
         if shared is not None and not lacks_image(shared[0].decode()):
             cached, made = shared
-            client.health.trusted = True
+            client.health.known += 1
             await self._take_from_cache(role, digest, cached, made)
             client.observe(request, total_usage(decode(cached)))
             return cached
@@ -273,7 +276,10 @@ class CallExecutor:
                     last = final > 1 or (error.billed and alike >= ALIKE)
                     wait = self._judge_failure(client, digest, error, MAX_ATTEMPTS if last else attempt)
                 if wait is None:
-                    return await self._give_up(role, client, digest, error)
+                    value = await self._give_up(role, client, digest, error)
+                    if not error.retryable:
+                        self._refused[digest] = value
+                    return value
                 await asyncio.sleep(wait)
         return encode_completions(
             [Completion("", finish="length", error="model: only a thought in every attempt")]
@@ -384,9 +390,11 @@ class CallExecutor:
         self, client: ModelClient, digest: str, error: ProviderError, attempt: int
     ) -> float | None:
         """Seconds to wait before the next attempt, None when this request failed for good; raises when all would."""
+        if error.fatal and client.health.known and client.model.address.startswith(FUNCTION):
+            error = ProviderError(str(error))  # the function answered others in an earlier session
         if error.fatal:
-            client.failed = error
-            raise error
+            client.failed = _with_row(error, client)
+            raise client.failed from error
         client.failures_since_success += client.health.tells(digest, error)
         client.note_wait(error, self.budget.whole_seconds)
         unreached = error.status is None and error.refused
@@ -405,19 +413,19 @@ class CallExecutor:
                 status=error.status,
             )
             raise client.failed from error
-        if not (error.retryable or client.answered):  # one bad request, or an endpoint that takes none?
-            if times := client.refuses_all(error.status):
-                client.failed = ProviderError(
-                    f"{client.model.address} refused all of {times} calls; the last error: "
-                    f"{str(error).rstrip('.')}. Solve this problem and run the same command again; "
-                    "paid answers are kept. If its words name the text of the prompt or of a row, change that.",
-                    fatal=True,
-                    status=error.status,
-                )
-                raise client.failed from error
-            if attempt < MAX_ATTEMPTS:
-                return delay(1, None, self._jitter)
-        return None
+        if error.retryable or client.answered or digest in client.health.unanswered:
+            return None
+        times = client.refuses_all(error.status)  # one bad request, or an endpoint that takes none?
+        if times > client.health.known:
+            client.failed = ProviderError(
+                f"{client.model.address} refused all of {times} calls; the last error: "
+                f"{str(error).rstrip('.')}. Solve this problem and run the same command again; "
+                f"paid answers are kept. If its words name the text of the prompt or of a row{_of_row()}, change that.",
+                fatal=True,
+                status=error.status,
+            )
+            raise client.failed from error
+        return delay(1, None, self._jitter) if attempt < MAX_ATTEMPTS and not client.health.trusted else None
 
     async def _attempt(self, role: str, client: ModelClient, request: Request, digest: str) -> bytes:
         async with client.intents:
@@ -548,6 +556,27 @@ class CallExecutor:
         row_sum = call_sum(call, role, digest, session, state, tokens, cost)
         row = (call, role, digest, session, state, *tokens, cost, row_sum)
         return "INSERT OR REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?,?)", row
+
+
+def _with_row(error: ProviderError, client: ModelClient) -> ProviderError:
+    """The error of a request that an endpoint refused although it has answered others, with the row that the request is about."""
+    others = client.answers + client.health.known
+    if not others or error.status is None or not 400 <= error.status < 500 or not (row := _of_row()):
+        return error
+    return ProviderError(
+        f"{str(error).rstrip('.')}. The endpoint has answered {quantity(others, 'other request')}, and refused this one{row}. "
+        "If its words are about that row, change or remove the row.",
+        fatal=True,
+        status=error.status,
+        billed=error.billed,
+        refused=error.refused,
+    )
+
+
+def _of_row() -> str:
+    """Which row a request is about, where it asks for an answer to one or for its grade."""
+    example = EXAMPLE.get()
+    return "" if example is None else f" ({example.place})"
 
 
 def _add_count(key: str, counts: dict[str, int], role: str, number: int) -> Statement:

@@ -428,7 +428,8 @@ def _load(
     suspects = frozenset(orjson.loads(journal.meta(SUSPECTS) or "[]"))
     for role, client in clients.items():
         client.health.suspects = suspects
-        client.health.trusted = _has_answer_of(journal, client.counts_as or role)
+        client.health.known = _count_answers_of(journal, client.counts_as or role)
+        client.health.unanswered = _unanswered_of(journal, client.counts_as or role)
     core.training_seconds = float(journal.meta("training") or 0.0)
     core.steps = orjson.loads(journal.meta("steps") or "0")
     paid, wanted = orjson.loads(journal.meta("rounds") or "[0, 0]")
@@ -481,10 +482,16 @@ def _read_spent(journal: Journal) -> Spent:
     return spent
 
 
-def _has_answer_of(journal: Journal, role: str) -> bool:
-    """Whether an earlier session had an answer of a role."""
-    sql = "SELECT 1 FROM calls WHERE role = ? AND state IN ('answered', 'cached') LIMIT 1"
-    return bool(journal.rows(sql, (role,)))
+def _count_answers_of(journal: Journal, role: str) -> int:
+    """How many answers of a role earlier sessions had."""
+    sql = "SELECT COUNT(*) FROM calls WHERE role = ? AND state IN ('answered', 'cached')"
+    return int(journal.rows(sql, (role,))[0][0])
+
+
+def _unanswered_of(journal: Journal, role: str) -> frozenset[str]:
+    """The requests of a role that failed in earlier sessions and were never answered, by digest."""
+    sql = "SELECT DISTINCT digest FROM calls WHERE role = ? AND state = 'failed' AND digest NOT IN (SELECT digest FROM results)"
+    return frozenset(str(digest) for (digest,) in journal.rows(sql, (role,)))
 
 
 def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:

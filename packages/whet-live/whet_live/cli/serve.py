@@ -188,9 +188,9 @@ def backup(file: Path, database: str | None) -> None:
     """Copy the SQLite database to FILE, even while servers use it.
 
     The copy holds every row that was acknowledged before. A copy of whet.db by other tools lacks rows that are still in its log.
-    For PostgreSQL, use pg_dump.
+    whet makes folders of FILE that are missing. For PostgreSQL, use pg_dump.
     """
-    with open_at(database or click.get_current_context().obj) as live:
+    with open_at(database or click.get_current_context().obj, make=False) as live:
         live.database.back_up(file)
     click.echo(f"Wrote {file}.")
 
