@@ -21,7 +21,7 @@ from whet_live.traffic.adapters import SOURCE_OF, as_number, fit_id, moment, rea
 from whet_live.traffic.columns import read_amounts
 from whet_live.traffic.otlp.content import as_text, find_messages, is_message, parse_json_text
 from whet_live.traffic.otlp.decode import OtlpSpan
-from whet_live.traffic.otlp.records import answer_of, evaluations, is_answer, seconds_between
+from whet_live.traffic.otlp.records import UNUSABLE, answer_of, evaluations, is_answer, seconds_between
 from whet_live.traffic.scales import RawFeedback
 
 _LANGFUSE = frozenset((
@@ -44,11 +44,13 @@ UNNAMED = ""
 @dataclass(frozen=True, slots=True)
 class ExportedRow:
     """What a row holds; nothing, when it is a row of the tool that is neither answer nor feedback. `backwards` are the ids of
-    answers that end before they start, `others` the columns of a row with an answer that are none of the tool's."""
+    answers that end before they start, `unusable` names and values of what is left out of its answer, `others` the columns of a
+    row with an answer that are none of the tool's."""
 
     inferences: list[Inference] = field(default_factory=list)
     feedback: list[RawFeedback] = field(default_factory=list)
     backwards: list[str] = field(default_factory=list)
+    unusable: list[tuple[str, str]] = field(default_factory=list)
     others: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -107,7 +109,7 @@ def langfuse(row: Mapping[str, object]) -> ExportedRow | None:
     feedback = [_langfuse_score(one, ("inference", inference.id)) for one in scores]
     backwards = [inference.id] if named.get("end_time") and inference.latency is None else []
     others = {key: value for key, value in row.items() if snake_case(key) not in _LANGFUSE}
-    return ExportedRow([inference], [one for one in feedback if one is not None], backwards, others)
+    return ExportedRow([inference], [one for one in feedback if one is not None], backwards, others=others)
 
 
 def langfuse_trace(row: Mapping[str, object]) -> ExportedRow | None:
@@ -234,7 +236,8 @@ def phoenix_span(row: Mapping[str, object]) -> ExportedRow | None:
         annotation = _phoenix_annotation(one, ("inference", id), f"{id}#{number}", span.end or span.start)
         feedback += [annotation] if annotation else []
     backwards = [inference.id] if inference is not None and span.end and inference.latency is None else []
-    return ExportedRow([inference] if inference else [], feedback, backwards)
+    unusable = inference.metadata.get(UNUSABLE, {}) if inference is not None else {}
+    return ExportedRow([inference] if inference else [], feedback, backwards, list(unusable.items()))
 
 
 def _phoenix_annotation(
