@@ -85,7 +85,8 @@ class Usage:
     that it wrote into it, `cache_write_1h_tokens` the part of these that it wrote for an hour, `reasoning_tokens` the part of
     the output that is thought. `cost_usd` is what the provider says that the call costs, in US dollars; None: it says nothing.
     `estimated`: the provider said nothing of the tokens that can be right. `free`: nothing was billed, for a cache of a
-    gateway answered. `pictures`: how many a model has painted.
+    gateway answered. `pictures`: how many a model has painted. `provider_tools`: calls of tools that the provider itself ran,
+    such as web searches.
     """
 
     input_tokens: int = 0
@@ -98,6 +99,7 @@ class Usage:
     free: bool = False
     cache_write_1h_tokens: int = 0
     pictures: int = 0
+    provider_tools: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
@@ -112,6 +114,7 @@ class Usage:
             self.free and other.free,
             self.cache_write_1h_tokens + other.cache_write_1h_tokens,
             self.pictures + other.pictures,
+            self.provider_tools + other.provider_tools,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -301,6 +302,26 @@ def test_best_stands_against_its_control_on_the_same_rows() -> None:
     gap = result["best"]["test"]["mean"] - result["control"]["best"]["test"]["mean"]
     assert pair["difference"] == pytest.approx(gap)
     assert "In pairs, on the same rows" in (result.run / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("tries", "prompts"), [(1, 3), (2, 5)])
+def test_the_control_draws_as_many_prompts_as_the_search_could_score(tries: int, prompts: int) -> None:
+    """By hand: the search scores the start and two new prompts a step on 10 rows each. The validations of the start and of the
+    best, 12 rows each, were paid once: one before the search, and one within it."""
+    texts = itertools.count()
+
+    def write(messages: list[whet.Message]) -> str:
+        return f"<PROMPT>Be careful, as in version {next(texts)}.</PROMPT>"
+
+    every = rows(20)
+    data = {"train": every[:20], "validation": every[20:32], "test": every[32:60]}
+    method = opro.Config(steps=tries, samples=2, examples=10, finalists=1)
+    model = Counted()
+    call = words(data=data, optimizer_lm=write, method=method, lm=model, control="random_search")
+    result = whet.optimize(PROMPT, **call)
+    assert result["usage"]["parts"]["run"]["calls"]["task"] == 12 + 10 * prompts + 12 + 2 * 28
+    header = read_header(Path(result["control"]["run"]))
+    assert header is not None and header["config"]["n"] == prompts
 
 
 def test_every_place_says_what_run_and_control_took_each(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import whet
+from whet.engine.journal import read_events
 from whet.types import Completion, Request
 
 ROWS = [{"id": str(i), "input": f"Message {i}", "target": "ab"[i % 2]} for i in range(36)]
@@ -97,6 +98,26 @@ async def test_replies_that_their_limit_cut_are_said_to_be_cut(method: str, tmp_
     said = "\n".join(result.warnings)
     assert "ended before the text was complete" in said and "--optimizer-option max_tokens=8192" in said
     assert "did not understand" not in said and "could not be read" not in said
+
+
+BARE = "The prompt is weak. Let me think about what to write. I should read the feedback first and then"
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_whole_replies_that_are_used_without_tags_are_counted(method: str, tmp_path: Path) -> None:
+    said = [text for text in (await optimized(BARE, tmp_path, method)).warnings if "single paragraph" in text]
+    assert len(said) == 1 and f'Example: "{BARE}"' in said[0], said
+    number = int(said[0].split("The search used ")[1].split()[0])
+    events = [e.value for e in read_events(tmp_path / "run" / "journal.sqlite", ["replies"])]
+    assert number == sum(event["bare"][0] for event in events if "bare" in event) > 0
+
+
+async def test_tags_that_come_when_asked_again_are_no_whole_reply(tmp_path: Path) -> None:
+    for n, reply in enumerate(
+        [f"<INSTRUCTION>{GOOD}</INSTRUCTION>", f"One.\n\n{BARE}", f"It is <INSTRUCTION>{BARE}"]
+    ):
+        said = (await optimized(reply, tmp_path / str(n))).warnings
+        assert not any("single paragraph" in text for text in said), reply
 
 
 async def test_replies_that_came_when_asked_again_say_what_was_wrong_first(tmp_path: Path) -> None:

@@ -340,9 +340,9 @@ def no_ancestors(connection: Any, where: Any, version: int, actor: str) -> Any:
 
 
 MISSING: dict[str, tuple[Any, str, Any]] = {
-    "approval": (review, "may_approve", lambda actor, shaped: None),
-    "rollback": (labels, "may_approve", lambda actor, shaped: None),
-    "experiment": (admission, "may_approve", lambda actor, shaped: None),
+    "approval": (review, "may_approve", lambda actor, shaped, others=(): None),
+    "rollback": (labels, "may_approve", lambda actor, shaped, others=(): None),
+    "experiment": (admission, "may_approve", lambda actor, shaped, others=(): None),
     "accepter": (pipeline, "_provenance", only(provenance.ACCEPTER)),
     "source": (pipeline, "_provenance", only(provenance.SOURCE)),
     "carried": (review, "behind_version", no_ancestors),

@@ -583,6 +583,17 @@ def test_promptfoo_variables_name_variables_and_what_computes_leaves_its_test_ou
     assert answers(task, lambda messages: messages[-1].content) == 1.0
 
 
+def test_promptfoo_variables_that_are_null_are_filled_in_as_nothing() -> None:
+    equals = [{"type": "equals", "value": "{{text}}"}]
+    values = ["a", None, ["b", None], [], "c", "d"]
+    tests = [{"vars": {"text": value, "n": str(i)}, "assert": equals} for i, value in enumerate(values)]
+    chosen = init(*promptfoo(prompts=["{{text}} {{n}}"], tests=tests))["chosen"]
+    assert "1 test is left out: a variable is an empty list, the first `text`" in chosen
+    task = whet.Task.load("mytask")
+    rows = [(row.values["n"], row.values["text"]) for row in (*task.train, *task.validation, *task.test)]
+    assert sorted(rows) == [("0", "a"), ("1", ""), ("2", ""), ("2", "b"), ("4", "c"), ("5", "d")]
+
+
 def test_promptfoo_patterns_have_braces_that_are_no_repetition() -> None:
     checks = [{"type": "regex", "value": r"^\\frac{d}[a-z]{2,3}$"}, {"type": "icontains", "value": "frac"}]
     init(*promptfoo(tests=[{"vars": {"text": f"t{i}"}, "assert": checks} for i in range(6)]))

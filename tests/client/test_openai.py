@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
@@ -292,6 +293,104 @@ def test_a_stream_that_breaks_or_is_left_is_logged_with_what_came(whet: Client, 
     assert (row.output, row.error) == ("Tomor", "OSError: reset")
     row = world.inferences[answer_id(left)]
     assert (row.output, row.response, row.metadata["left"]) == ("Tomor", "resp_1", True)
+
+
+def _leave_by_break(stream: Iterator[Any]) -> None:
+    for _ in stream:
+        break
+
+
+def _leave_by_an_error(stream: Iterator[Any]) -> None:
+    with contextlib.suppress(ZeroDivisionError):
+        for _ in stream:
+            1 / 0  # noqa: B018
+
+
+def _leave_by_closing_a_generator(stream: Iterator[Any]) -> None:
+    parts = (part for part in stream)
+    next(parts)
+    parts.close()
+
+
+@pytest.mark.parametrize("leave", [_leave_by_break, _leave_by_an_error, _leave_by_closing_a_generator])
+def test_a_stream_that_the_app_drops_is_logged_with_what_came(
+    whet: Client, world: World, leave: Callable[[Iterator[Any]], None]
+) -> None:
+    ai = wrap(Sdk(Stream(CHUNKS[1:])), whet=whet, prompt="p")
+    leave(ai.chat.completions.create(stream=True, **REQUEST))
+    assert whet.flush(60)
+    (row,) = world.inferences.values()
+    assert (row.output, row.metadata["left"], row.error) == ("Tomor", True, None)
+
+
+async def _break(stream: AsyncIterator[Any]) -> None:
+    async for _ in stream:
+        break
+
+
+async def _cancel(stream: AsyncIterator[Any]) -> None:
+    came = asyncio.Event()
+
+    async def read() -> None:
+        async for _ in stream:
+            came.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(read())
+    await came.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("leave", [_break, _cancel])
+def test_a_stream_of_asyncio_that_the_app_drops_is_logged_with_what_came(
+    whet: Client, world: World, leave: Callable[[AsyncIterator[Any]], Awaitable[None]]
+) -> None:
+    async def use() -> None:
+        ai = wrap(Sdk(AsyncStream(Stream(CHUNKS[1:])), True), whet=whet, prompt="p")
+        await leave(await ai.chat.completions.create(stream=True, **REQUEST))
+
+    asyncio.run(use())
+    assert whet.flush(60)
+    (row,) = world.inferences.values()
+    assert (row.output, row.metadata["left"]) == ("Tomor", True)
+
+
+def test_a_call_and_a_stream_that_wait_when_their_task_is_cancelled_are_logged(
+    whet: Client, world: World
+) -> None:
+    class Waiting(AsyncStream):
+        async def __anext__(self) -> Any:
+            return await asyncio.Event().wait()
+
+    class Slow(Sdk):
+        async def _later(self) -> Any:
+            return await asyncio.Event().wait()
+
+    async def use() -> None:
+        stream = await wrap(
+            Sdk(Waiting(Stream([])), True), whet=whet, prompt="stream"
+        ).chat.completions.create(stream=True, **REQUEST)
+        call = wrap(Slow(None, True), whet=whet, prompt="call").chat.completions.create(**REQUEST)
+        for waiting in (anext(stream), call):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(waiting, 0.001)
+
+    asyncio.run(use())
+    assert whet.flush(60)
+    rows = {row.prompt: row for row in world.inferences.values()}
+    assert (rows["call"].error, rows["call"].output) == ("CancelledError", "")
+    assert (rows["stream"].error, rows["stream"].metadata["left"]) == (None, True)
+
+
+def test_a_stream_of_several_choices_logs_the_first_and_their_number(whet: Client, world: World) -> None:
+    other = {"index": 1, "delta": {"content": "Never."}, "finish_reason": "stop"}
+    parts = [CHUNKS[0], {**CHUNKS[0], "choices": [other]}, *CHUNKS[1:]]
+    list(wrap(Sdk(Stream(parts)), whet=whet, prompt="p").chat.completions.create(stream=True, n=2, **REQUEST))
+    assert whet.flush(60)
+    (row,) = world.inferences.values()
+    assert (row.output, row.metadata["choices"]) == ("Tomorrow.", 2)
 
 
 @pytest.mark.parametrize("is_async", [False, True])

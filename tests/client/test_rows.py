@@ -180,6 +180,16 @@ def test_inputs_and_metadata_that_are_too_long_are_cut_and_said(world: World) ->
     assert world.inferences[numbers].metadata == {"cut": ["inputs"]}
 
 
+def test_a_blank_user_session_or_episode_is_none(world: World) -> None:
+    """An app passes `user=""` for somebody who has not signed in: all of them are not one user."""
+    with Client(NOWHERE, spool=None, send=Line(world)) as client:
+        id = client.log("p", "out", user="", session=" ", episode="e", model="")
+        (thumb,) = client.feedback(id, thumb="up", user="")
+    row = world.inferences[id]
+    assert (row.user, row.session, row.episode, row.model) == (None, None, "e", None)
+    assert world.feedback[thumb].user is None
+
+
 def test_long_texts_are_cut_and_said(world: World) -> None:
     with Client(NOWHERE, spool=None, send=Line(world)) as client:
         id = client.log("p", "a\x00" * 300_000, metadata={"k": 1})

@@ -1,4 +1,5 @@
-"""A run spends what its limits allow: never more, the sealed test always whole, and of the rest all but the price of one step."""
+"""A run spends what its limits allow: never more, the sealed test always whole, and of the rest all but the price of one step and
+a few calls that a kill may lose."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def test_no_limit_is_passed_and_what_stays_is_less_than_one_step(
     tested = test * (1 if result.best.id == result.baseline.id else 2)
     unspent = limit - reserve(test) - (model.calls - tested)
     assert model.calls <= limit
-    assert 0 <= unspent < EXAMPLES + validation
+    assert 0 <= unspent < EXAMPLES + validation + max(3, more // 64)
     assert result.best.test is not None and result.best.test.n == test
     assert result.best.validation is not None and result.best.validation.n == result.baseline.validation.n
 
@@ -87,11 +88,12 @@ def test_no_limit_is_passed_and_what_stays_is_less_than_one_step(
 def test_the_start_is_paid_once_and_nothing_is_kept_to_validate_the_result_again(
     tmp_path: Path, limit: str
 ) -> None:
-    """Two validations of 20 rows were planned for and never made."""
+    """Two validations of 20 rows were planned for and never made. Beside the test 236 calls are left for the search, of which it
+    leaves over three for a kill."""
     model = ByChance()
     result = optimize(tmp_path, (60, 20, 10), model, method="gepa", budget=whet.Budget(**{limit: 260}))
     spent = sum(result.usage.calls.values()) if limit == "calls" else model.calls
-    assert 260 - reserve(10) - (spent - 20) <= 2
+    assert 260 - reserve(10) - (spent - 20) <= 2 + 3
 
 
 def test_a_resumed_search_spends_and_finds_the_same(tmp_path: Path) -> None:

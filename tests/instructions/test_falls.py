@@ -8,9 +8,10 @@ from tests.instructions.optimizer import critiques, entry, form, numbered, run_w
 
 from whet.instructions.critiques import CritiqueBatch
 from whet.instructions.effects import Round
-from whet.instructions.falls import find_better_texts
+from whet.instructions.falls import find_better
 from whet.instructions.manager import InstructionManager
 from whet.prompt import Prompt
+from whet.prompt.instructions import LayoutEntry
 
 START = Prompt.parse("<!-- whet:begin -->\n<!-- whet:end -->\nNoun: {{noun}}")
 WORDINGS = [
@@ -63,12 +64,63 @@ async def test_a_wording_that_earned_as_much_but_for_chance_stays() -> None:
     assert len(asked) == 4
 
 
-def test_only_wordings_of_the_same_instructions_are_compared() -> None:
+async def test_instructions_beside_which_answers_got_worse_leave_and_those_that_were_lost_return() -> None:
+    """Two instructions of whole rows earn less than the first alone, whose place a merge gave to the second meanwhile."""
+    manager, stood = InstructionManager(START), list[list[str]]()
+
+    def answer(stage: str, text: str) -> Any:
+        if stage == "consolidate":
+            return {"duplicates": [["i2", "i1"]], "contradictions": []}
+        return form(entry(tuple(numbered(text)), None, WORDINGS[len(stood) - 1])) if stage == "read" else {}
+
+    for count in (2, 12, 1):
+        stood.append(list(manager.standing().values()))
+        run, _ = run_with(answer)
+        await manager.step(run, rows(count), None, "now")
+    assert stood == [[], [WORDINGS[0]], [WORDINGS[0], WORDINGS[1]]]
+    assert list(manager.standing().values()) == [WORDINGS[0]]
+    assert "merge" in [event.kind for event in manager.events]
+    assert manager.list_dropped() == [f"{WORDINGS[1]} (more answers were right without it)"]
+
+
+BOTH = {"i1", "i2"}
+
+
+def test_sets_of_instructions_are_compared_where_whole_rows_demanded_what_differs() -> None:
     right, wrong = (1.0,) * 12, (0.0,) * 12
     two = Round(12, {"i1": "a", "i2": "b"}, {}, right)
     fallen = Round(12, {"i1": "c"}, {}, wrong)
-    assert find_better_texts([two, fallen]) == {}
-    assert find_better_texts([Round(12, {"i1": "a"}, {}, right), two, fallen]) == {"i1": "a"}
+    assert find_better([two, fallen], {"i1"}).shown == {"i1": "c"}, "i2 is what people demanded"
+    assert find_better([two, fallen], BOTH).shown == {"i1": "a", "i2": "b"}
+    assert find_better([Round(12, {"i1": "a"}, {}, right), two, fallen], {"i1"}).shown == {"i1": "a"}
+
+
+def test_lines_that_are_no_instruction_are_compared_too() -> None:
+    right, wrong = (1.0,) * 12, (0.0,) * 12
+    line = (LayoutEntry(text="One word."),)
+    before, fallen = Round(12, {}, {}, right, layout=line), Round(12, {"i1": "a"}, {}, wrong)
+    assert find_better([before, fallen], {"i1"}).layout == line
+    assert find_better([before, fallen], ()).shown == {"i1": "a"}
+
+
+async def test_a_line_that_gave_way_returns_where_it_earned_more() -> None:
+    """A start of which most answers are right, and a reader that puts a long text in the place of its line."""
+    start = Prompt.parse("<!-- whet:begin -->\nAnswer with one word.\n<!-- whet:end -->\nNoun: {{noun}}")
+    manager, asked = InstructionManager(start), list[str]()
+
+    def answer(stage: str, text: str) -> Any:
+        if stage != "read":
+            return {}
+        asked.append(text)
+        return form(entry(tuple(numbered(text)), "t1" if len(asked) == 1 else None, WORDINGS[len(asked) - 1]))
+
+    stood = [manager.prompt.region_text()]
+    for count in (12, 2, 12):
+        run, _ = run_with(answer)
+        await manager.step(run, rows(count), None, "now")
+        stood.append(manager.prompt.region_text())
+    assert stood[:3] == ["Answer with one word.", f"- {WORDINGS[0]}", "Answer with one word."]
+    assert f"{WORDINGS[0]} (more answers were right without it)" in asked[1]
 
 
 def test_rollouts_of_the_same_wording_count_together() -> None:
@@ -76,5 +128,5 @@ def test_rollouts_of_the_same_wording_count_together() -> None:
         Round(len(rewards), {"i1": text}, {}, rewards)
         for text, rewards in (("a", (1.0,) * 4), ("a", (0.0,) * 20), ("b", (0.0,) * 8 + (1.0,)))
     )
-    assert find_better_texts([lucky, fallen]) == {"i1": "a"}
-    assert find_better_texts([lucky, rest, fallen]) == {}
+    assert find_better([lucky, fallen], BOTH).shown == {"i1": "a"}
+    assert find_better([lucky, rest, fallen], BOTH).shown == {"i1": "b"}

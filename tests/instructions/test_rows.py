@@ -112,6 +112,23 @@ async def test_a_wording_of_many_sentences_takes_the_place_of_the_text_that_it_r
     assert one.text == text and one.violates == "t1"
 
 
+@pytest.mark.parametrize(
+    ("of_rows", "ids"), [((True, False), ["i1"]), ((True, True), [""]), ((False, False), [""])]
+)
+async def test_another_wording_of_the_only_instruction_of_rows_takes_its_place(
+    of_rows: tuple[bool, bool], ids: list[str]
+) -> None:
+    """However little of it is left; where the instruction is one of several, a model may have named any."""
+    texts = " ".join(DEFINED.split()), "Be polite."
+    known = [
+        Known(f"i{n}", text, of_rows=of) for n, (text, of) in enumerate(zip(texts, of_rows, strict=True), 1)
+    ]
+    run, _ = run_with(constant(form(entry((1, 2), "i1", "Name its kind."))))
+    reading = await read_critiques(run, rows({"entity": 2}), known, manages=True)
+    assert [one.violates for one in reading.requirements] == ids
+    assert [one.text for one in reading.requirements] == ["Name its kind."]
+
+
 async def test_a_wording_that_is_no_instruction_is_named_with_the_reason() -> None:
     run, _ = run_with(constant(form(entry((1,), None, DEFINED * 3), entry((2,), None, "Use {{input}}."))))
     await read_critiques(run, rows({"entity": 2}), [], manages=True)

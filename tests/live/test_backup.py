@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.command_line import whet_here
 
-from whet.errors import UsageError
+from whet.errors import StorageError, UsageError
 from whet_client.records import Feedback
 from whet_live import open_live
 
@@ -31,6 +31,26 @@ def test_a_copy_overwrites_nothing_and_leaves_nothing_half_written(tmp_path: Pat
         (tmp_path / "there.db").write_text("mine")
         with pytest.raises(UsageError, match=r"there\.db exists"):
             live.database.back_up(tmp_path / "there.db")
-        with pytest.raises(UsageError, match="cannot be opened: No such file or directory"):
-            live.database.back_up(tmp_path / "nowhere" / "copy.db")
+        with pytest.raises(StorageError, match="the copy could not be written"):
+            live.database.back_up(tmp_path / "there.db" / "copy.db")
+        live.database.back_up(tmp_path / "backups" / "week" / "copy.db")
+    assert (tmp_path / "backups" / "week" / "copy.db").stat().st_size > 0
     assert (tmp_path / "there.db").read_text() == "mine" and not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("serve", "backup", "copy.db"),
+        ("prompts", "export", "copies"),
+        ("prompts", "audit", "--verify"),
+        ("feedback", "forget", "user-17", "--yes", "--as", "ann"),
+        ("feedback", "expire", "2026-01-01", "--yes", "--as", "ann"),
+    ],
+)
+def test_a_database_that_is_not_there_is_neither_copied_nor_checked_nor_erased(
+    tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    done = whet_here(tmp_path, *command, "--database", "sqlite:///typo.db")
+    assert done.returncode == 2 and f"There is no database {tmp_path / 'typo.db'}." in done.stderr
+    assert not list(tmp_path.iterdir())

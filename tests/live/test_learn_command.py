@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from tests.command_line import whet_here
 from tests.live.learn_reader import Reader
+from tests.models.test_gateway_replies import chat, endpoint, ok
 
 from whet.cli.main import cli
 from whet.errors import UsageError
@@ -191,6 +194,46 @@ async def test_replies_that_cannot_be_read_are_said_with_their_number_and_the_co
     assert (folder / "p.md").read_text() == PROMPT
     assert told["skipped"] == [] and [g["feedback"] for g in told["groups"]] == [["a", "b"], ["c"]]
     assert said in told["warnings"][0]
+
+
+FORM = (
+    '{"requirements": [{"critiques": [1, 2, 3], "existing": null, "instruction": "Be brief, for ex'
+    'ample like this.", "contradicts": null}], "no_demand": [], "vague": [], "to_the_reader": []}'
+)
+
+
+@pytest.mark.parametrize("finish", ["length", "stop"])
+async def test_replies_that_are_cut_are_asked_for_again_and_more_tokens_help(
+    folder: Path, finish: str
+) -> None:
+    def answer(number: int, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        cut = body["max_tokens"] != 8192
+        return ok(chat(FORM[:95], finish=finish) if cut else chat(FORM))
+
+    with endpoint(answer) as server:
+        model = ("--optimizer-lm", "openai/m", "--base-url", server.url, "--yes")
+        done = await asyncio.to_thread(run, folder, "p.md", "c.jsonl", *model)
+        asked = len(server.received)
+        more = await asyncio.to_thread(
+            run, folder, "p.md", "c.jsonl", *model, "--optimizer-option", "max_tokens=8192"
+        )
+    assert asked == 3, "one pack, and its two halves"
+    assert (
+        f"3 of 3 replies of openai/m could not be read: they {'ended before' if finish == 'length' else 'are not'}"
+        in done.stdout
+    )
+    assert ("--optimizer-option max_tokens=8192" in done.stdout) == (finish == "length")
+    assert "3 of 3 comments stay unread" in done.stdout and "There is nothing to learn" not in done.stdout
+    assert "Be brief, for example like this." in more.stdout, more.stdout
+
+
+async def test_comments_that_a_reply_does_not_mention_are_shown_once_more(folder: Path) -> None:
+    empty = '{"requirements": [], "no_demand": [], "vague": [], "to_the_reader": []}'
+    replies = iter([empty, FORM, FORM])
+    async with serving(lambda request: next(replies)) as server:
+        model = ("--optimizer-lm", "openai/m", "--base-url", server.base_url, "--yes")
+        done = await asyncio.to_thread(run, folder, "p.md", "c.jsonl", *model)
+    assert "Be brief, for example like this." in done.stdout, done.stdout
 
 
 def test_nothing_to_learn_is_not_asked_about(folder: Path) -> None:

@@ -306,10 +306,13 @@ async def test_a_run_does_not_end_while_critiques_come_and_half_of_the_calls_are
 
 
 async def test_no_calls_for_another_validation_are_left_while_critiques_come() -> None:
+    """One of the two limits is spent: with 500 + 30 calls the reader has no call left."""
     for calls, asks in ((300, 20), (500, 30)):
         env = world(40)
-        await learn(env, Budget(task_calls=calls, optimizer_calls=asks))
-        assert calls - len(env.validation) / 2 < env.model.calls <= calls  # type: ignore[attr-defined]
+        _, run = await learn(env, Budget(task_calls=calls, optimizer_calls=asks))
+        read = sum(sum(value["calls"].values()) for name, value in run.logged if name == "learned")  # type: ignore[attr-defined]
+        assert calls - len(env.validation) / 2 < env.model.calls or read == asks  # type: ignore[attr-defined]
+        assert env.model.calls <= calls and read <= asks  # type: ignore[attr-defined]
 
 
 async def test_only_the_fence_changes_and_the_ledger_tells_why() -> None:

@@ -138,6 +138,39 @@ def test_an_error_of_a_gateway_is_no_answer_and_takes_no_tokens(
     assert (usage["input_tokens"], usage["output_tokens"]) == (1200, 120)
 
 
+def minimax(code: int, words: str, body: Mapping[str, Any]) -> tuple[int, bytes]:
+    return ok({**body, "base_resp": {"status_code": code, "status_msg": words}})
+
+
+@pytest.mark.parametrize("body", [{"choices": None}, chat("")])
+def test_what_minimax_says_of_a_call_means_what_a_status_means(body: dict[str, Any], tmp_path: Path) -> None:
+    def handler(code: int, words: str, often: int) -> Handler:
+        numbers = count()
+
+        def answer(i: int, asked: Mapping[str, Any]) -> tuple[int, bytes]:
+            fails = "Dish 3 was" in str(asked) and next(numbers) < often
+            return minimax(code, words, body) if fails else ok(chat(right(asked)))
+
+        return answer
+
+    waited = evaluate_at(handler(1002, "rate limit exceeded(RPM)", 1), tmp_path / "rate")
+    assert (waited["score"]["mean"], waited["score"]["answered"], waited["failed"]) == (1.0, 12, 0)
+    assert waited["usage"]["calls"]["task"] == 12
+    filtered = evaluate_at(handler(1027, "output new_sensitive", 99), tmp_path / "filter")
+    assert (filtered["score"]["answered"], filtered["score"]["mean"]) == (12, pytest.approx(11 / 12))
+    assert filtered["usage"]["input_tokens"] == (
+        1200 if body["choices"] else 1100 + len("What is it like? Dish 3 was bad.")
+    )
+    for code, status in ((1004, 401), (1008, 402)):
+        with pytest.raises(ProviderError, match=rf"status {status}\): no \({code}\)"):
+            evaluate_at(lambda i, asked, code=code: minimax(code, "no", body), tmp_path / str(code))  # type: ignore[misc]
+
+
+def test_what_minimax_says_beside_a_whole_text_is_nothing(tmp_path: Path) -> None:
+    found = evaluate_at(lambda i, body: minimax(1002, "x", chat(right(body))), tmp_path)
+    assert (found["score"]["mean"], found["usage"]["input_tokens"]) == (1.0, 1200)
+
+
 @pytest.mark.parametrize(
     "quiet", [{"error": {"code": 0, "message": ""}}, {"base_resp": {"status_code": 0, "status_msg": ""}}]
 )
@@ -220,6 +253,14 @@ def test_what_a_router_relays_of_its_provider_is_read_and_shown(raw: Any, tmp_pa
 
 
 AZURE = "The response was filtered due to the prompt triggering Azure OpenAI's content management policy."
+INNER = {
+    "code": "ResponsibleAIPolicyViolation",
+    "content_filter_result": {"hate": {"filtered": True, "severity": "high"}},
+}
+RELAYED = {
+    "provider_name": "Azure",
+    "raw": json.dumps({"error": {"inner": INNER, "pad": "x" * 5000, "message": "filtered"}}),
+}
 
 
 @pytest.mark.parametrize(
@@ -234,10 +275,26 @@ AZURE = "The response was filtered due to the prompt triggering Azure OpenAI's c
             {"message": 'x requires moderation. Your input was flagged for "hate". No credits were charged.'},
             False,
         ),
+        (400, {"message": f"Rejected: {'too long to read ' * 700}. {AZURE}", "code": "400"}, True),
+        (
+            400,
+            {"message": "被过滤", "type": None, "param": "prompt", "code": "400", "innererror": INNER},
+            True,
+        ),
+        (400, {"message": "Provider returned error", "code": 400, "metadata": RELAYED}, True),
+        (400, {"message": "litellm.ContentPolicyViolationError: AzureException", "code": "400"}, True),
+        (
+            400,
+            {"type": "invalid_request_error", "message": "Output blocked by content filtering policy"},
+            True,
+        ),
+        (400, {"message": "抱歉", "code": "InputTextSensitiveContentDetected"}, True),
+        (403, "Content violates usage guidelines. Team: t, Failed check: SAFETY_CHECK_TYPE_BIO", False),
+        (200, {"message": AZURE, "code": "content_filter", "innererror": INNER}, True),
     ],
 )
 def test_a_content_filter_is_the_same_answer_in_a_refusal_as_in_a_200(
-    status: int, error: Mapping[str, Any], billed: bool, tmp_path: Path
+    status: int, error: Any, billed: bool, tmp_path: Path
 ) -> None:
     """Azure refuses with a 400 what others answer with `finish_reason: content_filter`; no prompt must gain by that."""
 

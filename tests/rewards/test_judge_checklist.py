@@ -183,6 +183,38 @@ def test_extracted_items_are_bounded_and_named_apart() -> None:
     assert read_items('{"items": [{"item": "Must be short"}, {"item": "Mu', whole=False) is None
 
 
+def listed(*texts: str) -> str:
+    return json.dumps({"items": [{"item": text, "weight": 1} for text in texts]})
+
+
+DRAFTED, FINALLY = listed("Be short", "Be quick", "Be neat"), listed("Be short", "Be kind")
+
+
+@pytest.mark.parametrize(
+    ("reply", "texts"),
+    [
+        (f"A draft:\n```json\n{DRAFTED}\n```\nThe list:\n{FINALLY}", ["Be short", "Be kind"]),
+        (f"A draft:\n{DRAFTED}\nThe list:\n```json\n{FINALLY}\n```", ["Be short", "Be kind"]),
+        (f"```json\n{DRAFTED}\n```\n```json\n{FINALLY}\n```", ["Be short", "Be kind"]),
+        (f"{DRAFTED}\n\n{FINALLY}", ["Be short", "Be kind"]),
+        (f"```json\n{FINALLY}\n```\nI left out `{DRAFTED}`, which says more.", ["Be short", "Be kind"]),
+        (
+            f"```json\n{FINALLY}\n```\nWhy so few:\n- One is implied.\n- One is vague.",
+            ["Be short", "Be kind"],
+        ),
+        (f"```json\n{FINALLY}\n```\nOr else: {DRAFTED[:50]}", ["Be short", "Be kind"]),
+        ("```\n- Be short\n- Be quick\n```\nBetter:\n1. Be short\n2. Be kind", ["Be short", "Be kind"]),
+        ("```\n- Be short\n- Be kind\n```\nA note:\n- Both are of one line.", ["Be short", "Be kind"]),
+        ("Form:\n- Be short\n\nTone:\n- Be kind", ["Be short", "Be kind"]),
+    ],
+)
+async def test_the_last_complete_list_of_a_reply_is_the_checklist(reply: str, texts: list[str]) -> None:
+    """The second call judges an answer by the items that were read from the first one."""
+    judge = FakeJudge([reply, "1. yes\n2. yes"])
+    found = await grade(built({"checklist": {"rubric": "Be good."}}), judge)
+    assert list(found.parts) == texts and len(judge.asked) == 2
+
+
 @pytest.mark.parametrize(
     ("kind", "argument", "good", "bad"),
     [

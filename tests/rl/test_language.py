@@ -35,7 +35,13 @@ async def test_a_bare_text_counts_only_on_the_second_attempt() -> None:
     found, model, run = await rewrite(lambda question, sample: "Sort {{b}} gently.")
     assert [p.region_text() for p in found] == ["Sort {{b}} gently."]
     assert len(model.requests) == 2
-    assert counts(run) == {"asked": 1, "kept": 1, "off_format": 1, "rejected": 0}
+    assert counts(run) == {
+        "asked": 1,
+        "kept": 1,
+        "off_format": 1,
+        "rejected": 0,
+        "bare": [1, "Sort {{b}} gently."],
+    }
 
 
 async def test_an_unreadable_reply_is_asked_for_once_more_with_another_sample_number() -> None:

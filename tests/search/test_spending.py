@@ -13,7 +13,7 @@ from whet.models.scripted import chance
 from whet.prompt import Prompt
 from whet.run import Budget, MemoryRun
 from whet.search.archive import Archive, Candidate
-from whet.search.plan import fit, rounds_of, share_out, validate_finalists
+from whet.search.plan import fit, may_be_lost, rounds_of, share_out, validate_finalists
 from whet.search.stages import Stage
 from whet.testing.runs import MeteredRun, RecordedRun
 from whet.testing.simulated_task import Answers, review_world
@@ -64,7 +64,7 @@ async def test_rounds_go_on_until_another_prompt_cannot_be_paid(
     step, archive = await search(run, env, width, examples)
     left = limit - run.spent["task"]
     assert left >= 0
-    assert not step or (left < step and len(archive.validated) > 1)
+    assert not step or (left < step + may_be_lost(limit) and len(archive.validated) > 1)
 
 
 async def test_a_resumed_search_has_the_same_rounds() -> None:

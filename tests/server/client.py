@@ -66,7 +66,10 @@ class Client:
                 connection.putheader("Content-Length", str(len(body)))
             connection.endheaders(body)
             answer = connection.getresponse()
-            return Answer(answer.status, {k.lower(): v for k, v in answer.getheaders()}, answer.read())
+            headers_read = {k.lower(): v for k, v in answer.getheaders()}
+            cookies = answer.msg.get_all("Set-Cookie", [])
+            headers_read |= {"set-cookie": ", ".join(cookies)} if cookies else {}
+            return Answer(answer.status, headers_read, answer.read())
         finally:
             connection.close()
 

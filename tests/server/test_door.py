@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import socket
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -175,6 +176,7 @@ def test_sign_in_leads_on_within_this_server_only(server: Running) -> None:
         ("//evil.example", "/"),
         ("/\\evil.example", "/"),
         ("https://e", "/"),
+        ("/prompts/größe 日本?a=€", "/prompts/gr%C3%B6%C3%9Fe%20%E6%97%A5%E6%9C%AC?a=%E2%82%AC"),
     ):
         entered = client.submit("/login", {"token": server.tokens["viewer"], "next": wanted})
         assert entered.headers["location"] == led
@@ -266,6 +268,8 @@ def test_chunks_are_counted_too(start: Start) -> None:
     [
         (b"no gzip", "gzip", 400),
         (gzip.compress(b"{}", mtime=0)[:-3], "gzip", 400),
+        (b"no deflate", "deflate", 400),
+        (zlib.compress(b"{}")[:-3], "deflate", 400),
         (b"{}", "br", 415),
         (b"{}", "identity", 400),
     ],

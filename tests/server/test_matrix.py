@@ -64,7 +64,15 @@ def test_nobody_gets_more_than_the_table_says(start: Start) -> None:
 
 def test_strangers_get_health_the_login_page_style_sheets_and_scripts_only() -> None:
     found = {row[1] for row in rows() if row[2] == "public"}
-    assert found == {"/healthz", "/readyz", "/login", "/static/{name}", "/snippet.js"}
+    assert found == {
+        "/healthz",
+        "/readyz",
+        "/login",
+        "/login/oidc",
+        "/login/oidc/callback",
+        "/static/{name}",
+        "/snippet.js",
+    }
 
 
 def test_programs_fetch_prompts_and_send_what_they_saw_only() -> None:

@@ -6,6 +6,7 @@ import gzip
 import http.client
 import json
 import threading
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,14 @@ def test_traces_become_inferences_and_feedback(server: Running) -> None:
     given = {"Content_Type": "application/json", "Content_Encoding": "gzip"}
     assert app.ask("POST", "/v1/otlp/v1/traces", packed, **given).status == 200
     assert len(viewer.get("/v1/inferences").json["inferences"]) == 3
+    plain, raw = gzip.decompress(packed), zlib.compressobj(wbits=-15)
+    given["Content_Encoding"] = "deflate"
+    for body in (
+        zlib.compress(plain.replace(b"dddd", b"eeee")),
+        raw.compress(plain.replace(b"dddd", b"ffff")) + raw.flush(),
+    ):
+        assert app.ask("POST", "/v1/otlp/v1/traces", body, **given).status == 200
+    assert len(viewer.get("/v1/inferences").json["inferences"]) == 5
 
 
 def test_a_call_in_two_requests_is_one_answer_by_any_id_of_its_spans(server: Running) -> None:

@@ -116,6 +116,25 @@ def test_a_row_that_is_marked_for_two_splits_counts_in_the_more_sealed_one(make:
     assert any("1 row of validation stands in a later split too" in line for line in task.warnings)
 
 
+@pytest.mark.parametrize(
+    ("emptied", "sealed"), [("validation", "test"), ("train", "test"), ("train", "validation")]
+)
+def test_a_split_all_of_whose_rows_stand_in_a_later_one_is_refused(
+    emptied: str, sealed: str, make: Callable[..., Path]
+) -> None:
+    rows = [
+        {"input": f"{split} {n}", "target": "a", "split": split}
+        for split in ("train", "validation", "test")
+        for n in range(2)
+    ]
+    rows = [{**row, "input": str(row["input"]).replace(emptied, sealed)} for row in rows]
+    with pytest.raises(
+        UsageError,
+        match=f"each row that is marked as {emptied} stands in a later split too .* so {emptied} would be",
+    ):
+        whet.Task.load(make(rows=rows))
+
+
 def test_a_file_of_one_split_with_rows_of_another_is_said(make: Callable[..., Path], tmp_path: Path) -> None:
     files = {
         "task.yaml": "name: t\nprompt: prompt.md\ndata: {train: a.csv, test: b.csv}\nreward: exact_match\n",

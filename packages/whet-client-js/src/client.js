@@ -4,7 +4,7 @@ import { Prompts } from "./cache.js";
 import { UsageError, showValue } from "./errors.js";
 import { connect, isObject } from "./http.js";
 import { LivePrompt, checkedFallbacks, forUnits } from "./live_prompts.js";
-import { checkName, feedbackRows, inferenceRow } from "./records.js";
+import { checkName, feedbackRows, inferenceRow, isBlank } from "./records.js";
 import { atEnd, defaultFolder, openSpool, variable } from "#runtime";
 import { Sender } from "./sender.js";
 
@@ -86,7 +86,8 @@ export class Client {
     const { label = "production", fallback, user, session, episode } = options;
     const units = { user, session, episode };
     for (const [what, unit] of Object.entries(units)) checkName(unit, what, "prompt");
-    return forUnits(await this.#prompts.get(name, label, fallback), units);
+    const named = Object.fromEntries(Object.entries(units).filter(([, unit]) => !isBlank(unit)));
+    return forUnits(await this.#prompts.get(name, label, fallback), named);
   }
 
   /**

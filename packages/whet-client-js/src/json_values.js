@@ -92,7 +92,7 @@ export function lengthOf(value) {
     const entries = Object.entries(value);
     return 2 + Math.max(entries.length - 1, 0) * 2 + sum(entries.map(([key, one]) => lengthOf(key) + 2 + lengthOf(one)));
   }
-  return JSON.stringify(value).length;
+  return countOf(JSON.stringify(value));
 }
 
 /** @param {readonly number[]} numbers */
@@ -110,7 +110,7 @@ function sum(numbers) {
 export function cutTexts(value, most) {
   let excess = lengthOf(value) - most;
   if (excess <= 0) return value;
-  const lengths = textsOf(value).map((text) => text.length).sort((a, b) => b - a);
+  const lengths = textsOf(value).map(countOf).sort((a, b) => b - a);
   if (sum(lengths) < excess) return { json: cutText(JSON.stringify(value), Math.floor(most / 4)) };
   for (const [place, length] of lengths.entries()) {
     const count = place + 1;
@@ -124,14 +124,17 @@ export function cutTexts(value, most) {
 }
 
 /**
- * The beginning of a text: no half of a pair at its end.
+ * The first characters of a text; two halves of a pair are one.
  * @param {string} text
  * @param {number} most
  */
 export function cutText(text, most) {
-  if (text.length <= most) return text;
-  const isHalf = /[\ud800-\udbff]/.test(text.charAt(most - 1));
-  return text.slice(0, isHalf ? most - 1 : most);
+  return text.length <= most ? text : [...text].slice(0, most).join("");
+}
+
+/** The characters of a text; two halves of a pair are one. @param {string} text */
+function countOf(text) {
+  return [...text].length;
 }
 
 /** @param {unknown} value @returns {string[]} */

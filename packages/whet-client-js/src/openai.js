@@ -314,7 +314,11 @@ function readPart(answer, part) {
   const kind = textOf(get(part, "type"));
   if (!kind.startsWith("response.") && kind !== "error") {
     readHead(answer, part);
-    for (const choice of listOf(get(part, "choices"))) if (!get(choice, "index")) readChoice(answer, choice, "delta");
+    for (const choice of listOf(get(part, "choices"))) {
+      const index = Number(get(choice, "index") ?? 0);
+      if (index) answer.metadata.choices = Math.max(index + 1, Number(answer.metadata.choices ?? 0));
+      else readChoice(answer, choice, "delta");
+    }
   } else if (kind === "response.output_text.delta" || kind === "response.refusal.delta") answer.text += textOf(get(part, "delta"));
   else if (["response.completed", "response.incomplete", "response.failed"].includes(kind)) {
     answer.text = "";

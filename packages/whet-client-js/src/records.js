@@ -132,7 +132,7 @@ export function inferenceRow(prompt, output, known, more) {
   if (String(row.prompt).includes("|")) throw new UsageError(`${where}: prompt: ${showValue(row.prompt)} has a |, which no name has.`);
   checkText(row.output, "output", where, LONGEST_OUTPUT);
   checkText(row.error, "error", where, LONGEST_TEXT);
-  for (const name of ["model", "session", "user", "episode", "experiment", "variant", "response"]) checkName(row[name], name, where);
+  for (const name of NAMES) checkName(row[name], name, where);
   for (const name of ["version", "input_tokens", "output_tokens"]) checkWhole(row[name], name, where);
   checkNumber(row.cost, "cost", where, 0, 1e6);
   checkNumber(row.latency, "latency", where, 0, 1e7);
@@ -177,7 +177,7 @@ export function feedbackRows(targetKind, target, values) {
   if (reason !== undefined && reason !== "") rows.push({ ...base, kind: "comment", text: reason });
   if (rows.length === 0) throw new UsageError(`The feedback says nothing. Give one of ${Object.keys(KINDS).join(", ")}.`);
   return rows.map((row, number) => {
-    const own = left.id === undefined ? newId() : number === 0 ? left.id : `${String(left.id).slice(0, LONGEST_ID - 9)}#${number}`;
+    const own = left.id === undefined ? newId() : number === 0 ? left.id : `${cutText(String(left.id), LONGEST_ID - 9)}#${number}`;
     return checkedFeedback(fitTexts({ time: now(), ...present(row), id: own }));
   });
 }
@@ -285,9 +285,18 @@ function asRow(row, where) {
   return { ...Object.fromEntries(kept), id: String(row.id), time: iso(time) };
 }
 
+/** Fields that name something beside the row: a blank one names nothing, as `user: ""` for somebody who has not signed in. */
+const NAMES = ["model", "session", "user", "episode", "experiment", "variant", "response"];
+
+/** Whether a value is a text without a character that shows. @param {unknown} value */
+export function isBlank(value) {
+  return typeof value === "string" && value.trim() === "";
+}
+
 /** The fields that have a value. @param {object} fields @returns {Row} */
 function present(fields) {
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined && value !== null));
+  const known = Object.entries(fields).filter(([name, value]) => value !== undefined && value !== null && !(NAMES.includes(name) && isBlank(value)));
+  return Object.fromEntries(known);
 }
 
 /** @param {Row} row @param {readonly string[]} names */

@@ -152,6 +152,17 @@ test("errors stay the app's, and are logged", async () => {
   assert.deepEqual([row.error, row.output, row.model], ["RangeError: too slow", "", "m"]);
 });
 
+test("a stream of several choices logs the first and their number", async () => {
+  const world = new World();
+  const whet = whetOf(world);
+  const other = { ...CHUNKS[0], choices: [{ index: 1, delta: { content: "Never." }, finish_reason: "stop" }] };
+  const stream = await wrap(sdkOf(new Stream([CHUNKS[0], other, ...CHUNKS.slice(1)])), { whet, prompt: "p" }).chat.completions.create({ stream: true, n: 2 });
+  for await (const part of stream) void part;
+  await whet.close();
+  const [row] = world.rows.values();
+  assert.deepEqual([row.output, row.metadata.choices], ["Tomorrow.", 2]);
+});
+
 test("the promise of the SDK and the rest of the client are as they were", async () => {
   const world = new World();
   const whet = whetOf(world);

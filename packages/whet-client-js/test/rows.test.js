@@ -108,6 +108,7 @@ test("long texts are cut, odd ones cleaned, and the metadata say so", async () =
   const long = client.log("p", "a\0".repeat(300_000), { metadata: { k: 1 } });
   const odd = client.log("p", "a\ud800b😀");
   const pair = client.log("p", "x".repeat(255_999) + "😀");
+  const pairs = client.log("p", "😀".repeat(256_001), { inputs: { question: "😀".repeat(200_000) } });
   const [comment] = client.feedback(long, { comment: "b".repeat(40_000) });
   const pages = client.log("p", "", { inputs: { question: "Why?", pages: ["\n".repeat(200_000), "b".repeat(300_000)] }, metadata: { t: "t".repeat(20_000), step: 3 } });
   const numbers = client.log("p", "", { inputs: { ids: Array.from({ length: 100_000 }, (_, n) => n) } });
@@ -116,11 +117,23 @@ test("long texts are cut, odd ones cleaned, and the metadata say so", async () =
   assert.equal(of(long).output.length, 256_000);
   assert.deepEqual(of(long).metadata, { k: 1, cut: ["output"], cleaned: ["output"] });
   assert.deepEqual([of(odd).output, of(odd).metadata], ["a\ufffdb😀", { cleaned: ["output"] }]);
-  assert.equal(of(pair).output, "x".repeat(255_999));
+  assert.equal(of(pair).output, `${"x".repeat(255_999)}😀`); // characters count, as in Python
+  assert.equal(of(pairs).output, "😀".repeat(256_000));
+  assert.deepEqual([of(pairs).inputs.question, of(pairs).metadata], ["😀".repeat(200_000), { cut: ["output"] }]);
   assert.equal(of(comment).text.length, 32_000);
   assert.ok(JSON.stringify(of(pages).inputs).length <= 256_000 && of(pages).inputs.question === "Why?");
   assert.deepEqual([of(pages).metadata.cut, of(pages).metadata.step], [["inputs", "metadata"], 3]);
   assert.ok(of(numbers).inputs.json.startsWith('{"ids":[0,1,2,'));
+});
+
+test("a blank user, session or episode is none", async () => {
+  const world = new World();
+  const client = clientOf(world);
+  const id = client.log("p", "out", { user: "", session: " ", episode: "e", model: "" });
+  const [thumb] = client.feedback(id, { thumb: "up", user: "" });
+  await client.close();
+  const [answer, vote] = [world.rows.get(id), world.rows.get(String(thumb))];
+  assert.deepEqual([answer.user, answer.session, answer.episode, answer.model, vote.user], [undefined, undefined, "e", undefined, undefined]);
 });
 
 test("whatever a program has at hand is logged as JSON", async () => {

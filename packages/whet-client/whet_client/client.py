@@ -30,6 +30,7 @@ from whet_client.records import (
     checked_feedback,
     checked_inference,
     checked_name,
+    is_blank,
     thumb_value,
 )
 from whet_client.sender import DeliveryTally, Sender
@@ -107,11 +108,12 @@ class Client:
 
         Only the first call for a label may wait for the server. `fallback` is a bundled copy for this prompt. Raises
         UsageError when the server does not know the prompt and Unavailable when it cannot be reached, both only when
-        no copy is bundled; and UsageError for a user, session or episode that `log` could not take.
+        no copy is bundled; and UsageError for a user, session or episode that `log` could not take. A blank one is none.
         """
         units = {"user": user, "session": session, "episode": episode}
         for what, unit in units.items():
             checked_name(unit, what, "prompt")
+        units = {what: None if is_blank(unit) else unit for what, unit in units.items()}
         return self._prompts.get(name, label, fallback).for_units(units)
 
     def log(self, prompt: LivePrompt | str, output: str = "", **more: object) -> str:

@@ -96,7 +96,7 @@ class _Answer:
     texts: list[str] = field(default_factory=list)
     calls: dict[int, dict[str, str]] = field(default_factory=dict)
     more: dict[str, object] = field(default_factory=dict)
-    metadata: dict[str, object] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
 
     @property
     def output(self) -> str:
@@ -120,7 +120,7 @@ class _Recorder:
         answer = _Answer(new_id(), time.perf_counter(), keywords)
         try:
             returned = function(*args, **keywords)
-        except Exception as error:
+        except BaseException as error:
             self.log_failure(answer, error)
             raise
         return (
@@ -132,7 +132,7 @@ class _Recorder:
     async def _await(self, answer: _Answer, returned: Any) -> Any:
         try:
             value = await returned
-        except Exception as error:
+        except BaseException as error:
             self.log_failure(answer, error)
             raise
         return self._log_answer(answer, value)
@@ -148,7 +148,13 @@ class _Recorder:
 
     def log_failure(self, answer: _Answer, error: BaseException) -> None:
         """Log a call that raised."""
-        self.record(answer, lambda: answer.more.update(error=f"{type(error).__name__}: {error}"))
+        words = ": ".join(part for part in (type(error).__name__, str(error)) if part)
+        self.record(answer, lambda: answer.more.update(error=words))
+
+    def log_left(self, answer: _Answer) -> None:
+        """Log a stream that the app left before its end."""
+        answer.metadata["left"] = True
+        self.record(answer)
 
     def read(self, answer: _Answer, part: Any) -> None:
         """Read a part of a stream."""
@@ -210,25 +216,25 @@ class _Wrapped:
 
 
 class _AnyStream:
-    """A stream of the SDK that is read along. It is logged once: at its end, at its failure, or when the app leaves it."""
+    """A stream of the SDK that is read along. It is logged once: at its end, at its failure, or when the app leaves it, be it by
+    closing the stream or by dropping it, as a `break` does."""
 
     def __init__(self, stream: Any, answer: _Answer, recorder: _Recorder) -> None:
         self._stream, self._answer, self._recorder = stream, answer, recorder
-        self._is_over = False
+        self._drop = weakref.finalize(self, recorder.log_left, answer)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def _end(self, error: BaseException | None = None, *, whole: bool = False) -> None:
-        if self._is_over:
+        if self._drop.detach() is None:
             return
-        self._is_over = True
         if error is not None:
             self._recorder.log_failure(self._answer, error)
-            return
-        if not whole:
-            self._answer.metadata["left"] = True
-        self._recorder.record(self._answer)
+        elif whole:
+            self._recorder.record(self._answer)
+        else:
+            self._recorder.log_left(self._answer)
 
 
 class _Stream(_AnyStream):
@@ -243,6 +249,9 @@ class _Stream(_AnyStream):
             raise
         except Exception as error:
             self._end(error)
+            raise
+        except BaseException:
+            self._end()
             raise
         self._recorder.read(self._answer, part)
         return part
@@ -273,6 +282,9 @@ class _AsyncStream(_AnyStream):
             raise
         except Exception as error:
             self._end(error)
+            raise
+        except BaseException:
+            self._end()
             raise
         self._recorder.read(self._answer, part)
         return part
@@ -371,7 +383,9 @@ def _read_part(answer: _Answer, part: Any) -> None:
     if not isinstance(kind, str) or not kind.startswith(("response.", "error")):
         _read_head(answer, part)
         for choice in _get(part, "choices") or ():
-            if not _get(choice, "index"):
+            if index := _get(choice, "index"):
+                answer.metadata["choices"] = max(index + 1, _first(answer.metadata.get("choices"), 0))
+            else:
                 _read_message(answer, _get(choice, "delta"))
                 _read_finish(answer, choice)
     elif kind in ("response.output_text.delta", "response.refusal.delta"):

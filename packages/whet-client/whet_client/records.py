@@ -119,7 +119,8 @@ class Inference:
     `prompt` and `version` name the prompt (version 0: unknown), `inputs` the values of its slots. `cost` is in
     dollars, `latency` in seconds, `time` in microseconds since 1970-01-01 UTC. `episode` joins all calls that share an
     outcome; `experiment` and `variant` say what an assignment gave; `response` is the provider's own id of the
-    answer. The id is the idempotency key: the same id and content twice are one row.
+    answer. A blank user, session, episode or other such name is none. The id is the idempotency key: the same id and content
+    twice are one row.
     """
 
     prompt: str
@@ -142,6 +143,9 @@ class Inference:
     time: int = field(default_factory=now)
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _drop_blank_names(self)
+
     def as_json(self) -> dict[str, Any]:
         """The fields that say something, as the server reads them."""
         return _as_json(self)
@@ -154,7 +158,7 @@ class Feedback:
 
     `kind` is a word of KINDS and bounds `value`; `text` is the comment, the correction or the reason of a label or
     score, `name` the metric of a score or label. The id is the idempotency key: the same id and content twice are
-    one row. `time` is in microseconds since 1970-01-01 UTC.
+    one row. `time` is in microseconds since 1970-01-01 UTC. A blank user is none.
     """
 
     kind: str
@@ -170,9 +174,27 @@ class Feedback:
     time: int = field(default_factory=now)
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        _drop_blank_names(self)
+
     def as_json(self) -> dict[str, Any]:
         """The fields that say something, as the server reads them."""
         return _as_json(self)
+
+
+NAMES = ("model", "session", "user", "episode", "experiment", "variant", "response")
+"""Fields that name something beside the record: a blank one names nothing, as `user=""` for somebody who has not signed in."""
+
+
+def is_blank(value: object) -> bool:
+    """Whether a value is a text without a character that shows."""
+    return isinstance(value, str) and not value.strip()
+
+
+def _drop_blank_names(record: Inference | Feedback) -> None:
+    for name in NAMES if isinstance(record, Inference) else ("user",):
+        if is_blank(getattr(record, name)):
+            object.__setattr__(record, name, None)
 
 
 _USUAL = {"version": 0, "output": "", "target_kind": "inference", "source": "user"}
@@ -280,7 +302,7 @@ def checked_inference(record: Inference, where: str = "inference") -> Inference:
         )
     _whole(record.version, "version", where, LARGEST_VERSION)
     _text(record.output, "output", where, LONGEST_OUTPUT)
-    for name in ("model", "session", "user", "episode", "experiment", "variant", "response"):
+    for name in NAMES:
         checked_name(getattr(record, name), name, where)
     _text(record.error, "error", where, LONGEST_TEXT)
     for name, high in (("cost", 1e6), ("latency", 1e7)):

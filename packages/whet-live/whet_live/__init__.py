@@ -117,12 +117,12 @@ class Live:
         self.close()
 
 
-def open_live(url: str | None = None) -> Live:
+def open_live(url: str | None = None, *, make: bool = True) -> Live:
     """Open the database at `url`, by default WHET_DATABASE_URL, else `sqlite:///whet.db`, and all around it.
 
-    Raises UsageError when an extra is missing or the address cannot be used, StorageError when the database
-    cannot be reached.
+    An SQLite file that is not there is made, or with `make=False` refused. Raises UsageError when an extra is missing or the
+    address cannot be used, StorageError when the database cannot be reached.
     """
     from whet_live.database import open_database
 
-    return Live(open_database(url))
+    return Live(open_database(url, make=make))

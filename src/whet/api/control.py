@@ -9,10 +9,10 @@ from typing import Any
 
 from whet.engine.journal import read_events
 from whet.engine.options import Options
+from whet.engine.paid_calls import count_search_calls
 from whet.engine.result_json import RunJSON, UsageJSON
 from whet.engine.run_folder import read_header
 from whet.engine.transfer import limits_left
-from whet.engine.usage_sums import usage_of_run
 from whet.errors import UsageError, parameter
 from whet.methods import OPTIMIZER, OPTIMIZER_OPTIONAL, Method, get_method
 from whet.run import Budget
@@ -51,8 +51,7 @@ def share_left_for_control(limits: Budget, share: Budget, spent: UsageJSON, fold
 def settings_of_control(task: Task, result: RunJSON, method: str) -> dict[str, object]:
     """Settings that give `method` what a finished run had: the settings both know, its space, and its number of prompts.
 
-    The number is what the run's task calls paid for on training examples, after the baseline, the sealed test and
-    every validation are taken off.
+    The number is what the task calls of the run's search could pay on training examples, after its validations are taken off.
     """
     folder = Path(result["run"])
     config: Mapping[str, Any] = (read_header(folder) or {})["config"]
@@ -88,28 +87,16 @@ def options_of_control(opts: Options, method: str, settings: Mapping[str, object
 
 
 def _count_scored_prompts(task: Task, result: RunJSON, examples: int) -> int:
-    """Prompts that a finished run scored on `examples` training examples each; at least 1.
+    """Prompts whose rollouts on `examples` training examples each a finished run's search could pay; at least 1.
 
-    A rollout of several turns counts as many calls as the sealed test took on average.
+    What the search spent on validation is taken off: nothing for the start where its answers were recorded. A rollout takes as
+    many calls as one of the baseline took.
     """
-    journal = Path(result["run"]) / "journal.sqlite"
-    validated = [event.value["n"] for event in read_events(journal, ["validated"])]
-    same = result["best"]["id"] == result["baseline"]["id"]
-    sides = 1 if same else 2
-    start = [result["baseline"]["validation"], result["baseline"]["test"]]
-    outside = sides * sum(score["n"] for score in start if score is not None) + sum(validated)
-    used = usage_of_run(result["usage"])
-    calls = int(used["calls"]["task"]) + int(used["cached"]["task"])
-    return max(1, (int(calls / _calls_of_rollout(journal)) - int(outside)) // min(examples, len(task.train)))
-
-
-def _calls_of_rollout(journal: Path) -> float:
-    """Task calls of one rollout, as the sealed test of both sides took them; 1 where there are no turns."""
-    rows = [
-        row
-        for event in read_events(journal, ["final"])
-        for side in ("baseline", "best")
-        for row in event.value[side]
-    ]
-    turns = [row["parts"]["turns"] for row in rows if "turns" in row.get("parts", {})]
-    return sum(turns) / len(turns) if turns else 1.0
+    journal, start = Path(result["run"]) / "journal.sqlite", result["baseline"]
+    calls, validation = count_search_calls(journal), start["validation"]
+    spent, rows = float(calls.searched), validation["of"] if validation else 1
+    for event in read_events(journal, ["validated"]):
+        free = event.value["id"] == start["id"]
+        spent -= event.value["n"] * (calls.charged + (0 if free else calls.distinct)) / rows
+    rollout = (calls.requests + calls.charged) / rows or 1.0
+    return max(1, int(spent / rollout) // min(examples, len(task.train)))

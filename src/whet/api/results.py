@@ -136,7 +136,8 @@ class GateResult:
 class RunUsage:
     """What was spent: calls by role, attempts that were turned away by role, tokens, US dollars (None: a price is not known),
     seconds over all sessions. The cached input is a part of the input tokens, the reasoning of the output tokens.
-    `estimated`: calls by role whose tokens the provider did not say."""
+    `estimated`: calls by role whose tokens the provider did not say. `provider_tools`: calls of the provider's own tools, by
+    role, which the dollars do not hold."""
 
     calls: Mapping[str, int]
     input_tokens: int
@@ -147,6 +148,7 @@ class RunUsage:
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
     estimated: Mapping[str, int] = field(default_factory=dict)
+    provider_tools: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, value: UsageJSON) -> RunUsage:
@@ -161,6 +163,7 @@ class RunUsage:
             value.get("cached_input_tokens", 0),
             value.get("reasoning_tokens", 0),
             value.get("estimated", {}),
+            value.get("provider_tools", {}),
         )
 
 

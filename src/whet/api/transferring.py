@@ -237,11 +237,17 @@ class RunTrials:
         clusters = example_clusters(((env, self.start.prompt), (env, self.best.prompt)), self.rows)
         ends = env.reward.low, env.reward.high
         for side in sides:
-            if side["failed"]:
+            missing = len(side["unanswered"])
+            if missing:
+                enter = "has no answer and enters" if missing == 1 else "have no answer and enter"
                 self.warnings.append(
-                    f"{other.address}: {side['failed']} of {len(self.rows)} answers failed and count "
-                    "as the lowest reward. Means leave out rows without an answer; intervals include "
-                    "their worst and best possible values."
+                    f"{other.address}: {missing} of {quantity(len(self.rows), 'row')} {enter} no mean. Intervals include "
+                    "the worst and the best possible values."
+                )
+            if failed := side["failed"] - missing:
+                self.warnings.append(
+                    f"{other.address}: {failed} of {quantity(len(self.rows), 'answer')} failed and "
+                    f"{'counts' if failed == 1 else 'count'} as the lowest reward."
                 )
         return {
             "model": other.address,

@@ -89,7 +89,9 @@ def show_dollars(usage: UsageJSON) -> str:
         return f", {missing}{', tokens estimated' if usage.get('estimated') else ''}"
     if not usage["cost_usd"]:
         return ", tokens estimated" if usage.get("estimated") else ""
-    return f", ${usage['cost_usd']:.4f}{' (estimated)' if usage.get('estimated') else ''}"
+    notes = ["estimated"] if usage.get("estimated") else []
+    notes += ["without the provider's own tools"] if usage.get("provider_tools") else []
+    return f", ${usage['cost_usd']:.4f}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def result(values: RunJSON) -> None:

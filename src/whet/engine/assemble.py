@@ -283,7 +283,14 @@ def _check_writers(clients: Mapping[str, ModelClient], scores: bool) -> None:
 
 def _identities(clients: Mapping[str, ModelClient]) -> dict[str, object]:
     """What besides their addresses tells the answers of the models apart, by role; empty where nothing does."""
-    options = {role: values for role, client in clients.items() if (values := identity_of(client.model))}
+    options = {
+        role: values
+        for role, client in clients.items()
+        if (
+            values := identity_of(client.model)
+            | ({} if client.bound is None else {"max_tokens": client.bound})
+        )
+    }
     return {"options": options} if options else {}
 
 
@@ -526,7 +533,7 @@ def _second_client(
             f"{task.name}: the second opinion would repeat the question that {client.model.address} "
             "already answers as judge. Name another model or another rubric."
         )
-    return {SECOND: replace(client, counts_as="judge")}
+    return {SECOND: replace(client, counts_as="judge", writes=True, bound=spec.output_bound)}
 
 
 def _embedding_client(

@@ -47,6 +47,7 @@ class Spent:
     from the cache was made, in seconds since 1970. `named`: calls whose cost the provider said.
     `estimated`: calls whose tokens it did not say, by role. `gateway_cached`: calls that a gateway's cache answered, by role, and
     `gateway_drawn` those of them whose answer was to be drawn anew. `served`: the models that answers named, by address.
+    `provider_tools`: calls of a provider's own tools in calls whose cost it did not say, by role.
     `lost` is the part of it, by the name of the limit, whose answers kills have taken. `excused`: attempts of earlier sessions
     that an endpoint left without an answer before it ended the session; they count against no limit.
     """
@@ -68,6 +69,7 @@ class Spent:
     gateway_cached: dict[str, int] = field(default_factory=dict)
     gateway_drawn: dict[str, int] = field(default_factory=dict)
     served: dict[str, list[str]] = field(default_factory=dict)
+    provider_tools: dict[str, int] = field(default_factory=dict)
 
     @property
     def total_calls(self) -> int:

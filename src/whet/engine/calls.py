@@ -42,9 +42,10 @@ from whet.engine.model_client import (
     usable,
 )
 from whet.engine.served_models import note_served
-from whet.errors import BudgetExceeded, ProviderError, UsageError
+from whet.errors import BudgetExceeded, ProviderError, UsageError, quantity
+from whet.models.callable import FUNCTION
 from whet.replies import separate_thought
-from whet.types import Completion, Request, Usage, content_hash
+from whet.types import EXAMPLE, Completion, Request, Usage, content_hash
 from whet_client.media import lacks_image
 
 NEW_INTENT = "INSERT OR IGNORE INTO calls VALUES (?,?,?,?,?,?,?,?,?)"
@@ -61,6 +62,8 @@ CACHED_OLDEST = "cached_oldest"
 """The key under which the journal says when the oldest answer was made that came from the cache."""
 ESTIMATED = "estimated"
 """The key under which the journal says for each role of how many calls the tokens are estimated."""
+PROVIDER_TOOLS = "provider_tools"
+"""The key under which it says for each role how many calls of a provider's own tools no cost holds."""
 GATEWAY = "gateway"
 """The key under which the journal says for each role how many calls a gateway's cache answered, and how many of them were to be
 drawn anew."""
@@ -136,6 +139,7 @@ class CallExecutor:
     def __post_init__(self) -> None:
         self._jitter = random.Random(self.seed)
         self._sharing = False
+        self._refused = dict[str, bytes]()
 
     def client(self, role: str) -> ModelClient:
         """The role's client. Raises UsageError when the run has no such model."""
@@ -161,12 +165,13 @@ class CallExecutor:
         address = f"{client.model.address}{getattr(client.model, 'variant', '')}"
         apart = client.counts_as is not None and not client.same_answers
         address = f"{role} {address}" if apart else address
-        return request, digest_of(address, request)
+        bounded = request if client.bound is None else replace(request, max_tokens=client.bound)
+        return request, digest_of(address, bounded)
 
     async def ask(self, role: str, request: Request, digest: str) -> bytes:
         """Encoded completions. An abandoned wait never abandons a call that was sent: its answer is recorded."""
-        if digest in self.results:
-            return self.results[digest]
+        if (known := self.results.get(digest, self._refused.get(digest))) is not None:
+            return known
         pending = self._pending.get(digest)
         if pending is None:
             task = asyncio.create_task(self._answer(role, request, digest))
@@ -227,7 +232,7 @@ class CallExecutor:
         shared = None if client.model.local or held else await self.cache.find(self.cache_key(client, digest))
         if shared is not None and not lacks_image(shared[0].decode()):
             cached, made = shared
-            client.health.trusted = True
+            client.health.known += 1
             await self._take_from_cache(role, digest, cached, made)
             client.observe(request, total_usage(decode(cached)))
             return cached
@@ -271,7 +276,10 @@ class CallExecutor:
                     last = final > 1 or (error.billed and alike >= ALIKE)
                     wait = self._judge_failure(client, digest, error, MAX_ATTEMPTS if last else attempt)
                 if wait is None:
-                    return await self._give_up(role, client, digest, error)
+                    value = await self._give_up(role, client, digest, error)
+                    if not error.retryable:
+                        self._refused[digest] = value
+                    return value
                 await asyncio.sleep(wait)
         return encode_completions(
             [Completion("", finish="length", error="model: only a thought in every attempt")]
@@ -382,9 +390,11 @@ class CallExecutor:
         self, client: ModelClient, digest: str, error: ProviderError, attempt: int
     ) -> float | None:
         """Seconds to wait before the next attempt, None when this request failed for good; raises when all would."""
+        if error.fatal and client.health.known and client.model.address.startswith(FUNCTION):
+            error = ProviderError(str(error))  # the function answered others in an earlier session
         if error.fatal:
-            client.failed = error
-            raise error
+            client.failed = _with_row(error, client)
+            raise client.failed from error
         client.failures_since_success += client.health.tells(digest, error)
         client.note_wait(error, self.budget.whole_seconds)
         unreached = error.status is None and error.refused
@@ -403,19 +413,19 @@ class CallExecutor:
                 status=error.status,
             )
             raise client.failed from error
-        if not (error.retryable or client.answered):  # one bad request, or an endpoint that takes none?
-            if times := client.refuses_all(error.status):
-                client.failed = ProviderError(
-                    f"{client.model.address} refused all of {times} calls; the last error: "
-                    f"{str(error).rstrip('.')}. Solve this problem and run the same command again; "
-                    "paid answers are kept. If its words name the text of the prompt or of a row, change that.",
-                    fatal=True,
-                    status=error.status,
-                )
-                raise client.failed from error
-            if attempt < MAX_ATTEMPTS:
-                return delay(1, None, self._jitter)
-        return None
+        if error.retryable or client.answered or digest in client.health.unanswered:
+            return None
+        times = client.refuses_all(error.status)  # one bad request, or an endpoint that takes none?
+        if times > client.health.known:
+            client.failed = ProviderError(
+                f"{client.model.address} refused all of {times} calls; the last error: "
+                f"{str(error).rstrip('.')}. Solve this problem and run the same command again; "
+                f"paid answers are kept. If its words name the text of the prompt or of a row{_of_row()}, change that.",
+                fatal=True,
+                status=error.status,
+            )
+            raise client.failed from error
+        return delay(1, None, self._jitter) if attempt < MAX_ATTEMPTS and not client.health.trusted else None
 
     async def _attempt(self, role: str, client: ModelClient, request: Request, digest: str) -> bytes:
         async with client.intents:
@@ -510,12 +520,11 @@ class CallExecutor:
             attempt.role, attempt.digest, attempt.state, attempt.usage, attempt.cost, attempt.call
         )
         more = _detail_rows(attempt.call, attempt.usage)
-        if attempt.usage.estimated and made:
-            estimated = self.budget.spent.estimated
-            estimated[attempt.role] = estimated.get(attempt.role, 0) + 1
-            more.append(
-                ("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ESTIMATED, orjson.dumps(estimated).decode()))
-            )
+        spent, usage = self.budget.spent, attempt.usage
+        if usage.estimated and made:
+            more.append(_add_count(ESTIMATED, spent.estimated, attempt.role, 1))
+        if usage.provider_tools and not usage.cost_usd and not usage.free and made:
+            more.append(_add_count(PROVIDER_TOOLS, spent.provider_tools, attempt.role, usage.provider_tools))
         if attempt.usage.free and made:
             more.append(self._note_gateway(attempt))
         return (
@@ -547,6 +556,33 @@ class CallExecutor:
         row_sum = call_sum(call, role, digest, session, state, tokens, cost)
         row = (call, role, digest, session, state, *tokens, cost, row_sum)
         return "INSERT OR REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?,?)", row
+
+
+def _with_row(error: ProviderError, client: ModelClient) -> ProviderError:
+    """The error of a request that an endpoint refused although it has answered others, with the row that the request is about."""
+    others = client.answers + client.health.known
+    if not others or error.status is None or not 400 <= error.status < 500 or not (row := _of_row()):
+        return error
+    return ProviderError(
+        f"{str(error).rstrip('.')}. The endpoint has answered {quantity(others, 'other request')}, and refused this one{row}. "
+        "If its words are about that row, change or remove the row.",
+        fatal=True,
+        status=error.status,
+        billed=error.billed,
+        refused=error.refused,
+    )
+
+
+def _of_row() -> str:
+    """Which row a request is about, where it asks for an answer to one or for its grade."""
+    example = EXAMPLE.get()
+    return "" if example is None else f" ({example.place})"
+
+
+def _add_count(key: str, counts: dict[str, int], role: str, number: int) -> Statement:
+    """Add to what is counted for a role; the statement that records the counts under a key."""
+    counts[role] = counts.get(role, 0) + number
+    return "INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, orjson.dumps(counts).decode())
 
 
 def _detail_rows(call: int, usage: Usage) -> list[Statement]:

@@ -176,6 +176,7 @@ def optimizer_warnings(
     withheld = _withheld(core)
     return [
         *_reply_warnings(core, ended, needed, fell_short),
+        *_bare_warnings(core),
         *(
             [
                 f"{withheld}. A critique that looks like an attack is not shown. A text that several answers "
@@ -258,6 +259,22 @@ def _reply_warnings(core: RunState, ended: str, needed: bool, fell_short: bool) 
     if requested > 1 and not kept and CUT not in reasons:
         return [f"{_LOST_ON_IT} {few} {unusable} Name a stronger optimizer model (`optimizer_lm`)."]
     return [f"{few} {unusable}" if 2 * kept < requested else unusable]
+
+
+def _bare_warnings(core: RunState) -> list[str]:
+    """A warning when whole replies that enclosed no text were used as texts, after the model was asked for tags twice."""
+    counts = [
+        event.value["bare"] for event in read_events(core.journal.path, ["replies"]) if "bare" in event.value
+    ]
+    if not counts:
+        return []
+    total = sum(int(times) for times, _ in counts)
+    used, was = ("1 whole reply", "it was") if total == 1 else (f"{total} whole replies", "each was")
+    return [
+        f"The search used {used} of the optimizer model as text, because no tags enclosed a text after it was asked "
+        f'again; {was} a single paragraph. Example: "{counts[0][1]}". Check in the report that the best prompt is no '
+        "comment of the optimizer model, or name a stronger optimizer model (`optimizer_lm`)."
+    ]
 
 
 def _fault_of(why: str) -> str:

@@ -72,7 +72,7 @@ from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.served_models import served_warnings
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
-from whet.engine.usage_sums import describe_estimates
+from whet.engine.usage_sums import describe_estimates, describe_provider_tools
 from whet.environments.environment import Environment, watching
 from whet.environments.program import trace_json
 from whet.errors import BudgetExceeded, quantity
@@ -491,13 +491,14 @@ def _gateway_warnings(core: RunState) -> list[str]:
 
 
 def estimate_warnings(core: RunState) -> list[str]:
-    """That tokens and dollars are no facts where a model did not say what its calls took. Of a function, which seldom says it,
-    only where a limit or a price makes use of them."""
+    """That tokens and dollars are no facts where a model did not say what its calls took, or where its provider ran tools of its
+    own, which no price holds. Of a function, which seldom says it, only where a limit or a price makes use of them."""
     clients, spent = core.caller.clients, core.budget.spent
     own = {client.counts_as or role: client.model.address for role, client in clients.items()}
     used = core.budget.limits.tokens is not None or spent.cost > 0
     shown = {r: n for r, n in spent.estimated.items() if used or not own.get(r, r).startswith(FUNCTION)}
-    return describe_estimates(own, shown)
+    tools = describe_provider_tools(own, spent.provider_tools) if spent.cost > 0 else []
+    return [*describe_estimates(own, shown), *tools]
 
 
 def written_prompt(prompt: Prompt) -> PromptJSON:
@@ -532,20 +533,21 @@ def _row(r: Rollout) -> SealedRowJSON:
 def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     warnings = []
     for name, rollouts in evaluated.items():
-        missing = [r.error for r in rollouts if not r.answered]
+        missing = [r for r in rollouts if not r.answered]
         if missing:
+            refused = all(is_refused_for_good(r.error) for r in missing)
             warnings.append(
                 f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt have no answer and count in no mean; "
-                f"the first: {missing[0]}{_REFUSED if all(map(is_refused_for_good, missing)) else ''}"
+                f"the first (row {missing[0].example_id}): {missing[0].error}{_REFUSED if refused else ''}"
             )
-        failed = [r.error for r in rollouts if r.error is not None and r.answered]
+        failed = [(r.example_id, r.error) for r in rollouts if r.error is not None and r.answered]
         if failed:
-            kinds = Counter(error.partition(":")[0] for error in failed).most_common()
-            first = next(error for error in failed if error.partition(":")[0] == kinds[0][0])
+            kinds = Counter(error.partition(":")[0] for _, error in failed).most_common()
+            row, first = next(one for one in failed if one[1].partition(":")[0] == kinds[0][0])
             each = f" ({', '.join(f'{n} {kind}' for kind, n in kinds)})" if len(kinds) > 1 else ""
             warnings.append(
                 f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed{each} and count as the lowest reward; "
-                f"the first: {first}"
+                f"the first (row {row}): {first}"
             )
     return warnings
 
@@ -640,8 +642,9 @@ def _time(seconds: float) -> str:
 
 def usage(core: RunState) -> UsageJSON:
     """Calls by role, tokens, US dollars (None: a price is not known) and seconds of a run over all its sessions. `refused`: the
-    attempts that an endpoint turned away, which are no calls; `estimated`: calls whose tokens it did not report; `not_priced`:
-    the roles whose models run in this process or are scripted, and have no price."""
+    attempts that an endpoint turned away, which are no calls; `estimated`: calls whose tokens it did not report;
+    `provider_tools`: calls of a provider's own tools, which the dollars do not hold; `not_priced`: the roles whose models run in
+    this process or are scripted, and have no price."""
     spent, clients = core.budget.spent, core.caller.clients
     unpriced = [role for role, client in clients.items() if client.price is None]
     roles = {role: clients[role].counts_as or role for role in unpriced}
@@ -654,6 +657,8 @@ def usage(core: RunState) -> UsageJSON:
     known["refused"] = dict(spent.refused)
     if spent.estimated:
         known["estimated"] = dict(spent.estimated)
+    if spent.provider_tools:
+        known["provider_tools"] = dict(spent.provider_tools)
     if spent.gateway_cached:
         known["gateway_cached"] = dict(spent.gateway_cached)
     more: OptionalUsageJSON = {}

@@ -22,22 +22,28 @@ BLANK_ALIKE = 6
 
 @dataclass
 class EndpointHealth:
-    """Of one model in one session. `trusted`: it answered in an earlier session, or its answers are in the cache. `suspects`: the
-    requests that were lost when an earlier session ended.
+    """Of one model in one session. `known`: how many answers it gave in earlier sessions, or are in the cache; with any it is
+    `trusted`. `suspects`: the requests that were lost when an earlier session ended, `unanswered`: those that failed in one.
 
     `lost` are the requests since its last answer that got none, by digest, and `attempts` the numbers of their calls that
     were not billed. `odd` are requests that failed before others were answered: they say nothing of the model. `blank` are
     answers that hold no usable text, by digest, as long as there was no other answer.
     """
 
-    trusted: bool = False
+    known: int = 0
     suspects: frozenset[str] = frozenset()
+    unanswered: frozenset[str] = frozenset()
     usable: bool = False
     lost: dict[str, ProviderError] = field(default_factory=dict)
     failures: int = 0
     attempts: list[int] = field(default_factory=list)
     odd: set[str] = field(default_factory=set)
     blank: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def trusted(self) -> bool:
+        """Whether an answer of it is known from before."""
+        return self.known > 0
 
     @property
     def _never(self) -> bool:

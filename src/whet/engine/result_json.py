@@ -41,6 +41,7 @@ class OptionalUsageJSON(TypedDict, total=False):
     cached_oldest: str
     refused: dict[str, int]
     estimated: dict[str, int]
+    provider_tools: dict[str, int]
     gateway_cached: dict[str, int]
     cached_input_tokens: int
     reasoning_tokens: int

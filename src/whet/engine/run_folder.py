@@ -23,7 +23,17 @@ from whet.engine.batched_calls import BatchedCalls
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import AnswerCache
-from whet.engine.calls import CACHED_OLDEST, ESTIMATED, GATEWAY, OPEN, REFUSED, SILENT, SUSPECTS, CallExecutor
+from whet.engine.calls import (
+    CACHED_OLDEST,
+    ESTIMATED,
+    GATEWAY,
+    OPEN,
+    PROVIDER_TOOLS,
+    REFUSED,
+    SILENT,
+    SUSPECTS,
+    CallExecutor,
+)
 from whet.engine.durable import Recorded, RunState
 from whet.engine.held_answers import HeldAnswers
 from whet.engine.journal import (
@@ -418,7 +428,8 @@ def _load(
     suspects = frozenset(orjson.loads(journal.meta(SUSPECTS) or "[]"))
     for role, client in clients.items():
         client.health.suspects = suspects
-        client.health.trusted = _has_answer_of(journal, client.counts_as or role)
+        client.health.known = _count_answers_of(journal, client.counts_as or role)
+        client.health.unanswered = _unanswered_of(journal, client.counts_as or role)
     core.training_seconds = float(journal.meta("training") or 0.0)
     core.steps = orjson.loads(journal.meta("steps") or "0")
     paid, wanted = orjson.loads(journal.meta("rounds") or "[0, 0]")
@@ -430,6 +441,7 @@ def _load(
 def _read_spent(journal: Journal) -> Spent:
     spent = Spent(seconds=float(journal.meta("elapsed") or 0.0))
     spent.estimated = orjson.loads(journal.meta(ESTIMATED) or "{}")
+    spent.provider_tools = orjson.loads(journal.meta(PROVIDER_TOOLS) or "{}")
     spent.gateway_cached, spent.gateway_drawn = orjson.loads(journal.meta(GATEWAY) or "[{}, {}]")
     spent.served = read_served(journal)
     spent.cached_oldest = float(oldest) if (oldest := journal.meta(CACHED_OLDEST)) else None
@@ -470,10 +482,16 @@ def _read_spent(journal: Journal) -> Spent:
     return spent
 
 
-def _has_answer_of(journal: Journal, role: str) -> bool:
-    """Whether an earlier session had an answer of a role."""
-    sql = "SELECT 1 FROM calls WHERE role = ? AND state IN ('answered', 'cached') LIMIT 1"
-    return bool(journal.rows(sql, (role,)))
+def _count_answers_of(journal: Journal, role: str) -> int:
+    """How many answers of a role earlier sessions had."""
+    sql = "SELECT COUNT(*) FROM calls WHERE role = ? AND state IN ('answered', 'cached')"
+    return int(journal.rows(sql, (role,))[0][0])
+
+
+def _unanswered_of(journal: Journal, role: str) -> frozenset[str]:
+    """The requests of a role that failed in earlier sessions and were never answered, by digest."""
+    sql = "SELECT DISTINCT digest FROM calls WHERE role = ? AND state = 'failed' AND digest NOT IN (SELECT digest FROM results)"
+    return frozenset(str(digest) for (digest,) in journal.rows(sql, (role,)))
 
 
 def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 from whet.engine.result_json import CallsJSON, RunJSON, UsageJSON
 from whet.errors import quantity
 from whet.models.callable import FUNCTION
 
+_Counts = Literal["estimated", "provider_tools"]
 ROLES: tuple[Literal["price_unknown", "not_priced"], ...] = ("price_unknown", "not_priced")
 """The fields of a usage that name roles."""
 RUN, CONTROL, MORE = "run", "control", "more"
@@ -89,14 +90,32 @@ _COUNTED = {
 }
 
 
+def describe_provider_tools(addresses: Mapping[str, str], calls: Mapping[str, int]) -> list[str]:
+    """For each role how many calls of its provider's own tools the dollars do not hold."""
+    return [
+        f"{addresses.get(role, role)} reported {quantity(number, 'call')} of the provider's own tools, such as web searches, for "
+        f"the role {role}. Most providers bill such calls apart from tokens, and `price` has no rate for them. Add their price "
+        "to `cost_usd`; a limit on dollars does not count them."
+        for role, number in calls.items()
+    ]
+
+
+_DESCRIPTIONS: tuple[tuple[_Counts, Callable[[Mapping[str, str], Mapping[str, int]], list[str]]], ...] = (
+    ("estimated", describe_estimates),
+    ("provider_tools", describe_provider_tools),
+)
+
+
 def estimates_of_both(result: RunJSON, control: RunJSON, usage: UsageJSON) -> list[str]:
-    """The warnings of a run with its control: that tokens are estimates is said once, with the calls of both."""
-    models, kept, roles = result["models"], list(result["warnings"]), set()
-    for one in (result, control):
-        for role, calls in usage_of_run(one["usage"]).get("estimated", {}).items():
-            (own,) = describe_estimates(models, {role: calls})
-            roles |= {role} if own in one["warnings"] else set()
-            kept = [text for text in kept if text != own]
-    return kept + describe_estimates(
-        models, {r: n for r, n in usage.get("estimated", {}).items() if r in roles}
-    )
+    """The warnings of a run with its control: that tokens are estimates, or dollars lack tools, is said once, with the calls of
+    both."""
+    models, warnings = result["models"], list(result["warnings"])
+    for name, describe in _DESCRIPTIONS:
+        roles = set()
+        for one in (result, control):
+            for role, calls in usage_of_run(one["usage"]).get(name, {}).items():
+                (own,) = describe(models, {role: calls})
+                roles |= {role} if own in one["warnings"] else set()
+                warnings = [text for text in warnings if text != own]
+        warnings += describe(models, {r: n for r, n in usage.get(name, {}).items() if r in roles})
+    return warnings

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -69,7 +69,7 @@ class Learning:
 @dataclass
 class ModelSession:
     """A run with what it cost. `address` is the optimizer's, `none` without one; `folder` its journal's; `replies` says of each
-    reply that was to be read whether it could be."""
+    reply that was to be read whether it could be, or that its limit on tokens ended it."""
 
     run: Run
     address: str = NONE
@@ -80,14 +80,28 @@ class ModelSession:
 
     @property
     def unread_replies(self) -> str:
-        """That replies of the model could not be read, how many, with the beginning of one; empty where all could."""
-        lost = [reply for reply in self.replies if reply.get("example")]
-        if not lost:
-            return ""
-        return (
-            f"{len(lost)} of {len(self.replies)} replies of {self.address} could not be read: they are not in the form that was "
-            f'asked for. One begins: "{lost[0]["example"]}".'
-        )
+        """That replies of the model could not be read, how many, with the beginning of one and what helps; empty where all
+        could."""
+        cut = [str(why[0][2]) for reply in self.replies if (why := cast("list[Any]", reply.get("why", [])))]
+        odd = [str(reply["example"]) for reply in self.replies if reply.get("example")]
+        sentences = []
+        for lost, fault, remedy in (
+            (cut, "they ended before the text was complete", _MORE_TOKENS),
+            (odd, "they are not in the form that was asked for", _FOLLOWS_FORM),
+        ):
+            if lost:
+                sentences.append(
+                    f"{len(lost)} of {len(self.replies)} replies of {self.address} could not be read: {fault}. One begins: "
+                    f'"{lost[0]}". {remedy}'
+                )
+        return " ".join(sentences)
+
+
+_MORE_TOKENS = "Give them a larger limit on tokens: --optimizer-option max_tokens=8192 (`max_tokens` of optimizer_lm in Python)."
+_FOLLOWS_FORM = (
+    "Name another optimizer model, which follows a form (--optimizer-lm; optimizer_lm= in Python): this one is not asked the "
+    "same again."
+)
 
 
 @asynccontextmanager
@@ -119,7 +133,7 @@ async def learning_run(
             )
         plan = Learning(
             Budget(optimizer_calls=most),
-            {**identity, "models": {"optimizer": model.address}, **_options(model)},
+            {**identity, "models": {"optimizer": model.address}, **_options(model, spec)},
         )
         folder = root / f"learn-{identity['task']}-{content_hash(plan.header())[:10]}"
         clients = {"optimizer": _client(model, spec)}
@@ -178,9 +192,9 @@ def _plan_of(clients: Mapping[str, ModelClient], most: int) -> PlanJSON:
     return {"calls": {"optimizer": {"expected": None, "most": most}}, "price_unknown": unknown}
 
 
-def _options(model: LanguageModel) -> dict[str, object]:
+def _options(model: LanguageModel, spec: ModelSpec) -> dict[str, object]:
     """What besides its address tells the model's answers apart."""
-    values = identity_of(model)
+    values = identity_of(model) | ({} if spec.output_bound is None else {"max_tokens": spec.output_bound})
     return {"options": values} if values else {}
 
 

@@ -267,10 +267,7 @@ async def _read_or_grouped(
         unread = intake.critiques
     if session.unread_replies:
         waits = f" {len(unread)} of {len(intake.critiques)} comments stay unread." if unread else ""
-        draft.warnings.append(
-            f"{session.unread_replies}{waits} Name another optimizer model, which follows a form (--optimizer-lm; optimizer_lm= "
-            "in Python): this one is not asked the same again."
-        )
+        draft.warnings.append(f"{session.unread_replies}{waits}")
     return groups_of(unread)
 
 

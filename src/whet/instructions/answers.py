@@ -35,7 +35,8 @@ _DEEPEST, _NUMBERS_SHOWN = 7, 4000
 class Known:
     """Something that is demanded already: an instruction, or a requirement that waits. `id` is one letter and digits. `in_force`
     is false for what the answers were given without, `managed` for a line of the prompt that is no instruction. `before`: what
-    earlier wordings earned, a line each. `parts`: the examples of which the text consists, behind its first line."""
+    earlier wordings earned, a line each. `parts`: the examples of which the text consists, behind its first line. `of_rows`:
+    whether whole rows demanded it."""
 
     id: str
     text: str
@@ -43,6 +44,7 @@ class Known:
     managed: bool = True
     before: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
+    of_rows: bool = False
 
 
 K = TypeVar("K", bound=Known)
@@ -252,16 +254,17 @@ def _requirement(
     violated = same or find_known(_VIOLATES, known)
     if same:
         text = ""
-    elif violated and text and not _may_reword(violated, text):
+    elif violated and text and not _may_reword(violated, text, known):
         violated = None
     ids = [one.id if one else "" for one in (violated, contrary)]
     return [Requirement(text, tuple(dict.fromkeys(places)), ids[0], ids[1])] if text or violated else []
 
 
-def _may_reword(old: Known, text: str) -> bool:
-    """Whether a text may be meant as another wording of what its entry names: an instruction that it is like, or a single line of
-    the prompt that is no instruction, however little of it is left."""
-    return (not old.managed and "\n" not in old.text) or is_like(old.text, text)
+def _may_reword(old: Known, text: str, known: Sequence[Known]) -> bool:
+    """Whether a text may be meant as another wording of what its entry names: an instruction that it is like, or, however little
+    of it is left, a single line of the prompt that is no instruction, and the only instruction that whole rows demanded."""
+    alone = [one.id for one in known if one.of_rows] == [old.id]
+    return alone or (not old.managed and "\n" not in old.text) or is_like(old.text, text)
 
 
 def is_like(old: str, new: str) -> bool:

@@ -52,8 +52,8 @@ class LearningBudget:
         """Whether this round validates its prompt: the start."""
         return self.round == 1
 
-    def next_round(self, spent: int) -> int:
-        """Answers of the next round, 0 at the end. `spent` are the optimizer calls so far.
+    def next_round(self, spent: int, most: int | None = None) -> int:
+        """Answers of the next round, `most` at most, 0 at the end. `spent` are the optimizer calls so far.
 
         As many as show each requirement that is left about four times, judged by how many the last round brought; the rest is
         shared so that every round can still be read. Once nothing new comes, a rest of less than one and a
@@ -62,15 +62,22 @@ class LearningBudget:
         asks = self.asks_left(spent)
         if asks == 0 or self.last:
             return 0
+        most = max(self.batch, self.rollouts or 0) if most is None else most
         size = self.batch
         if self.rollouts is not None:
             size = min(self.rollouts, max(self._batch_size(self.rollouts, asks), LEAST))
             settled = self.affords and not (self.new or self.trial)
             if self.rollouts - size < (_JOINED * self.batch if settled else LEAST):
                 size = self.rollouts
-            self.rollouts -= size
+            self.rollouts -= min(size, most)
+        size = min(size, most)
         self.round += 1
         return size
+
+    def give_back(self, rollouts: int) -> None:
+        """Take back roll-outs of a round that nobody had to pay for, because their answers were known."""
+        if self.rollouts is not None:
+            self.rollouts += rollouts
 
     @property
     def last(self) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 
 from whet.prompt.events import Effect, Measure
+from whet.prompt.instructions import LayoutEntry
 from whet.stats.rates import newcombe, tail
 
 SHOWN = 2
@@ -25,7 +26,7 @@ _OVERDUE = 4.6
 class Round:
     """One roll-out: how many answers were judged, the instructions that stood (id to text), the answers that violated each id,
     the rewards, of how many answers the reader mentioned every critique (None: of all), how many answers want the contrary
-    of each id, and how many got any critique."""
+    of each id, how many got any critique, and in which order the instructions stood among the unmanaged lines."""
 
     answers: int
     shown: Mapping[str, str]
@@ -34,6 +35,12 @@ class Round:
     read: int | None = None
     opposed: Mapping[str, int] = field(default_factory=dict)
     criticised: int = 0
+    layout: tuple[LayoutEntry, ...] = ()
+
+    @property
+    def texts(self) -> tuple[tuple[str, str], ...]:
+        """What stood, to compare: instructions with their ids, and unmanaged lines with none."""
+        return (*sorted(self.shown.items()), *(("", entry.text) for entry in self.layout if not entry.id))
 
 
 @dataclass

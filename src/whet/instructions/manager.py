@@ -29,7 +29,7 @@ from whet.instructions.contradictions import Contradictions
 from whet.instructions.critiques import CritiqueBatch, withhold_attacks
 from whet.instructions.drafts import UNTRIED, Drafts
 from whet.instructions.effects import Effects, Round
-from whet.instructions.falls import read_fall
+from whet.instructions.falls import FELL, RETURNED, find_fall
 from whet.instructions.guard import harmless
 from whet.instructions.history import History
 from whet.instructions.neighbours import Embed, comparable
@@ -40,9 +40,9 @@ from whet.instructions.rewrite import Failing, find_hindered, rewrite
 from whet.instructions.unmanaged import giving_way, lines_of
 from whet.instructions.upkeep import SHARE, Trials, over_budget, suspects, worse
 from whet.prompt import Prompt
-from whet.prompt.events import EXPIRED, Event, Expire, Resolve, Rewrite
-from whet.prompt.instructions import Instruction, Ledger, apply_event, estimate_tokens
-from whet.prompt.ledger import first_event, surroundings, without_line, write_ledger
+from whet.prompt.events import EXPIRED, Event, Expire, Resolve, Restore, Rewrite
+from whet.prompt.instructions import Instruction, LayoutEntry, Ledger, apply_event, estimate_tokens
+from whet.prompt.ledger import first_event, surroundings, with_layout, without_line, write_ledger
 from whet.run import Run
 from whet.search.copies import Copies
 
@@ -117,8 +117,11 @@ class InstructionManager:
     @property
     def prompt(self) -> Prompt:
         """The start prompt with the instructions in its region, but for what is left out on trial."""
-        layout = tuple(entry for entry in self.ledger.layout if entry.id not in self.left_out)
-        return write_ledger(self.start, replace(self.ledger, layout=layout), self.region)
+        return write_ledger(self.start, replace(self.ledger, layout=self._layout), self.region)
+
+    @property
+    def _layout(self) -> tuple[LayoutEntry, ...]:
+        return tuple(entry for entry in self.ledger.layout if entry.id not in self.left_out)
 
     @property
     def around(self) -> str:
@@ -129,8 +132,9 @@ class InstructionManager:
 
     def list_known(self) -> list[Known]:
         """What the reader is shown as standing: the lines that may give way, and the instructions with their earlier wordings."""
+        rows = self.of_rows
         instructions = (
-            replace(k, in_force=k.id not in self.left_out, before=self._wordings(k))
+            replace(k, in_force=k.id not in self.left_out, before=self._wordings(k), of_rows=k.id in rows)
             for k in known_of(self.ledger)
         )
         return [*lines_of(self.ledger, self.examples)[0], *instructions]
@@ -194,15 +198,16 @@ class InstructionManager:
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
             self.fresh, self.closed = [one.id for one in self.ledger.active], True
         watched = self.measures and not (self.left_out or self.drafting)
-        fall = read_fall(self.effects.rounds, self.standing(), judged, self.of_rows) if watched else None
+        now = Round(judged.counted, self.standing(), {}, judged.rewards, layout=self._layout)
+        fall = find_fall(self.effects.rounds, now, judged, self.of_rows) if watched else None
         reading, compared, texts = await self._ask(run, judged.only(()) if fall else judged, most)
-        reading = replace(fall, manages=self.manages) if fall else reading
+        reading = replace(fall.reading, manages=self.manages) if fall else reading
         calls = {"read": reading.calls, "consolidate": compared.calls, "rewrite": int(texts is not None)}
         self.spent += sum(calls.values())
-        self.lost = bool(judged.critiques) and not (reading.requirements or reading.dismissed)
+        self.lost = bool(judged.critiques) and not (fall or reading.requirements or reading.dismissed)
         self._remember(judged, reading, trial)
         left_out = sorted(self.left_out)
-        expired = self._observe(run, judged, reading, at)
+        expired = self._observe(run, now, judged, reading, at)
         changed = self._consolidate(run, compared, at, final=self.closed)
         reading = replace(reading, requirements=() if trial else reading.requirements)
         outvoted = self.contradictions.resolve_contradictions(reading.requirements, self.ledger, at)
@@ -211,6 +216,7 @@ class InstructionManager:
         changed += 0 if trial else self._drop_examples(run, reading.misleading, at)
         changed += len(outvoted) + self._add(run, judged, reading, at)
         changed += self._reword(reading, texts or {}, at)
+        changed += self._return_to(fall.best, at) if fall else 0
         self._fit(run, at)
         hits = [self.effects.rounds[-1].violated.get(key, 0) for key in self.newest]
         few = max(hits, default=0) <= 1 and len(hits) <= SHARE * len(self.ledger.active)
@@ -287,8 +293,8 @@ class InstructionManager:
 
     # Measure
 
-    def _observe(self, run: Run, judged: CritiqueBatch, reading: Reading, at: str) -> list[str]:
-        """Take in what was violated, and judge the trial that this roll-out was. Returns the ids that expired."""
+    def _observe(self, run: Run, now: Round, judged: CritiqueBatch, reading: Reading, at: str) -> list[str]:
+        """Take the roll-out in with what was violated, and judge the trial that it was. Returns the ids that expired."""
         violated, opposed = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
         for one in reading.requirements:
             answers = judged.answer_indices(one.critiques)
@@ -300,7 +306,7 @@ class InstructionManager:
         known = self.ledger.instructions
         hits, against = ({k: len(own) for k, own in of.items() if k in known} for of in (violated, opposed))
         read_of, criticised = judged.counted - len(unread), len(set(chain.from_iterable(judged.answers)))
-        now = Round(judged.counted, self.standing(), hits, judged.rewards, read_of, against, criticised)
+        now = replace(now, violated=hits, read=read_of, opposed=against, criticised=criticised)
         self.effects.add(now)
         if self.drafts.waiting:
             self.left_out = frozenset()
@@ -468,8 +474,7 @@ class InstructionManager:
         fit = [r for r in fit if comparable(r.text) not in misread]
         replaces = self.contradictions.replaces
         self.contradictions.name(run, conflicts(self.ledger, fit, self.around, replaces))
-        events = as_events(self.ledger, fit, judged.critiques, at=at, replaces=replaces)
-        self._record(*events)
+        self._record(*(events := as_events(self.ledger, fit, judged.critiques, at=at, replaces=replaces)))
         for event in (event for event in events if isinstance(event, Resolve)):
             self.contradictions.note_resolution(event)
         self.newest = [i.id for i in self.ledger.active if i.id not in active]
@@ -521,6 +526,20 @@ class InstructionManager:
                 self.tried[key].append(text)
         return len(better)
 
+    def _return_to(self, best: Round, at: str) -> int:
+        """Let stand what earned more: what whole rows demanded since leaves, and what left or gave way since comes back."""
+        standing, texts = self.standing(), best.shown
+        later = [key for key in standing if key in self.of_rows and key not in texts]
+        back = [key for key in texts if key not in standing]
+        self._record(*(Restore(id=key, reason=RETURNED, at=at) for key in back))
+        for key in back:
+            if self.ledger[key].text != texts[key]:
+                self._put(key, texts[key], RETURNED, at)
+        gone = self._expire(later, FELL, at)
+        if any(not entry.id for entry in {*best.layout} ^ {*self.ledger.layout}):
+            self._record(with_layout(self.ledger, best.layout, at))
+        return len(gone) + len(back)
+
     def _put(self, key: str, text: str, reason: str, at: str) -> None:
         self._record(
             Rewrite(id=key, text=text, author=AUTHOR, at=at, tokens=estimate_tokens(text), reason=reason)
@@ -539,6 +558,10 @@ class InstructionManager:
         mainstays = self.effects.mainstays()
         doubted = suspects(self.ledger, self.effects, settled | mainstays)
         self.left_out = self.trials.next(self.ledger, doubted, mainstays)
+
+    def end_trial(self) -> None:
+        """Let what is left out stand again, and try it no more."""
+        self.trials.settled, self.left_out = self.trials.settled | self.left_out, frozenset()
 
     def _fit(self, run: Run, at: str) -> None:
         """Leave out what is beyond the bound on instructions, and what makes the prompt longer than it may be."""

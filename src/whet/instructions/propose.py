@@ -75,6 +75,10 @@ async def propose_events(
     )
 
 
+_SECOND = 2
+"""The number of the answer to a second look: the same critiques may be asked about in the same words."""
+
+
 def _second_look(first: Reading) -> tuple[int, ...]:
     """The critiques that are asked about once more: what no answer mentioned, but not by the same question where no answer to it
     could be read."""
@@ -93,7 +97,7 @@ async def _again(
 ) -> Reading:
     """The reading with what a second look at the critiques that nobody mentioned gives."""
     again = [critiques[n] for n in places]
-    second = await read_critiques(run, again, known, around, most=most, manages=first.manages)
+    second = await read_critiques(run, again, known, around, most=most, manages=first.manages, sample=_SECOND)
     second = second.renumber(places)
     requirements = (*first.requirements, *second.requirements)
     dismissed = {**first.dismissed, **second.dismissed}

@@ -43,6 +43,7 @@ from whet.instructions.questions import (
 )
 from whet.replies import array, closed_object, json_values
 from whet.replies.texts import CUT
+from whet.replies.values import placed_values
 from whet.run import Run
 from whet.search.copies import Copies
 from whet.search.labels import by_turns
@@ -98,7 +99,7 @@ class Reading:
         )
 
 
-async def read_critiques(
+async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and within which limits)
     run: Run,
     critiques: Sequence[Critique],
     known: Sequence[Known],
@@ -110,6 +111,7 @@ async def read_critiques(
     manages: bool | None = None,
     dropped: Sequence[str] = (),
     tally: str = "",
+    sample: int = 0,
 ) -> Reading:
     """What the critiques demand beside what is `known`, in at most `most` calls (None: as many as it takes).
 
@@ -118,7 +120,8 @@ async def read_critiques(
     that cannot be used is asked for once more, in two halves; by a plain question if the model is not known to manage the form.
     With `manages` false the plain question is the only one. `around` is the text around the editable region,
     `dropped` are instructions that were tried and taken out, each with the reason; `tally` says how many answers were right, and
-    which labels were confused. Without it, these are counted from the critiques.
+    which labels were confused. Without it, these are counted from the critiques. `sample` numbers the first answers, and the next
+    number is that of answers to what is asked once more.
     """
     if not critiques or most == 0:
         return Reading(unread=tuple(range(len(critiques))), manages=manages)
@@ -137,9 +140,9 @@ async def read_critiques(
         return answer.renumber(pack) if answer.usable else None
 
     first = 1 if manages is None and most is not None and most < _DEAR else len(packs)
-    answers = await run.map(partial(ask, plain, 0), packs[:first])
+    answers = await run.map(partial(ask, plain, sample), packs[:first])
     if any(answers) and (rest := packs[first:]):
-        answers += await run.map(partial(ask, plain, 0), rest)
+        answers += await run.map(partial(ask, plain, sample), rest)
     sent = len(answers)
     answers += [None] * (len(packs) - sent)
     manages = manages or (True if any(answers) and not plain else manages)
@@ -150,7 +153,7 @@ async def read_critiques(
     drafts = mostly_rows(critiques) and not manages
     halves = [_drafted_from(critiques)] if drafts and halves else halves
     halves = halves[: None if most is None else max(0, most - sent)]
-    again, calls = await run.map(partial(ask, not manages, 1), halves), sent + len(halves)
+    again, calls = await run.map(partial(ask, not manages, sample + 1), halves), sent + len(halves)
     if manages is None and answers[:sent].count(None) > 1 and any(again):
         manages = False
     read_of = [(pack, one) for pack, one in zip((*packs, *halves), (*answers, *again), strict=True) if one]
@@ -262,7 +265,8 @@ async def ask_model(
 async def _ask(
     run: Run, question: str, shown: Sequence[Critique], known: Sequence[Known], plain: bool, sample: int
 ) -> Reading:
-    """One call about a pack, in the form or `plain`. An answer without numbers is about all of it.
+    """One call about a pack, in the form or `plain`. An answer without numbers is about all of it, and one
+    that says nothing about none of it.
 
     Of a plain answer what repeats a critique or the question is left out, and so is what goes on after one instruction for each
     critique: that is made up.
@@ -288,12 +292,13 @@ async def _ask(
         for text, reason in refused_texts(completion, longest):
             run.log("untested", {"at": "read", "text": text, "reason": reason})
         values = json_values(completion.text)
+        cut = completion.finish == "length" or any(one.cut for one in placed_values(completion.text)[1][:1])
         copies = copies_example(completion.text, values, len(shown))
         misleading = () if copies else misleading_parts(completion, known)
-        usable = bool(own or dismissed or (is_form(values) and not copies))
+        usable = bool(own or dismissed or (is_form(values) and not copies and not cut))
     run.log("replies", {"asked": 1, "kept": int(usable), **({} if usable else _unusable(completion))})
     named = dismissed.keys() | {n for r in own for n in r.critiques}
-    unread = tuple(n for n in range(len(shown)) if named and n not in named)
+    unread = tuple(n for n in range(len(shown)) if (named or not own) and n not in named)
     marked = tuple(_mark_repetition(r, texts) for r in own)
     manages = False if copies else None
     return Reading(marked, dismissed, unread, manages=manages, usable=usable, misleading=misleading)

@@ -114,6 +114,11 @@ class RegionManagers:
             if manager.left_out:
                 return
 
+    def end_trial(self) -> None:
+        """Let what is left out stand again in each region, and try it no more."""
+        for manager in self.managers.values():
+            manager.end_trial()
+
     async def finish(self, run: Run, most: int | None, at: str = "end") -> None:
         """Finish each region within its share of the calls."""
         shares = split(most, [1] * len(self.managers))

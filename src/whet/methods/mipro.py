@@ -21,8 +21,9 @@ Differences from MIPROv2:
 5. With `k` of 0 there are no demonstrations (DSPy issue 8508). They follow the rules of `whet.search.demonstrations`.
 6. Where the start earns nothing, a text and a set that earn something without the optimizer are among the choices, and
    observed first (`whet.search.from_zero`).
-7. Within a limit on calls, minibatches, trials and texts are cut to what the limit pays (`whet.search.plan`). Of a program,
-   trials that were cut are made up until the limit ends them: combinations share prompts, whose known answers cost nothing.
+7. Within a limit on calls, minibatches, trials and texts are cut to what the limit pays (`whet.search.plan`). A limit that pays
+   for the trials of 12 or 18 texts and sets, as MIPROv2 has them for more calls, gets these. Trials go on until the limit ends
+   them: combinations that are known, or share the prompts of a program, cost nothing.
 
 Run it:  whet optimize TASK --method mipro --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -58,7 +59,7 @@ from whet.search.demonstrations import (
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import FirstPrompt, leave_zero
 from whet.search.minibatch import UNANSWERED, minibatch, show_example, wanted_answers_known
-from whet.search.plan import SearchPlan, fit, payable_width, validate_finalists
+from whet.search.plan import SearchPlan, count_purse, fit, payable_rollouts, payable_width, validate_finalists
 from whet.search.regions import changed_regions, prompt_of_region
 from whet.search.surrogate import Observed, check_optuna, suggest
 from whet.types import Example, mean_score
@@ -66,7 +67,7 @@ from whet.types import Example, mean_score
 ENTRY = MethodEntry(
     "mipro",
     "MIPRO: instructions and demonstrations chosen together",
-    version=5,
+    version=6,
     rank=100,
     when="instruction and demonstrations both matter",
     paper="Opsahl-Ong et al., EMNLP 2024",
@@ -82,14 +83,16 @@ ENTRY = MethodEntry(
 class Config:
     """Settings of MIPRO."""
 
-    instructions: PositiveInt = 6
-    """Texts of each region to choose from, that of the start among them."""
-    sets: PositiveInt = 6
-    """Sets of demonstrations to choose from, the empty one among them."""
+    instructions: PositiveInt | None = None
+    """Texts of each region to choose from, that of the start among them; none means 6, or 12 or 18 where a limit on calls
+    pays for the trials that these take."""
+    sets: PositiveInt | None = None
+    """Sets of demonstrations to choose from, the empty one among them; none means as many as texts."""
     k: NonNegativeInt = 4
     """Demonstrations in a set at most; 0 for instructions only."""
     trials: PositiveInt | None = None
-    """Combinations to observe; none means the paper's number, which grows with the choices and the texts."""
+    """Combinations to observe; none means the paper's number, which grows with the choices and the texts, and under a limit on
+    calls as many more as it pays for."""
     minibatch: PositiveInt = 35
     """Training examples of a trial."""
     full: PositiveInt = 5
@@ -109,10 +112,7 @@ async def mipro(
 ) -> Candidate:
     """Joint choice of instructions and demonstrations; see the module."""
     names = instruction_regions(start)
-    trials = config.trials or wanted_trials(config, len(names))
-    texts = (config.instructions - 1) * len(names) + 1
-    size = min(config.minibatch, max(1, len(env.train) // (1 + POOL)))
-    plan = fit(run, env, trials + POOL, 1, size, finalists=2, asks=texts / (trials + POOL), least=1)
+    plan, number, trials = plan_trials(run, env, config, len(names))
     archive = Archive()
     await archive.validate(run, plan.env, [Candidate(start)])
     plan, firsts = await leave_zero(run, plan, archive, start, secrets, k=config.k)
@@ -123,7 +123,8 @@ async def mipro(
     cut = min(POOL * plan.examples, len(rows) - plan.examples)
     used = [demo for first in firsts for demo in first.demos]
     shown, held = rows[:cut], rows_not_shown(rows[cut:], used) or rows[cut:]
-    sets = await demonstration_sets(run, env, start, shown, config)
+    sets = await demonstration_sets(run, env, start, shown, config.k, config.sets or number)
+    texts = wanted_texts(number, len(names))
     payable = texts if plan.asks is None else min(texts, plan.asks)
     written = min(planned, (payable - 1) // max(1, len(names)))
     options = await instruction_texts(run, env, policy, start, names, sets, written)
@@ -132,15 +133,36 @@ async def mipro(
     search = JointSearch(plan, archive, space, held, config, {})
     for choices in [{}, *seeds][:planned]:
         await search.observe(run, dict.fromkeys(space.sizes, 0) | choices)
-    for trial in range(1 + len(seeds), trials):
-        further = trial >= planned
-        if further and not (plan.limited and await search.affords(run, 1)):
+    trial, goes_on = 1 + len(seeds), plan.rollouts is not None and config.trials is None
+    while trial < trials or goes_on:
+        further, drawn = trial >= planned, search.choose(run)
+        if drawn is None or (further and not (plan.limited and await search.affords(run, 1))):
             break
-        await search.observe(run, search.choose(run))
+        await search.observe(run, drawn)
         more = await search.affords(run, 2) if further else len(archive.validated) < plan.validations - 1
         if trial % config.full == 0 and more:
             await search.validate(run)
-    return await search.validate(run)
+        trial += 1
+    return await search.decide(run)
+
+
+def plan_trials(run: Run, env: Environment, config: Config, regions: int) -> tuple[SearchPlan, int, int]:
+    """The plan of a search, with the number of texts to choose from and that of trials."""
+    size = min(config.minibatch, max(1, len(env.train) // (1 + POOL)))
+    limited = payable_rollouts(run, env, writes=True) is not None
+    numbers = SIZES if limited else SIZES[-1:]
+    for number in numbers if config.instructions is None else (config.instructions,):
+        trials = config.trials or wanted_trials(number, regions, bool(config.k))
+        asks = wanted_texts(number, regions) / (trials + POOL)
+        plan = fit(run, env, trials + POOL, 1, size, finalists=2, asks=asks, least=1)
+        if plan.rounds == trials + POOL and plan.examples == size:
+            break
+    return plan, number, trials
+
+
+def wanted_texts(number: int, regions: int) -> int:
+    """Calls of the optimizer model: a summary, and the texts of each region but for its own."""
+    return (number - 1) * regions + 1
 
 
 def seed_choices(
@@ -159,10 +181,9 @@ def seed_choices(
     return {name: len(options[name]) - 1}
 
 
-def wanted_trials(config: Config, regions: int) -> int:
-    """Trials of MIPROv2 for this number of regions."""
-    choices = regions + (config.k > 0)
-    return math.ceil(max(2 * choices * math.log2(max(2, config.instructions)), 1.5 * config.instructions))
+def wanted_trials(number: int, regions: int, demonstrations: bool) -> int:
+    """Trials of MIPROv2 for so many texts of each of these regions."""
+    return math.ceil(max(2 * (regions + demonstrations) * math.log2(max(2, number)), 1.5 * number))
 
 
 @dataclass(frozen=True)
@@ -204,8 +225,16 @@ class JointSearch:
         kept = validations * len(self.plan.env.validation)
         return await payable_width(run, replace(self.plan, width=1, asks_each=0.0), kept) > 0
 
-    def choose(self, run: Run) -> Mapping[str, int]:
-        """The combination of the next trial."""
+    def choose(self, run: Run) -> Mapping[str, int] | None:
+        """The combination of the next trial; None where one after the other has answered all rows."""
+        for _ in range(REPEATS):
+            choices = self._draw(run)
+            seen = self.seen.get(self.space.prompt(choices).id)
+            if seen is None or not self.plan.limited or any(row.id not in seen.rewards for row in self.held):
+                return choices
+        return None
+
+    def _draw(self, run: Run) -> Mapping[str, int]:
         seed = run.rng.getrandbits(30)
         if self.config.choice == "random":
             return {name: run.rng.randrange(size) for name, size in self.space.sizes.items()}
@@ -221,6 +250,14 @@ class JointSearch:
         observed.add(rollouts)
         parents = () if prompt == self.space.start else (self.space.start.id,)
         self.archive.add(run, Candidate(prompt, parents, "combination", mean_score(rollouts)))
+
+    async def decide(self, run: Run) -> Candidate:
+        """Validate the best combination, and the next one where the limit pays for that too. Returns the best of all."""
+        best = await self.validate(run)
+        rows = len(self.plan.env.validation)
+        if self.plan.limited and rows <= (await count_purse(run, self.plan.env)).payable() < math.inf:
+            best = await self.validate(run)
+        return best
 
     async def validate(self, run: Run) -> Candidate:
         """Validate the combination with the best mean among those that are not validated; its rewards count like others."""
@@ -238,16 +275,16 @@ class JointSearch:
 
 
 async def demonstration_sets(
-    run: Run, env: Environment, start: Prompt, rows: Sequence[Example], config: Config
+    run: Run, env: Environment, start: Prompt, rows: Sequence[Example], k: int, number: int
 ) -> list[Sequence[Demonstration]]:
-    """The empty set, the first good answers, the first targets, then random sets of good answers."""
-    if not config.k:
+    """The empty set, the first good answers, the first targets, then random sets of good answers: `number` sets of `k`."""
+    if not k:
         return [()]
     pool = demonstrations(env, start, await env.evaluate(run, start, rows), 1.0, secrets)
     targets = [demo for demo in label_rows(env, start, rows) if not secrets(demo.text)]
-    sets: list[Sequence[Demonstration]] = [(), *(some[: config.k] for some in (pool, targets) if some)]
-    sets += [random_set(run.rng, pool, config.k) for _ in range(config.sets - len(sets)) if pool]
-    return sets[: config.sets]
+    sets: list[Sequence[Demonstration]] = [(), *(some[:k] for some in (pool, targets) if some)]
+    sets += [random_set(run.rng, pool, k) for _ in range(number - len(sets)) if pool]
+    return sets[:number]
 
 
 async def instruction_texts(
@@ -286,6 +323,10 @@ async def instruction_texts(
 
 
 POOL = 2
+SIZES = 18, 12, 6
+"""Texts and sets of MIPROv2: heavy, medium and light."""
+REPEATS = 10
+"""Draws in a row that bring nothing to observe, after which there is nothing left."""
 SUMMARISED = 10
 SUMMARISED_ROWS = "Inputs of a task, with the answers that are wanted:"
 SUMMARY = "Describe the task in two or three sentences: what the inputs have in common, and how an answer follows from an input."

@@ -24,6 +24,7 @@ the rest. Run it with
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -37,6 +38,7 @@ from whet.instructions.manager import InstructionManager
 from whet.instructions.questions import mostly_rows
 from whet.instructions.reader import close_packs
 from whet.instructions.regions import RegionManagers, managers_of
+from whet.instructions.rollouts import Batch, RoundExamples
 from whet.methods.method import MethodEntry
 from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
@@ -55,18 +57,23 @@ from whet.search.from_zero import (
     targets_are_answers,
 )
 from whet.search.minibatch import infinite_batches, minibatch
-from whet.types import Example, Rollout
+from whet.search.plan import count_purse
+from whet.types import Rollout
 
 ENTRY = MethodEntry(
     "prompt_learning",
     "Prompt learning: critiques become managed instructions",
-    version=9,
+    version=10,
     rank=10,
     when="the reward says in words what is wrong, or people comment",
     paper="this tool's own; the idea: Arize AI, 2025",
     needs=("optimizer",),
     edits_all=True,
 )
+
+
+STALE = 4
+"""Rounds in a row without a new answer, in which the optimizer model reads once more what it made nothing of."""
 
 
 @named_fields
@@ -102,7 +109,8 @@ async def prompt_learning(
     """See the module. The optimizer model is asked through the run; `policy` only says that there is one."""
     budget = budget_of(run, env, config.rollouts, config.rounds)
     run.note_rounds(int(budget.asks != 0), 1)
-    archive, evidence, examples = Archive(), Evidence(), infinite_batches(run.rng, env.train)
+    archive, evidence = Archive(), Evidence()
+    examples, stale = RoundExamples(env, infinite_batches(run.rng, env.train)), 0
 
     def manager_of(
         prompt: Prompt, shown: Sequence[Demonstration] = ()
@@ -121,7 +129,7 @@ async def prompt_learning(
     manager = manager_of(start)
     current = whole = Candidate(start)
     histories, quiet, validation = {start.id: manager.histories()}, 0, len(budget.env.validation)
-    people, rows = of_people(env.train), {example.id: example for example in env.train}
+    people = of_people(env.train)
 
     def begin_with(earning: FirstPrompt) -> None:
         nonlocal manager, current, whole
@@ -133,12 +141,16 @@ async def prompt_learning(
     if earning:
         begin_with(earning)
 
-    while (size := budget.next_round(manager.spent)) > 0:
+    while (size := budget.next_round(manager.spent, len(env.train))) > 0:
         at = f"round {budget.round}"
-        again = [rows[name] for name in manager.ablated[: size // 3]]
-        batch = again + [next(examples) for _ in range(size - len(again))]
-        rollouts = await roll_out(run, budget.env, archive, current, batch, budget)
-        evidence.add(current, rollouts[len(again) :], trial=budget.trial)
+        trial = budget.trial and not budget.drafting
+        batch = examples.next_batch(current.prompt, size, manager.ablated[: size // 3], trial=trial)
+        budget.give_back(size - len(batch.new))
+        stale = 0 if batch.new else stale + 1
+        if stale > STALE:
+            break
+        rollouts = await roll_out(run, budget, archive, current, examples, batch)
+        evidence.add(current, [r for r in rollouts if r.example_id in batch.fair], trial=budget.trial)
         if not clear:
             clear, earning = True, (await leave_zero(run, budget, archive, current, rollouts))[1]
             if earning:
@@ -158,7 +170,7 @@ async def prompt_learning(
         quiet = 0 if changed else quiet + 1
         done = budget.may_stop(quiet >= config.clean)
         if not (manager.repairs or manager.lost) and (quiet or (manager.settled and budget.tries)):
-            manager.plan_trial()
+            plan_trial(manager, examples)
         budget.trial, budget.drafting = bool(manager.left_out), manager.drafting
         if done and not manager.left_out:
             break
@@ -173,6 +185,14 @@ async def prompt_learning(
     for history in histories[best.prompt.id]:
         run.log("ledger", [event_to_json(event) for event in history])
     return best
+
+
+def plan_trial(manager: InstructionManager | RegionManagers, examples: RoundExamples) -> None:
+    """Choose what the next roll-out does without; not what all examples were answered without."""
+    manager.plan_trial()
+    while manager.left_out and not manager.drafting and not examples.list_unanswered(manager.prompt):
+        manager.end_trial()
+        manager.plan_trial()
 
 
 async def leave_zero(
@@ -197,28 +217,32 @@ async def leave_zero(
 async def prove(
     run: Run, budget: LearningBudget, archive: Archive, evidence: Evidence, newest: Candidate
 ) -> Candidate:
-    """The best prompt on all evidence, after it was validated; the newest one in its place where that was done before."""
+    """The best prompt on all evidence, after it was validated; the newest one in its place where that was done before, and beside
+    it where what is left pays for that too."""
     rows = len(budget.env.validation)
     best = evidence.best(archive, rows)
     await archive.validate(run, budget.env, [newest if best.id in archive.validated else best])
+    if budget.affords and newest.id not in archive.validated:
+        left = (await count_purse(run, budget.env)).payable()
+        await archive.validate(run, budget.env, [newest] if rows <= left < math.inf else [])
     return evidence.best(archive, rows, validated=True)
 
 
 async def roll_out(
     run: Run,
-    env: Environment,
+    budget: LearningBudget,
     archive: Archive,
     current: Candidate,
-    batch: Sequence[Example],
-    budget: LearningBudget,
+    examples: RoundExamples,
+    batch: Batch,
 ) -> list[Rollout]:
     """Roll-outs of the current prompt; its validation, where one is planned, runs at the same time."""
 
     async def work(branch: Run, task: str) -> list[Rollout]:
         if task == "validate":
-            await archive.validate(branch, env, [current])
+            await archive.validate(branch, budget.env, [current])
             return []
-        return await env.evaluate(branch, current.prompt, batch, budget.round)
+        return await examples.answer(branch, current.prompt, batch, budget.round)
 
     tasks = ["validate", "roll out"] if budget.validates else ["roll out"]
     return (await run.map(work, tasks))[-1]

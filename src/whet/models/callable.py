@@ -74,7 +74,7 @@ class CallableModel(AnswersOnly):
     async def generate(self, request: Request) -> list[Completion]:
         """The function's answers, `request.n` of them. Raises ProviderError for an exception or another type."""
         settled = self._options.settle(request)
-        return [await self._one(settled) for _ in range(request.n)]
+        return self._options.close_tags([await self._one(settled) for _ in range(request.n)])
 
     async def _one(self, request: Request) -> Completion:
         more = {"request": request} if self._wants_request else {}

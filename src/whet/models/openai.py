@@ -41,7 +41,6 @@ from whet.models.openai_wire import (
     Failure,
     as_utf8,
     encode_body,
-    filter_words,
     http_error,
     is_utf8,
     limits_of,
@@ -51,6 +50,7 @@ from whet.models.openai_wire import (
     request_body,
     unreadable_reply,
     wants_stream,
+    words_of_filter,
 )
 from whet.models.output_bounds import OutputBounds, TokenLimits
 from whet.models.providers import PROVIDERS
@@ -162,6 +162,7 @@ class OpenAIModel(AnswersOnly):
         body = self._as_asked(self._body_of(request, form))
         answer = await self._post(encode_body(body))
         result: list[Completion] | Failure | ProviderError
+        usage: Usage | None = None
         if isinstance(answer, Reply):
             self._note_stream(answer.body)
             data = self._decode(answer.body)
@@ -178,16 +179,17 @@ class OpenAIModel(AnswersOnly):
                 self._say(self._forms.note_answer(request, form) | unnamed)
                 self._note(find_neglected_options(body, data, usage))
                 self._note(set() if is_utf8(answer.body) else {"bytes"})
-                return self._with_model(result, data)
+                return self._options.close_tags(self._with_model(result, data))
         else:
             result = answer
         if not isinstance(result, Failure):
             raise result
         error = self._refusal(result, body, request, form)
-        words = None if error.retryable or error.fatal else filter_words(result)
+        words = words_of_filter(result, error)
         if words is None:
             raise error
-        return [filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)]
+        filtered = filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)
+        return [filtered if usage is None else replace(filtered, usage=usage)]
 
     def _with_model(self, answers: list[Completion], data: Mapping[str, object]) -> list[Completion]:
         """Answers with the model that they name; servers of one model may each have a name of their own for it."""
@@ -226,10 +228,11 @@ class OpenAIModel(AnswersOnly):
             data = decode_answer(body)
             result = completions(data, request, self.count_tokens, reported_usage(data))
             if isinstance(result, list):
-                return self._with_model(result, data)
+                return self._options.close_tags(self._with_model(result, data))
         assert isinstance(result, Failure)
-        error, words = self._error(result), filter_words(result)
-        if error.retryable or error.fatal or words is None:
+        error = self._error(result)
+        words = words_of_filter(result, error)
+        if words is None:
             raise error
         return [filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)]
 
@@ -460,8 +463,9 @@ class OpenAIModel(AnswersOnly):
             if answer.status in (400, 422) and _FORM in body and _FORM.encode() in answer.body:
                 self._disabled.add(_FORM)
                 raise _again(self._error(answer), answer)
-            error, words = self._error(answer), filter_words(answer)
-            if error.retryable or error.fatal or words is None:
+            error = self._error(answer)
+            words = words_of_filter(answer, error)
+            if words is None:
                 raise error
             return filter_answer(answer.status, self._endpoint.scrub(words), request, self.count_tokens)
         files = pictures(answer.body)

@@ -27,6 +27,7 @@ import orjson
 from whet.errors import ProviderError
 from whet.models.event_stream import is_event_stream, read_event_stream
 from whet.models.openai_wire import PAGE, WEB_PAGE, Failure, loads, unreadable_reply
+from whet.models.provider_tools import count_provider_tools
 from whet.replies import split_thought, without_thought
 from whet.types import Completion, Request, Usage
 
@@ -103,6 +104,8 @@ def completions(
     as some gateways do for an upstream error. Raises ProviderError (see the module's text).
     """
     choices = data.get("choices")
+    if (error := _error_of_minimax(data)) is not None:
+        data = {**data, "error": error}
     if not choices and _complains(data):
         return _failure_inside_200(data)
     if not isinstance(choices, list):
@@ -123,6 +126,7 @@ def completions(
     read = sum(count(m.content) for m in request.messages)
     written = sum(count(c.thought + c.text) for c in answers)
     estimate = with_cost(_estimate_parts(data.get("usage"), read, written), cost)
+    estimate = replace(estimate, provider_tools=count_provider_tools(data))
     return [replace(c, usage=u) for c, u in zip(answers, _share_usage(estimate, len(answers)), strict=True)]
 
 
@@ -232,9 +236,35 @@ def decode_answer(raw: bytes) -> dict[str, object]:
 
 def _complains(data: Mapping[str, Any]) -> bool:
     """Whether a body without an answer says what went wrong, in one of the forms of providers and gateways."""
-    minimax = data.get("base_resp")
-    refused = isinstance(minimax, dict) and _says_something(minimax.get("status_code"))
-    return refused or any(data.get(key) for key in _COMPLAINTS if not _is_answer(data.get(key)))
+    return any(data.get(key) for key in _COMPLAINTS if not _is_answer(data.get(key)))
+
+
+def _error_of_minimax(data: Mapping[str, Any]) -> dict[str, object] | None:
+    """The error in `base_resp`, where MiniMax says in every body how the call went, with the status of HTTP that means the same;
+    None for a call that went well."""
+    went = data.get("base_resp")
+    if not isinstance(went, dict) or not _says_something(went.get("status_code")):
+        return None
+    code: Any = went["status_code"]
+    message = f"{went.get('status_msg') or 'an error'} ({code})"
+    return {"message": message, "code": _MINIMAX.get(code, code)}
+
+
+_MINIMAX: Mapping[Any, int | str] = {
+    **{
+        1001: 504,
+        1002: 429,
+        1004: 401,
+        1008: 402,
+        1013: 500,
+        1033: 500,
+        1039: 429,
+        1041: 429,
+        2013: 400,
+        2049: 401,
+    },
+    **{1026: "content_filter", 1027: "content_filter"},
+}
 
 
 def _is_answer(message: object) -> bool:
@@ -481,6 +511,7 @@ def reported_usage(data: Mapping[str, object]) -> Usage | None:
         cost,
         cache_write_tokens=stored,
         cache_write_1h_tokens=min(for_hour, stored),
+        provider_tools=count_provider_tools(data),
     )
 
 

@@ -68,14 +68,19 @@ WEB_PAGE = (
 _MODERATED = re.compile(r"flagged|moderation", re.IGNORECASE)
 _FILTER_CODES = {
     *("content_filter", "content_policy_violation", "moderation_blocked", "prohibited_content"),
-    *("data_inspection_failed", "DataInspectionFailed"),
+    *("data_inspection_failed", "DataInspectionFailed", "ResponsibleAIPolicyViolation"),
+    *("SensitiveContentDetected", "InputTextSensitiveContentDetected", "OutputTextSensitiveContentDetected"),
 }
 _FILTER_WORDS = re.compile(
     r"content management policy|PROHIBITED_CONTENT|content policy|content exists risk|data_inspection_failed"
-    r"|(?:prompt|input|content) (?:was|has been|is) (?:flagged|blocked)|rejected by (?:the|our|a) safety system",
+    r"|(?:prompt|input|content) (?:was|has been|is) (?:flagged|blocked)|rejected by (?:the|our|a) safety system"
+    r"|blocked by (?:the |our |a )?content filter|violates usage guidelines|ContentPolicyViolation",
     re.IGNORECASE,
 )
-"""How providers (OpenAI, Azure, Google and OpenRouter, Alibaba, DeepSeek) say that a filter took a request."""
+"""How providers (OpenAI, Azure, Google and OpenRouter, Alibaba, DeepSeek, Anthropic, Amazon, xAI, LiteLLM) say that a filter took
+a request."""
+_LONGEST_WORDS, _DEEPEST_CODE = 100_000, 6
+"""How much of an error is read, and how deep, for what a filter says."""
 _FILTER_STATUSES = (400, 403, 422, 451)
 _TOO_LARGE = re.compile(r"\blimit:? (\d[\d,]*)\b.*?\brequested:? (\d[\d,]*)", re.IGNORECASE | re.DOTALL)
 """What a limit a minute allows, and what one request takes of it."""
@@ -295,7 +300,7 @@ def http_error(
         return ProviderError(f"{text} ({_SMALLER})", status=status)
     if status in _RETRYABLE or status >= 500:
         return ProviderError(text, retryable=True, retry_after=_wait(failure, message), status=status)
-    if status == 403 and _MODERATED.search(message):
+    if status == 403 and filter_words(failure) is not None:
         return ProviderError(text, status=status)
     if status < 400:
         return ProviderError(f"{text} (not an answer). Check the base URL.", fatal=True, status=status)
@@ -322,12 +327,48 @@ def _never_fits(message: str) -> bool:
 
 def filter_words(failure: Failure) -> str | None:
     """What a content filter that took the request says, None where the failure is about something else."""
-    if failure.status not in _FILTER_STATUSES:
+    if failure.status not in _FILTER_STATUSES and not failure.inside:
         return None
-    message, codes = _message(failure.body)
+    message, _ = _message(failure.body, _LONGEST_WORDS)
     text = _without_quote(message)
     moderated = failure.status == 403 and _MODERATED.search(text)
-    return message if codes & _FILTER_CODES or moderated or _FILTER_WORDS.search(text) else None
+    return (
+        message
+        if moderated or _FILTER_WORDS.search(text) or _codes_in(failure.body) & _FILTER_CODES
+        else None
+    )
+
+
+def words_of_filter(failure: Failure, error: ProviderError) -> str | None:
+    """What a content filter that took the request says; None where the failure, whose error is `error`, is about something else,
+    concerns every request, or may pass."""
+    passing = error.retryable or error.fatal
+    return filter_words(failure) if failure.inside or not passing else None
+
+
+def _codes_in(raw: bytes) -> set[str]:
+    """The codes and the types of an error and of the errors inside it, which a router may relay as a text (OpenRouter)."""
+    codes, level = set[str](), [_read_mapping(raw)]
+    for _ in range(_DEEPEST_CODE):
+        codes |= {code for one in level for key in ("code", "type") if isinstance(code := one.get(key), str)}
+        inner = [value for one in level for value in one.values() if isinstance(value, dict | str)]
+        level = [
+            value if isinstance(value, dict) else _read_mapping(value.encode("utf-8", "replace"))
+            for value in inner
+        ]
+    return codes
+
+
+def _read_mapping(raw: bytes) -> dict[str, object]:
+    """The JSON object in a body, or in the list of one that is a body of Google's; empty for anything else."""
+    if raw.lstrip()[:1] not in (b"{", b"["):
+        return {}
+    try:
+        data = loads(raw[:_LONGEST_WORDS])
+    except ValueError:
+        return {}
+    data = data[0] if isinstance(data, list) and len(data) == 1 else data
+    return data if isinstance(data, dict) else {}
 
 
 def _wait(failure: Failure, message: str) -> float | None:
@@ -443,11 +484,11 @@ def _details(raw: bytes) -> Mapping[str, object]:
     return error if isinstance(error, dict) else {}
 
 
-def _message(raw: bytes) -> tuple[str, set[str]]:
+def _message(raw: bytes, most: int = 4000) -> tuple[str, set[str]]:
     """The server's words and codes: `{"error": {"message", "code", "type", "param"}}`, `{"detail": ...}` or bare text. What is
-    neither stands as it came, however deep it is nested.
+    neither stands as it came, however deep it is nested. `most`: characters of the words that are read.
     """
-    text = " ".join(raw[:4000].decode("utf-8", "replace").split())
+    text = " ".join(raw[:most].decode("utf-8", "replace").split())
     try:
         data = loads(raw)
     except ValueError:
@@ -456,17 +497,17 @@ def _message(raw: bytes) -> tuple[str, set[str]]:
         data = data[0]
     error = data.get("error", data) if isinstance(data, dict) else data
     if not isinstance(error, dict):
-        return error[:4000] if isinstance(error, str) else text, set()
+        return error[:most] if isinstance(error, str) else text, set()
     codes = {
         str(error[key]) for key in ("code", "type") if error.get(key) and isinstance(error[key], str | int)
     }
     named = f"'{error['param']}': " if isinstance(error.get("param"), str) else ""
     words = next((error[key] for key in _MESSAGES if error.get(key)), text)
     words = words if isinstance(words, str) else _places(words) or text
-    return (named + words + _upstream(error.get("metadata"), words))[:4000], codes
+    return (named + words + _upstream(error.get("metadata"), words, most))[:most], codes
 
 
-def _upstream(metadata: object, words: str) -> str:
+def _upstream(metadata: object, words: str, most: int) -> str:
     """What a router says of the provider behind it, whose own words it relays beside its own (OpenRouter)."""
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     if isinstance(raw, dict):
@@ -474,7 +515,7 @@ def _upstream(metadata: object, words: str) -> str:
     if not isinstance(raw, str) or not raw.strip() or raw in words:
         return ""
     name = metadata.get("provider_name") if isinstance(metadata, dict) else None
-    theirs, _ = _message(raw[:4000].encode("utf-8", "replace"))
+    theirs, _ = _message(raw[:_LONGEST_WORDS].encode("utf-8", "replace"), most)
     return f": {name}: {theirs}" if isinstance(name, str) and name else f": {theirs}"
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whet.errors import UsageError, parameter
-from whet.types import Request
+from whet.replies import close_tag
+from whet.types import Completion, Request
 
 _OWN = {
     "messages": "whet writes them",
@@ -69,6 +70,10 @@ class RequestOptions:
             stop=self.stop or request.stop,
             seed=request.seed if self.seed is None else self.seed + request.sample,
         )
+
+    def close_tags(self, answers: Sequence[Completion]) -> list[Completion]:
+        """The answers with the closing tags that the stop texts of the user took."""
+        return [close_tag(answer, self.stop) for answer in answers]
 
     def extend(self, body: dict[str, object]) -> dict[str, object]:
         """The body with the fields that the user added."""

@@ -107,8 +107,10 @@ class LiteLLMModel(AnswersOnly):
             usage = replace(usage or Usage(), free=True)
         made = completions(data, request, self.count_tokens, usage)
         if isinstance(made, Failure):
-            raise http_error(made, self.address, self._key.scrub)
-        return made
+            if (words := filter_words(made)) is None:
+                raise http_error(made, self.address, self._key.scrub)
+            return [filter_answer(made.status, words, request, self.count_tokens)]
+        return self._options.close_tags(made)
 
     def _failure(self, error: Exception) -> Failure | None:
         """What an exception of litellm says of the endpoint's answer, None where there was none."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from whet.prompt.events import ACTIVE, Event, Read
-from whet.prompt.instructions import Ledger, fold_events
+from whet.prompt.instructions import LayoutEntry, Ledger, fold_events
 from whet_client.prompt.document import Prompt
 from whet_client.prompt.fence import MARKER
 
@@ -104,6 +104,16 @@ def without_line(ledger: Ledger, line: str, at: str = "") -> Read:
         elif left:
             notes.append((False, ledger.newline.join(left)))
     return Read(author="optimizer", at=at, notes=tuple(notes), newline=ledger.newline)
+
+
+def with_layout(ledger: Ledger, layout: Sequence[LayoutEntry], at: str = "") -> Read:
+    """The event that brings the unmanaged lines of an earlier layout back to their places. Instructions that stand stay, those
+    that came later behind the others."""
+    standing, then = [entry.id for entry in ledger.layout if entry.id], [entry.id for entry in layout]
+    places = [entry for entry in layout if not entry.id or entry.id in standing]
+    places += [LayoutEntry(id=key) for key in standing if key not in then]
+    notes = tuple((bool(one.id), ledger[one.id].text if one.id else one.text) for one in places)
+    return Read(author="optimizer", at=at, notes=notes, newline=ledger.newline)
 
 
 def _without(lines: Sequence[str], gone: Sequence[str]) -> list[str]:

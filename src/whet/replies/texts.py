@@ -32,10 +32,12 @@ CUT = "it was cut off before its end. Write a shorter text."
 
 @dataclass(frozen=True, slots=True)
 class TextReading:
-    """The texts that a reply gives under a tag, or the `problem`, a clause about the reply, why none can be read."""
+    """The texts that a reply gives under a tag, or the `problem`, a clause about the reply, why none can be read. `bare`: nothing
+    encloses the text, which is the whole reply."""
 
     texts: list[str]
     problem: str = ""
+    bare: bool = False
 
 
 def read_tagged_text(completion: Completion, tag: str, *, lenient: bool = False) -> TextReading:
@@ -71,7 +73,7 @@ def read_tagged_text(completion: Completion, tag: str, *, lenient: bool = False)
     if not whole:
         return TextReading([], CUT)
     if lenient and (texts := _clean(_bare(reply, tag))):
-        return TextReading(texts)
+        return TextReading(texts, bare=True)
     return TextReading([], f"{NO_TEXT}between the tags <{tag}> and </{tag}>.")
 
 

@@ -128,6 +128,8 @@ def key_figures(record: Record) -> list[tuple[str, Child]]:
     pairs.append(("Model calls", join(f"{calls:,}", parts, more)))
     remedy = _small("set prices in task.yaml") if record.unpriced else None
     remedy = _small("estimated") if usage.get("estimated") and not record.unpriced else remedy
+    if cost and usage.get("provider_tools"):
+        remedy = join(remedy, _small("without the provider's own tools"))
     pairs.append(
         ("Cost", join(number_format.price(cost, bool(record.unpriced), bool(record.priceless)), remedy))
     )

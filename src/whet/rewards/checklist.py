@@ -17,6 +17,7 @@ from typing import Any
 
 from whet.errors import did_you_mean
 from whet.replies import array, closed_object, list_items, without_thought
+from whet.replies.blocks import stretches_of
 from whet.rewards.asking import (
     OF_EVERY_JUDGE,
     REASONS,
@@ -226,17 +227,22 @@ def _by_number(value: object) -> dict[int, list[Finding]]:
 
 
 def read_items(reply: str, whole: bool = True) -> tuple[ChecklistItem, ...] | None:
-    """The items of a reply to the extraction, at most 40; None when there are none, or not all of them."""
+    """The items of a reply to the extraction, at most 40; None when there are none, or not all of them.
+
+    Of several lists in JSON the last complete one counts, in a fenced block or not: those before it are drafts. Without JSON, the
+    lines of a list count; where the reply has fenced blocks, those of the block or the text between blocks that has most of them,
+    the last one of equals.
+    """
     if not whole:
         return None
-    rows: list[Any] = []
-    for value in read_reply(reply).objects:
-        listed = first_of(value, "items", "checklist", "requirements")
-        if isinstance(listed, list) and listed:
-            rows = listed
-            break
-    else:
-        rows = list_items(without_thought(reply))
+    lists = [
+        first_of(value, "items", "checklist", "requirements") for value in read_reply(reply).latest_first
+    ]
+    rows: list[Any] = next((one for one in lists if isinstance(one, list) and one), [])
+    if not rows:
+        own = without_thought(reply)
+        parts = [list_items(own[part.begin : part.stop]) for part in stretches_of(own)]
+        rows = [*max(reversed(parts), key=len)]
     items: list[ChecklistItem] = []
     for row in rows[:MOST_ITEMS]:
         keys = lower_keys(row) if isinstance(row, dict) else {"item": row}

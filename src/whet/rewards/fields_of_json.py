@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from whet._util.words import fold
 from whet.errors import UsageError
-from whet.replies import without_thought
+from whet.replies import read_json_float, without_thought
 from whet.replies.blocks import blocks_in
 from whet.rewards.json_alignment import MISSING, Alignment, fields
 from whet.rewards.numbers import are_close, number_of, parse_number
@@ -29,7 +29,7 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+_DECODER = json.JSONDecoder(parse_float=read_json_float, parse_constant=_refuse_constant)
 
 
 def json_in(text: str, wanted: Callable[[object], bool] = lambda _: True) -> list[object]:
@@ -58,7 +58,7 @@ def holds_object(value: object) -> bool:
 
 def _load_json(text: str) -> object:
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_float=read_json_float, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict | list) and not _is_deep(value) else None
@@ -69,7 +69,7 @@ def _load_scalar(text: str) -> list[object]:
     answer = without_thought(text)
     for piece in (answer, *reversed(blocks_in(answer))):
         try:
-            value = json.loads(piece, parse_constant=_refuse_constant)
+            value = json.loads(piece, parse_float=read_json_float, parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             continue
         if not isinstance(value, dict | list | str):

@@ -11,7 +11,7 @@ import regex
 
 from whet._util.words import fold, trim
 from whet.errors import UsageError
-from whet.replies import list_items, without_thought
+from whet.replies import list_items, read_json_float, without_thought
 from whet.replies.blocks import blocks_in
 from whet.replies.marked import last_boxes, marked_results
 from whet.rewards.fields_of_json import is_same_json, json_in
@@ -52,7 +52,7 @@ def _load_list(text: str) -> list[Any] | None:
     if not text.lstrip().startswith("["):
         return None
     try:
-        value = json.loads(text)
+        value = json.loads(text, parse_float=read_json_float)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, list) else None

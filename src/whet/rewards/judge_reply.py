@@ -17,7 +17,7 @@ import regex
 from whet._util.words import fold
 from whet.replies import records
 from whet.replies.quotations import HiddenPieces, Span, hide_pieces, quotations_in
-from whet.replies.values import PROSE, placed_values
+from whet.replies.values import PROSE, Value, placed_values
 
 T = TypeVar("T")
 
@@ -27,11 +27,13 @@ _PLACE = regex.compile(r"[\s*_#(\[]{0,8}([0-9]{1,6})[\s*_.):\]]{0,8}")
 @dataclass(frozen=True, slots=True)
 class JudgeReply:
     """The JSON objects of a reply, the most trustworthy first, keys in lower case; its text, in which JSON, blocks and quotations
-    are hidden; and all of it. A list of objects stands under the key "items"."""
+    are hidden; and all of it. A list of objects stands under the key "items". `latest_first` are the same objects, the one that
+    stands last first, and behind them those that were cut off."""
 
     objects: list[dict[str, object]]
     own: HiddenPieces
     full: str
+    latest_first: list[dict[str, object]]
 
 
 def read_reply(reply: str, whole: bool = True) -> JudgeReply:
@@ -41,15 +43,18 @@ def read_reply(reply: str, whole: bool = True) -> JudgeReply:
     with_objects = [one for one in values if any(records(one.value))]
     spans = [(one.start, one.stop) for one in with_objects]
     quotations = quotations_in(full, spans)
-    objects = [
-        _object(one.value)
-        for one in with_objects
-        if one.place != PROSE or not _is_inside((one.start, one.stop), quotations)
+    own_values = [
+        one for one in with_objects if one.place != PROSE or not _is_inside((one.start, one.stop), quotations)
     ]
+    latest_first = sorted(own_values, key=lambda one: (one.cut, -one.start))
     own = hide_pieces(full, [*spans, *quotations])
     if not whole:
         own = HiddenPieces(own.text.rpartition("\n")[0], own.pieces)
-    return JudgeReply([one for one in objects if one], own, full)
+    return JudgeReply(_objects(own_values), own, full, _objects(latest_first))
+
+
+def _objects(values: Sequence[Value]) -> list[dict[str, object]]:
+    return [keys for one in values if (keys := _object(one.value))]
 
 
 def _object(value: object) -> dict[str, object]:

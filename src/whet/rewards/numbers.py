@@ -356,12 +356,12 @@ def are_close(one: Decimal, other: Decimal, absolute: float = 0.0, relative: flo
     """
     gap, size = abs(Fraction(one) - Fraction(other)), abs(Fraction(other))
     if relative is not None:
-        share = Fraction(relative) * size
+        share = Fraction(str(relative)) * size
     elif size.denominator == 1:
         share = Fraction(0)
     else:
         share = max(_ROUNDING * min(size, Fraction(1)), _FLOAT_ROUNDING * size)
-    return gap <= max(Fraction(absolute), share)
+    return gap <= max(Fraction(str(absolute)), share)
 
 
 @dataclass(frozen=True)

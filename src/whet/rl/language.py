@@ -166,6 +166,8 @@ class LanguagePolicy:
         """What `accept` makes of each reply to a question and a form that can be read; counts are logged as `replies`, those that
         are no new text (`is_old`) as `unchanged`."""
 
+        bare = list[str]()
+
         async def one(branch: Run, number: int) -> tuple[list[T], list[_Unusable]]:
             plain, note, unusable = self.plain, "", list[_Unusable]()
             for attempt in range(self.attempts):
@@ -183,7 +185,9 @@ class LanguagePolicy:
                     note = f"\n\n{_UNREAD} {reading.problem} {_AGAIN}"
                 else:
                     try:
-                        return [accept(reading.texts)], unusable
+                        results = [accept(reading.texts)]
+                        bare.extend(reading.texts if reading.bare and tag == TAG and not plain else ())
+                        return results, unusable
                     except EditRejected as error:
                         unusable.append(_Unusable("rejected", str(error), completion.text))
                         note = f"\n\n{_REFUSED} {error}"
@@ -208,6 +212,7 @@ class LanguagePolicy:
         self.charge(len(kept) + sum(len(unusable) for _, unusable in outcomes))
         counts = _counts([one for _, unusable in outcomes for one in unusable])
         counts |= {"unchanged": unchanged} if unchanged else {}
+        counts |= {"bare": [len(bare), _begin(min(bare))]} if bare else {}
         run.log("replies", {"asked": n, "kept": len(kept), **counts})
         return kept
 
@@ -227,10 +232,15 @@ def _counts(unusable: Iterable[_Unusable]) -> dict[str, JSON]:
     reasons: dict[str, list[JSON]] = {}
     for one in unusable:
         counts[one.kind] += 1
-        entry = reasons.setdefault(one.reason, [0, " ".join(one.reply.split())[:_EXAMPLE]])
+        entry = reasons.setdefault(one.reason, [0, _begin(one.reply)])
         reasons[one.reason] = [int(str(entry[0])) + 1, entry[1]]
     why: list[JSON] = [[reason, *entry] for reason, entry in reasons.items()]
     return {**counts, **({"why": why} if why else {})}
+
+
+def _begin(reply: str) -> str:
+    """The beginning of a reply on a single line."""
+    return " ".join(reply.split())[:_EXAMPLE]
 
 
 def _read(completion: Completion, tag: str, many: bool, lenient: bool, plain: bool) -> TextReading:
@@ -239,8 +249,10 @@ def _read(completion: Completion, tag: str, many: bool, lenient: bool, plain: bo
     if _copies_form(completion.text, tag):
         return TextReading([], COPIED_FORM)
     if many:
-        texts = texts_in(completion, tag, many=True, bare=lenient or plain)
-        return TextReading(texts, "" if texts else f"{NO_TEXT}between the tags <{tag}> and </{tag}>.")
+        enclosed = texts_in(completion, tag, many=True)
+        texts = enclosed or texts_in(completion, tag, many=True, bare=lenient or plain)
+        missing = "" if texts else f"{NO_TEXT}between the tags <{tag}> and </{tag}>."
+        return TextReading(texts, missing, bare=texts != enclosed)
     if not completion.text.strip() and lacks_answer(completion.error):
         return TextReading([], f"it did not come: {completion.error}")
     reading = read_tagged_text(completion, tag, lenient=lenient or plain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -11,10 +11,10 @@ import numpy as np
 
 from whet.environments.environment import Environment
 from whet.errors import UsageError
+from whet.instructions.neighbours import normal
 from whet.models.embeddings import NONE, pack_vectors, unpack_vectors
 from whet.prompt import Prompt
 from whet.replies import json_values
-from whet.rl.nearest import nearest
 from whet.rl.prompt_router import Routed, features_of, routed_environment
 from whet.rl.reward_log import Array
 from whet.run import Run, convert_record
@@ -80,7 +80,7 @@ class MemoryBank:
             features = await features_of(run, [example.user_text for example in examples], self.embedding)
 
             async def places() -> JSON:
-                alike: JSON = nearest(features, self.vectors, self.near, own)  # type: ignore[assignment]
+                alike: JSON = _nearest(features, self.vectors, self.near, own)  # type: ignore[assignment]
                 return alike
 
             args = content_hash([example.id for example in examples])
@@ -145,3 +145,25 @@ def read_bank(blob: bytes) -> MemoryBank:
 def deploy_bank(env: Environment, blob: bytes) -> Routed:
     """The task in which the bank of a blob is recalled for every input. Raises UsageError for another blob."""
     return routed_environment(env, read_bank(blob))
+
+
+_DIGITS = 9
+
+
+def _nearest(
+    queries: Array, held: Array, k: int, barred: Sequence[Collection[int]] | None = None
+) -> list[list[int]]:
+    """For each query (queries, width) the places of up to `k` of the vectors held (n, width), the most alike first; of equals the
+    newer one. `barred`: for each query the places that are left out.
+
+    >>> _nearest(np.array([[1.0, 0.0]]), np.array([[0.0, 1.0], [2.0, 0.0], [1.0, 1.0]]), 2)
+    [[1, 2]]
+    """
+    if not len(held):
+        return [[] for _ in queries]
+    alike = np.round(normal(queries) @ normal(held).T, _DIGITS)
+    out = barred or [()] * len(queries)
+    return [
+        [at for at in sorted(range(len(held)), key=lambda at: (-row[at], -at)) if at not in gone][:k]
+        for row, gone in zip(alike, out, strict=True)
+    ]

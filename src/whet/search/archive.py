@@ -210,13 +210,17 @@ class Archive:
         """The means of a candidate and of the incumbent on the same rows.
 
         Where the provider failed, they are the rows that the incumbent has an answer to; one that the candidate lacks counts as
-        the lowest reward, so that nothing becomes the incumbent by the few rows that it was asked on.
+        the lowest reward, so that nothing becomes the incumbent by the few rows that it was asked on. Where the incumbent has
+        answers to fewer than half of the rows that either has, they are all of these, and one that it lacks counts as the lowest
+        reward too, so that nothing stays the incumbent by few rows.
         """
         means = self.validated[new], self.validated[old]
         mine, other = self.rewards.get(new), self.rewards.get(old)
-        if mine is None or not other or mine.keys() == other.keys():
+        if mine is None or other is None or mine.keys() == other.keys():
             return means
-        return fmean(mine.get(row, self.low) for row in other), fmean(other.values())
+        either = mine.keys() | other.keys()
+        rows = other.keys() if 2 * len(other) >= len(either) else either
+        return fmean(mine.get(row, self.low) for row in rows), fmean(other.get(row, self.low) for row in rows)
 
 
 def candidate_of(described: Mapping[str, Any]) -> Candidate:

@@ -24,6 +24,8 @@ SMALLEST = 4
 SMALLEST_VALIDATION = 5
 LEAST_VALIDATION, ROWS_PER_ANSWER = 20, 3
 VALIDATION_SHARE, SMALL_SHARE = 0.1, 0.125
+LOST_SHARE, LOST_LEAST, LOST_MOST = 64, 3, 6
+"""What searches leave over of a limit for calls that a kill may lose: one in 64, but three at least and one in six at most."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,21 @@ def open_purse(run: Run, env: Environment) -> Purse:
 
 
 async def count_purse(run: Run, env: Environment) -> Purse:
-    """The purse of a run by what is left now."""
-    return purse_of(await run.read_remaining(), env)
+    """The purse of a run by what is left now, but for a few calls: those that a kill lost count against the limit, and the search
+    that goes on is to find what it would have found."""
+    return purse_of(without_lost(run.limits, await run.read_remaining()), env)
+
+
+def without_lost(limits: Budget, left: Budget) -> Budget:
+    """What is left, without the calls that a kill may lose."""
+    names = "calls", "task_calls", "judge_calls"
+    rest = {n: max(0, getattr(left, n) - may_be_lost(getattr(limits, n))) for n in names if getattr(left, n)}
+    return replace(left, **rest)
+
+
+def may_be_lost(limit: int) -> int:
+    """Of a limit on calls, those that a search leaves over for a kill."""
+    return min(limit // LOST_MOST, max(LOST_LEAST, limit // LOST_SHARE))
 
 
 def purse_of(limits: Budget, env: Environment) -> Purse:
@@ -266,7 +281,7 @@ async def rounds_of(
         if plan.limited:
             finalists = sum(c.id not in archive.validated for c in archive.top(plan.finalists))
             kept = max(1, finalists) * len(plan.env.validation)
-            width = await payable_width(run, plan, kept + beside)
+            width = await payable_width(run, plan, kept + beside, first=not number)
         if width < max(1, plan.least):
             break
         if number >= plan.rounds:
@@ -275,14 +290,20 @@ async def rounds_of(
         number += 1
 
 
-async def payable_width(run: Run, plan: SearchPlan, kept: int = 0) -> int:
+async def payable_width(run: Run, plan: SearchPlan, kept: int = 0, *, first: bool = False) -> int:
     """How many new prompts, up to the width of the plan, what is left pays for beside so many `kept` rollouts. A quarter of their
-    calls of the optimizer model may be replies that must be asked for again."""
-    purse = await count_purse(run, plan.env)
-    for width in range(plan.width, 0, -1):
-        asks = math.ceil(width * plan.asks_each * 4 / 3)
-        if asks <= purse.questions and purse.payable(asks) >= width * plan.examples + kept:
-            return width
+    calls of the optimizer model may be replies that must be asked for again. In the `first` round the fewest that a round has may
+    take the calls that are left over for a kill."""
+    left = await run.read_remaining()
+    pays = (
+        (purse_of(without_lost(run.limits, left), plan.env), plan.width),
+        (purse_of(left, plan.env), plan.least),
+    )
+    for purse, most in pays if first else pays[:1]:
+        for width in range(most, 0, -1):
+            asks = math.ceil(width * plan.asks_each * 4 / 3)
+            if asks <= purse.questions and purse.payable(asks) >= width * plan.examples + kept:
+                return width
     return 0
 
 
@@ -297,11 +318,13 @@ async def validate_finalists(
     run: Run, plan: SearchPlan, archive: Archive, ranked: list[Candidate]
 ) -> Candidate:
     """The incumbent after the best of the ranked candidates are validated, as many as the settings want and the limits still
-    pay for."""
+    pay for; all but the first beside the calls that are left over for a kill."""
     new = [c for c in ranked if c.id not in archive.validated]
     most, left = plan.finalists, max(0, plan.validations - len(archive.validated))
     if plan.rollouts is not None and new:
-        payable = (await count_purse(run, plan.env)).payable()
+        limits, size = await run.read_remaining(), len(plan.env.validation)
+        payable = purse_of(limits, plan.env).payable()
         if payable < math.inf:
-            most, left = max(most, plan.wanted_finalists), int(payable) // len(plan.env.validation)
+            sure = int(purse_of(without_lost(run.limits, limits), plan.env).payable()) // size
+            most, left = max(most, plan.wanted_finalists), max(sure, min(1, int(payable) // size))
     return await archive.validate(run, plan.env, new[: min(left, most)])

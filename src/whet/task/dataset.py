@@ -106,7 +106,14 @@ class DataReader:
         for split, at in numbers.items():
             placed[split], more = make_examples([drop_column(rows[n], column) for n in at], self.rules, ids)
             warnings += more
-        return self._order(node, placed, [*warnings, *_leave_copies_out(placed)])
+        warnings += _leave_copies_out(placed)
+        emptied = [split for split, examples in placed.items() if not examples]
+        if lost := [split for split in emptied if split in self.needs]:
+            node.refuse(
+                f"each row that is marked as {lost[0]} stands in a later split too and counts there only, so {lost[0]} would "
+                f"be empty. Give {lost[0]} rows of its own, or let whet divide the rows: {DECLINE}."
+            )
+        return self._order(node, {split: placed[split] for split in placed if split not in emptied}, warnings)
 
     def _missing(self, there: Collection[str]) -> list[str]:
         return [s for s in self.needs if s not in there and not (s == "validation" and "train" in there)]

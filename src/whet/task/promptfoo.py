@@ -79,6 +79,8 @@ class _Left:
     keys: Counter[str] = field(default_factory=Counter)
     rows: list[str] = field(default_factory=list)
     """The variable of each row that is left out, since it computes something."""
+    empty: list[str] = field(default_factory=list)
+    """The variable of each test that is left out, since it is an empty list: promptfoo makes no row of it either."""
 
     def note(self, nodes: Mapping[str, Node], place: str) -> None:
         """Count the keys of a mapping that are not read."""
@@ -98,6 +100,9 @@ class _Left:
                 f"{quantity(len(self.rows), 'test')} {are} left out: a variable computes something, the first "
                 f"{show_value(self.rows[0], 60)}"
             )
+        if self.empty:
+            are = "is" if len(self.empty) == 1 else "are"
+            yield f"{quantity(len(self.empty), 'test')} {are} left out: a variable is an empty list, the first `{self.empty[0]}`"
 
 
 def read_promptfoo(path: Path) -> ImportedData:
@@ -381,7 +386,8 @@ def _rows(test: Node, base: Mapping[str, Node], path: Path, left: _Left) -> Iter
         for one in (*_list(base.get("assert")), *_list(own.get("assert")))
         if (check := _check(one, left, values)) is not None
     ]
-    choices = [[(name, _value(one, path)) for one in _list(node)] for name, node in values.items()]
+    choices = [[(name, _value(one, path)) for one in _values(node)] for name, node in values.items()]
+    left.empty += [name for name, node in values.items() if not _values(node)][:1]
     if (count := math.prod(map(len, choices))) > MOST_ROWS:
         test.refuse(
             f"the lists under `vars` make {count:,} rows of this test, more than {MOST_ROWS:,}. Shorten them."
@@ -476,13 +482,19 @@ def _metric(node: Node | None) -> str:
     return name
 
 
+def _values(node: Node) -> list[Node]:
+    """The values of a variable: the items of a list, else the variable itself, null too."""
+    return node.value if isinstance(node.value, list) else [node]
+
+
 def _value(node: Node, path: Path) -> str:
+    """A variable as promptfoo fills it in: null as nothing."""
     if isinstance(node.value, str) and node.value.startswith("file://"):
         return read_text(path.parent / node.value.removeprefix("file://"), node.where)
     plain = node.plain()
-    return (
-        json.dumps(plain, ensure_ascii=False) if isinstance(plain, list | dict | None) else _as_printed(plain)
-    )
+    if plain is None:
+        return ""
+    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, list | dict) else _as_printed(plain)
 
 
 def _as_printed(value: object) -> Any:

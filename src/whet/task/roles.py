@@ -20,6 +20,8 @@ Choice: TypeAlias = ModelChoice | Mapping[str, Any] | None
 """A model by its address, as an object, as a function, or a mapping as under `models` in task.yaml."""
 
 TASK_LIKE = ("task", "transfer")
+_WRITERS, _OF_WRITERS = ("optimizer", "judge", "second"), ("temperature", "stop")
+"""Roles whose requests whet writes, and options that reach only those of these models that are at an endpoint."""
 _log = logging.getLogger("whet.models")
 _REACHED = ("base_url", "key_variable", "headers", "extra_body", "reasoning_effort", "stream")
 """Fields that belong to a provider's endpoint, and mean nothing at another one."""
@@ -147,6 +149,15 @@ def model_of(spec: ModelSpec, role: str) -> LanguageModel:
         )
     if spec.model is not None:
         return as_model(spec.model, options=options_of(spec, role))
+    if role in _WRITERS and not at_endpoint(str(spec.address)):
+        for name in _OF_WRITERS:
+            if getattr(spec, name) not in (None, ()):
+                _log.warning(
+                    "%s, the %s model, runs in this process and ignores the option %s.",
+                    spec.address,
+                    role,
+                    name,
+                )
     check_consent(spec)
     return as_model(str(spec.address), base_url=spec.base_url, options=options_of(spec, role))
 

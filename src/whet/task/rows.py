@@ -25,6 +25,7 @@ import numpy as np
 from whet._util.storable import describe_exception
 from whet._util.user_code import OutOfTime, run_file
 from whet.errors import UsageError
+from whet.replies import read_json_float
 from whet.rewards.program import importing, load_module, place_of
 from whet.task.delimited import read_delimited
 from whet.task.files import kind_of, read_text
@@ -123,11 +124,10 @@ def _no_constant(name: str) -> NoReturn:
     raise _BadJSON(f"{name} is not JSON. Write null, or a text.")
 
 
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
+def _finite(text: str) -> int | float:
+    if math.isinf(float(text)):
         raise _BadJSON(f"the number {text} is too large. Write it as a text.")
-    return number
+    return read_json_float(text)
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -84,6 +84,39 @@ def test_a_constant_amount_that_changed_is_named_by_both_its_values(live: Live) 
     ]
     live.traffic.add(rows, [])
     assert [one.text for one in look(live, times[-1])] == [f"{NAME}: cost rose from $0.001 to $0.002"]
+
+
+def _score_daily(live: Live, name: str, of: Callable[[int], float]) -> None:
+    """A score of each of thirty users a day for sixty days, by the number of the day."""
+    scores = [
+        Feedback("score", f"{NAME}-{day}-{n}", of(day), name=name, user=f"user-{n}", source="model",
+                 time=BEGIN + day * DAY + 12 * HOUR + n, id=f"{name}-{day}-{n}")
+        for day in range(60) for n in range(30)
+    ]  # fmt: skip
+    live.traffic.add([], scores)
+
+
+def test_every_score_of_a_prompt_is_watched(live: Live) -> None:
+    """Also the fifth by name; their false alarms together are those of one measure, so that each has less of them."""
+    end = fill_weeks(live, Weeks(days=60, per_day=30))
+    for name in ("a", "b", "c", "d"):
+        _score_daily(live, name, lambda day: 0.5)
+    _score_daily(live, "e", lambda day: 0.5 if day < 40 else 0.0)
+    (alarm,) = look(live, end)
+    assert (alarm.measure, alarm.worse) == ("score:e", True)
+    assert abs((alarm.began - BEGIN) // DAY - 40) <= 2
+    assert alarm.details["threshold"] == 8766 * 5 * 6
+
+
+def test_stars_of_a_judge_are_no_drift_of_what_people_say(live: Live) -> None:
+    end = fill_weeks(live, Weeks(days=60, per_day=30))
+    stars = [
+        Feedback("rating", f"{NAME}-{day}-{n}", 5.0 if day < 40 else 1.0, user=f"user-{n}", source="model",
+                 time=BEGIN + day * DAY + 12 * HOUR, id=f"stars-{day}-{n}")
+        for day in range(60) for n in range(30)
+    ]  # fmt: skip
+    live.traffic.add([], stars)
+    assert look(live, end) == []
 
 
 def test_one_loud_user_is_no_drift(live: Live) -> None:

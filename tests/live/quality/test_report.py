@@ -11,6 +11,7 @@ import pytest
 from tests.live.quality.traffic import BEGIN, DAY, HOUR, NAME, Weeks, fill_weeks, make_prompt
 
 from whet.errors import UsageError
+from whet.prompt import Prompt
 from whet.stats import interval
 from whet_client.records import Feedback, Inference
 from whet_live import Live
@@ -106,6 +107,28 @@ def test_thumbs_and_ratings_are_those_of_people(live: Live) -> None:
     assert means["thumb"] == (1.0, 2) and means["external_check"] == (1.0, 1) and "rating" not in means
 
 
+def test_values_under_several_names_count_as_their_mean(live: Live) -> None:
+    """A thumb of the app and one of an import have names of their own; scores under two names are two measures."""
+    said = [
+        Feedback("rating", "a", 1.0, name="stars", id="1"),
+        Feedback("rating", "a", 5.0, name="rating", id="2"),
+        Feedback("thumb", "a", 1.0, id="3"),
+        Feedback("thumb", "a", 1.0, name="thumbs", id="4"),
+        Feedback("thumb", "a", 0.0, name="user_feedback", id="5"),
+        Feedback("copy", "a", 1.0, name="button", id="6"),
+        Feedback("copy", "a", 0.0, name="keyboard", id="7"),
+        Feedback("score", "a", 0.25, name="clear", id="8"),
+        Feedback("score", "a", 0.75, name="kind", id="9"),
+    ]
+    live.traffic.add([answer("a", 0), answer("b", 1)], said)
+    (group,) = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, step="day").groups
+    means = {one.measure.name: (one.whole.mean, one.whole.n) for one in group.series}
+    assert means["rating"] == (3.0, 1)
+    assert means["thumb"] == (2 / 3, 1)
+    assert means["copy"] == (0.5, 2)
+    assert (means["score:clear"], means["score:kind"]) == ((0.25, 1), (0.75, 1))
+
+
 def test_a_user_with_many_answers_counts_once(live: Live) -> None:
     """The interval is that of `whet.stats.interval` with the users as clusters."""
     rng = np.random.default_rng(4)
@@ -183,6 +206,22 @@ def test_a_label_is_where_it_stood_when_the_answer_came(live: Live) -> None:
         ("version", "version 1 was made by eva"),
         ("label", "production moved to version 1, by eva"),
     }
+
+
+def test_the_label_latest_is_the_newest_version_when_the_answer_came(live: Live) -> None:
+    second = live.registry.create(NAME, Prompt.parse("Say {{question}}"), author="eva").created
+    told = [("a", 1, second - 1), ("b", 1, second + 1), ("c", 2, second + 2), ("d", 2, second + 3)]
+    live.traffic.add([Inference(NAME, v, {}, "x", id=id, time=at) for id, v, at in told], [])
+    period = {"since": second - DAY, "until": second + DAY}
+    report = live.quality.measure(NAME, **period, label="latest", by="version")  # type: ignore[arg-type]
+    assert report.answers == 3
+    assert {g.name: sum(n for _, n in g.answers) for g in report.groups} == {"version 1": 1, "version 2": 2}
+
+
+def test_a_label_that_never_stood_on_the_prompt_is_refused(live: Live) -> None:
+    live.traffic.add([answer("a", HOUR)], [])
+    with pytest.raises(UsageError, match=r'never had the label "prodution"\. Did you mean "production"'):
+        live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, label="prodution")
 
 
 def test_steps_begin_on_hours_days_and_mondays(live: Live) -> None:

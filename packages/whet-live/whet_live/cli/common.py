@@ -76,16 +76,19 @@ def _name_database(context: click.Context, parameter: click.Parameter, url: str 
         context.obj = url
 
 
-def open_here() -> Live:
+def open_here(*, make: bool = True) -> Live:
     """The database that the command's group names, and all around it."""
-    return open_at(click.get_current_context().obj)
+    return open_at(click.get_current_context().obj, make=make)
 
 
-def open_at(url: str | None) -> Live:
-    """A database and all around it. One that was not there is made, and named."""
+def open_at(url: str | None, *, make: bool = True) -> Live:
+    """A database and all around it. A database that was not there is made, and named.
+
+    Commands that copy, check or delete say `make=False`: of an empty database, they would report a success. Raises UsageError.
+    """
     from whet_live import open_live
 
-    live = open_live(url)
+    live = open_live(url, make=make)
     if live.database.made is not None:
         click.echo(f"made the database {live.database.made}", err=True)
     return live

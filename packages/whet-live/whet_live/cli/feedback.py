@@ -377,7 +377,7 @@ def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
 
     by = actor_of(actor)
     _confirm(yes, f"Delete all answers and feedback of {visible(user)} permanently?")
-    with open_here() as live:
+    with open_here(make=False) as live:
         gone = forget_user(live.database, user, actor=by)
         complete = erased_completely(live.database, READERS_SECONDS)
 
@@ -418,7 +418,7 @@ def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
 
     moment, by = microseconds(before), actor_of(actor)
     _confirm(yes, f"Delete all answers and feedback before {visible(before)} permanently?")
-    with open_here() as live:
+    with open_here(make=False) as live:
         gone = delete(live.database, moment, actor=by)
 
     def show(counts: Mapping[str, int]) -> None:

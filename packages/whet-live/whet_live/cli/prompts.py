@@ -314,7 +314,7 @@ def export(folder: Path, names: Sequence[str]) -> dict[str, object]:
     from whet_live.learner import export_prompts
     from whet_live.registry import ANY_PROMPT
 
-    with open_here() as live:
+    with open_here(make=False) as live:
         written = export_prompts(live.registry, folder, names)
         everywhere = [label for name, label in live.registry.protections() if name == ANY_PROMPT]
         return {"folder": str(folder), "prompts": written, "left": {"labels": everywhere if names else []}}
@@ -411,7 +411,7 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
 
     if seal is not None and not verify:
         raise UsageError("--seal needs --verify. Add --verify.")
-    with open_here() as live:
+    with open_here(make=False) as live:
         if not verify:
             entries = live.registry.audit(subject=name, limit=limit).items
             print_result(entries, as_json, show_entries, "audit")

@@ -23,6 +23,7 @@ from whet.cli.common import (
 )
 from whet_live.cli.common import DatabaseGroup, open_at, open_here
 from whet_live.cli.learner_options import NAMES, learner_config, learner_options
+from whet_live.cli.sign_in_options import oidc_options, read_oidc_options
 
 if TYPE_CHECKING:
     from whet_live.server import Access, User
@@ -152,6 +153,7 @@ _BY = "command line"
     metavar="N",
     help="Bytes of stored rows that the user of a token may have (default 10 GiB).",
 )
+@oidc_options()
 @learner_options()
 @_DATABASE
 def serve(
@@ -174,7 +176,8 @@ def serve(
     chosen = {name: values.pop(name) for name in (*_READER, *_LEARNER)}
     config = learner_config(role_choices(chosen), Path(values["runs"])) if learn else None
     limits = replace(quotas(rows, sent_bytes, kept_bytes), address_connections=connections)
-    options = ServeOptions(learner=config, every=every, limits=limits, **values)
+    oidc = read_oidc_options(values)
+    options = ServeOptions(learner=config, every=every, limits=limits, oidc=oidc, **values)
     run(options, partial(click.echo, err=True), click.echo)
 
 
@@ -185,9 +188,9 @@ def backup(file: Path, database: str | None) -> None:
     """Copy the SQLite database to FILE, even while servers use it.
 
     The copy holds every row that was acknowledged before. A copy of whet.db by other tools lacks rows that are still in its log.
-    For PostgreSQL, use pg_dump.
+    whet makes folders of FILE that are missing. For PostgreSQL, use pg_dump.
     """
-    with open_at(database or click.get_current_context().obj) as live:
+    with open_at(database or click.get_current_context().obj, make=False) as live:
         live.database.back_up(file)
     click.echo(f"Wrote {file}.")
 
@@ -206,6 +209,7 @@ _EXAMPLES = {
     "token": "maria",
     "role": "maria --role editor",
     "disable": "maria",
+    "link": "maria maria@example.org",
     "revoke": "TOKEN_ID",
     "list": "",
 }
@@ -339,6 +343,18 @@ def disable(name: str) -> None:
         users.disable(name, by=_BY)
 
 
+@_user_command(
+    "link",
+    "Let the next sign-in with an e-mail address at the identity provider be this user.",
+    _NAME,
+    click.argument("email"),
+)
+def link(name: str, email: str) -> None:
+    """Earlier sign-ins of the user at the provider end."""
+    with _users() as users:
+        users.link(name, email, by=_BY)
+
+
 @_user_command("revoke", "Revoke the token with this id (see `whet access list`).", click.argument("token"))
 def revoke(token: str) -> None:
     """Sessions that were opened with the token end as well."""
@@ -351,7 +367,8 @@ def _show_users(users: Sequence[User]) -> None:
 
     for user in users:
         state = "disabled" if user.disabled else user.kind
-        click.echo(f"{user.name}  {state}")
+        there = f"  signs in as {user.email}" if user.email else ""
+        click.echo(f"{user.name}  {state}{there}")
         for one in user.tokens:
             scope = (
                 ""

@@ -9,7 +9,14 @@ since 1970-01-01 UTC (`iso`), by the clock that all servers share: `time_of`, `D
 from __future__ import annotations
 
 from whet_client.ids import iso, microseconds, new_id
-from whet_live.database.access_tables import server_address, sessions, tokens, users
+from whet_live.database.access_tables import (
+    finished_sign_ins,
+    identities,
+    server_address,
+    sessions,
+    tokens,
+    users,
+)
 from whet_live.database.columns import Json, RowNumber, When, metadata
 from whet_live.database.engine import Database, insert_into, mark_erased, open_database, put, time_of
 from whet_live.database.listing import ListPage, newest_first, one_more
@@ -20,6 +27,8 @@ __all__ = [
     "ListPage",
     "RowNumber",
     "When",
+    "finished_sign_ins",
+    "identities",
     "insert_into",
     "iso",
     "mark_erased",

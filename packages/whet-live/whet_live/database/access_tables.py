@@ -1,8 +1,19 @@
-"""Tables of access: who there is, their tokens, and the browser sessions opened with them. No secret is stored."""
+"""Tables of access: who there is, their tokens, who they are at an identity provider, and their sessions in browsers. No secret
+is stored."""
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, String, Table
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    UniqueConstraint,
+)
 
 from whet_live.database.columns import Json, When, metadata
 
@@ -39,13 +50,39 @@ sessions = Table(
     "access_sessions",
     metadata,
     Column("digest", String(64), primary_key=True),
-    Column("token", String(36), ForeignKey("access_tokens.id"), nullable=False),
+    Column("user", String(64), ForeignKey("access_users.name"), nullable=False),
+    Column("token", String(36), ForeignKey("access_tokens.id")),
     Column("created", When, nullable=False),
     Column("expires", When, nullable=False),
+    Index("ix_access_sessions_user", "user"),
     Index("ix_access_sessions_token", "token"),
     Index("ix_access_sessions_expires", "expires"),
 )
-"""A session lives as long as its token, at most until `expires`. `digest`: SHA-256 of the cookie, hexadecimal."""
+"""A session lives as long as its token, at most until `expires`. `token` is NULL where an identity provider opened it. `digest`:
+SHA-256 of the cookie, hexadecimal."""
+
+identities = Table(
+    "access_identities",
+    metadata,
+    Column("user", String(64), ForeignKey("access_users.name"), primary_key=True),
+    Column("email", String(254), nullable=False),
+    Column("issuer", String(500)),
+    Column("subject", String(255)),
+    Column("at", When, nullable=False),
+    UniqueConstraint("issuer", "subject"),
+    Index("ix_access_identities_email", "email"),
+)
+"""Who a user is at an identity provider. `issuer` and `subject` are NULL until the first sign-in with the address, which an admin
+linked to the user; `email` is the address of the last sign-in."""
+
+finished_sign_ins = Table(
+    "access_sign_ins",
+    metadata,
+    Column("state", String(64), primary_key=True),
+    Column("at", When, nullable=False),
+    Index("ix_access_sign_ins_at", "at"),
+)
+"""Sign-ins that opened a session, so that none opens a second one. `state`: SHA-256 of the state, hexadecimal."""
 
 server_address = Table(
     "server_address",

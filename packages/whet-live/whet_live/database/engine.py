@@ -136,7 +136,8 @@ class Database:
                 return False
 
     def back_up(self, path: Path) -> None:
-        """Copy an SQLite database to a new file while it is in use; the copy holds every row committed before the call.
+        """Copy an SQLite database to a new file while it is in use; the copy holds every row committed before the call. Folders
+        that the path lacks are made.
 
         Raises UsageError for PostgreSQL and for a file that exists, StorageError when the copy cannot be written.
         """
@@ -146,6 +147,7 @@ class Database:
             raise UsageError(f"{path} exists. Name a new file.")
         part = path.with_name(path.name + ".part")
         try:
+            part.parent.mkdir(parents=True, exist_ok=True)
             _make_private(part)
             with (
                 contextlib.closing(sqlite3.connect(str(self.url.database))) as source,
@@ -154,7 +156,8 @@ class Database:
                 source.backup(target)
             os.replace(part, path)
         except (sqlite3.Error, OSError) as error:
-            part.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                part.unlink()
             raise StorageError(f"{path}: the copy could not be written ({error}).") from error
 
     @contextmanager
@@ -205,16 +208,22 @@ class Database:
             raise StorageError(f"The database {self.name} cannot be used: {reason}.") from error
 
 
-def open_database(url: str | None = None) -> Database:
+def open_database(url: str | None = None, *, make: bool = True) -> Database:
     """Open a database and bring its tables up to date; any number of processes may do so at once.
 
     `url` is `sqlite:///FILE` or `postgresql://USER:PASSWORD@HOST/NAME`, by default the environment variable
-    WHET_DATABASE_URL, else `sqlite:///whet.db` in the working folder. A new SQLite file is readable by its owner only.
-    Raises UsageError for an address that cannot be used and for tables of another version, StorageError when the
-    database cannot be reached.
+    WHET_DATABASE_URL, else `sqlite:///whet.db` in the working folder. A new SQLite file is readable by its owner only;
+    with `make=False` no file is made. Raises UsageError for an address that cannot be used, for a file that is not there and
+    must not be made, and for tables of another version, StorageError when the database cannot be reached.
     """
     address = url if url is not None else variable(URL_VARIABLE) or DEFAULT_URL
-    database = Database(_parse_address(address))
+    place = _parse_address(address)
+    if not make and place.get_backend_name() == "sqlite" and not Path(str(place.database)).exists():
+        raise UsageError(
+            f"There is no database {Path(str(place.database)).absolute()}. Name the one that you mean: --database "
+            f"sqlite:///FILE, or {URL_VARIABLE}."
+        )
+    database = Database(place)
     try:
         with database._storage_errors():
             _migrate(database._engine, database._writer, database.name)

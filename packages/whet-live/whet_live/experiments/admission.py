@@ -12,7 +12,7 @@ from whet_client.records import KINDS
 from whet_live.experiments.definition import Definition, ramp_weights, refuse_tiny
 from whet_live.experiments.metrics import BEHAVIOUR, MEASURED
 from whet_live.registry.names import Address
-from whet_live.registry.provenance import behind_version, may_approve
+from whet_live.registry.provenance import behind_version, may_approve, other_names
 from whet_live.registry.registry_store import is_protected, moves_of, read_labels
 from whet_live.traffic.traffic_tables import feedback
 
@@ -58,9 +58,10 @@ def _admit_protected(connection: Connection, definition: Definition, author: str
     name, label = definition.prompt, definition.label
     stood = stood_on(connection, name, label)
     new = [version for version in definition.versions if version not in stood]
+    names = other_names(connection, author)
     for version in definition.versions if author != LEARNER else ():
         provenance = behind_version(connection, Address(name, label), version, author)
-        if reason := may_approve(author, provenance):
+        if reason := may_approve(author, provenance, names):
             raise UsageError(
                 f"{reason}, and {label} of {name} is protected. Somebody else starts the experiment, "
                 f"or approves the version first: request a move of another label to it, for instance whet prompts promote "

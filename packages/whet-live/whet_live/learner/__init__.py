@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from whet_live.learner.gate_config import GateConfig
     from whet_live.learner.learner import REQUIREMENT, Learner
     from whet_live.learner.learner_store import MODES
+    from whet_live.learner.pattern_reading import LONGEST_DESCRIPTION, LONGEST_PATTERN_NAME
     from whet_live.learner.pattern_report import WEEKS, FailurePattern, PatternReport
     from whet_live.learner.patterns import PATTERN_CALLS, describe_patterns
     from whet_live.learner.reader_check import check_reader
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AUTHOR",
+    "LONGEST_DESCRIPTION",
+    "LONGEST_PATTERN_NAME",
     "MODES",
     "PATTERN_CALLS",
     "READS",
@@ -62,6 +65,7 @@ __getattr__ = lazy(
         "whet_live.learner.gate_config": "GateConfig",
         "whet_live.learner.learner": "REQUIREMENT Learner",
         "whet_live.learner.learner_store": "MODES",
+        "whet_live.learner.pattern_reading": "LONGEST_DESCRIPTION LONGEST_PATTERN_NAME",
         "whet_live.learner.pattern_report": "FailurePattern PatternReport WEEKS",
         "whet_live.learner.patterns": "PATTERN_CALLS describe_patterns",
         "whet_live.learner.reader_check": "check_reader",

@@ -45,12 +45,13 @@ from whet_live.quality.rows import (
     who_asked,
 )
 from whet_live.quality.series import DAY, HOUR, SECOND
+from whet_live.traffic.dataset import PEOPLE, RATED_BY_PEOPLE
 from whet_live.traffic.traffic_tables import feedback, inferences, traffic_counts, traffic_head
 
 FALSE_ALARMS = 1.0
 """Expected false alarms of one prompt in a year, over all its measures and both directions, at most."""
 WATCHES = 24
-"""As many watches of a prompt share its false alarms: twelve measures, two directions."""
+"""As many watches of a prompt share its false alarms: eleven measures and all scores together, two directions."""
 THRESHOLD = 365.25 * WATCHES / FALSE_ALARMS
 """The capital of a watch that is an alarm: the mean number of days until a false one, at least."""
 SAMPLE = 200
@@ -65,8 +66,10 @@ _MOST_ROWS = 20_000
 _MOST_DAYS = 120
 """Days of an amount whose sums are kept apart, as many as a `ChangeWatch` keeps."""
 _AMOUNTS = ("latency", "output_tokens", "cost")
-_SCORES = 2
-"""Scores of a prompt that are watched, the first by name: WATCHES counts them."""
+_DRAWN = frozenset({"comment", "copy", "edit_distance"})
+"""What is drawn and not watched."""
+MOST_SCORES = 50
+"""Scores of a prompt that are watched at most, the first that came."""
 
 Values = Mapping[str, Sequence[tuple[int, int, float]]]
 """By measure: (hour, cluster, value)."""
@@ -74,13 +77,21 @@ Values = Mapping[str, Sequence[tuple[int, int, float]]]
 
 @dataclass
 class _Watched:
-    """The watch of a measure, the sample among which amounts are ranked, since when it runs (the last alarm), and of an amount
-    how many values each day had, with their sum."""
+    """The watch of a measure, the sample among which amounts are ranked, since when it runs (the last alarm), of an amount how
+    many values each day had, with their sum, and of a score its place among the scores of the prompt in the order in which they
+    came, from 1; 0 for another measure."""
 
     watch: ChangeWatch
     sample: list[float]
     since: int = 0
     days: dict[int, tuple[int, float]] = field(default_factory=dict)
+    place: int = 0
+
+    @property
+    def threshold(self) -> float:
+        """The capital that is an alarm. Scores share the false alarms of one measure: 1 / (k (k + 1)) of them for the k-th, which
+        adds up to 1 for however many scores."""
+        return THRESHOLD * (self.place * (self.place + 1) or 1)
 
     def hour_of(self, hour: int) -> int:
         """The hour for which a value counts: its own, or the first one of the newest day where that is later."""
@@ -106,7 +117,8 @@ class _Watched:
     def as_json(self) -> dict[str, Any]:
         """The state of the watch as JSON values."""
         days = [[day, *sums] for day, sums in sorted(self.days.items())]
-        return self.watch.as_json() | ({"amounts": days} if days else {})
+        places = {"place": self.place} if self.place else {}
+        return self.watch.as_json() | ({"amounts": days} if days else {}) | places
 
 
 def _mean_of(sums: Sequence[tuple[int, float]]) -> float:
@@ -226,7 +238,8 @@ def _judgements(
         .join(inferences, i.seq == f.about)
         .where(
             f.prompt == prompt, f.time >= _earliest_time(before, late), f.time < look.until, f.joined <= look.seq,
-            or_(f.time >= before.until, f.joined > before.seq), f.kind.in_((*sorted(JUDGED), "score")),
+            or_(f.time >= before.until, f.joined > before.seq), f.kind.in_((*sorted(JUDGED - _DRAWN), "score")),
+            or_(f.kind.not_in(RATED_BY_PEOPLE), f.source.in_(PEOPLE)),
         )
         .order_by(f.time, f.seq)
     )  # fmt: skip
@@ -237,16 +250,15 @@ def _judgements(
         if row.value is not None:
             one = row.time // HOUR, numbers.setdefault(row.who, len(numbers)), float(row.value)
             by_measure.setdefault(name, []).append(one)
-    scores = sorted(name for name in by_measure if name.startswith(SCORE))
-    return {name: values for name, values in by_measure.items() if name not in scores[_SCORES:]}
+    return by_measure
 
 
 def _settled_values(connection: Connection, wanted: AnswerFilter) -> Values:
     """What an answer has or has not a day later."""
     answers = read_answers(connection, wanted, most=_MOST_ROWS)
-    for name in DONE - {"comment", "copy"}:
+    for name in DONE - _DRAWN:
         answers.measured.setdefault(name, np.zeros(len(answers.time)))
-    return _by_hour(answers, sorted(DONE - {"comment", "copy"}))
+    return _by_hour(answers, sorted(DONE - _DRAWN))
 
 
 # Drift
@@ -271,6 +283,8 @@ def _write(
         alerts += _take_models(connection, prompt, models)
         for name, values in sorted(by_measure.items()):
             watched = _read_watch(connection, prompt, name)
+            if watched.place > MOST_SCORES:
+                continue
             alerts += _take_values(measure_named(name), watched, prompt, values)
             state = {"sample": watched.sample, "state": watched.as_json()}
             put(connection, quality_watches, {"prompt": prompt, "measure": name, **state})
@@ -280,12 +294,22 @@ def _write(
 def _read_watch(connection: Connection, prompt: str, name: str) -> _Watched:
     row = connection.execute(select(quality_watches).filter_by(prompt=prompt, measure=name)).first()
     if row is None:
-        return _Watched(ChangeWatch(), [])
+        return _Watched(
+            ChangeWatch(), [], place=_next_place(connection, prompt) if name.startswith(SCORE) else 0
+        )
     a = quality_alerts.c
     alarms = select(func.max(a.at)).where(a.prompt == prompt, a.kind == DRIFT, a.measure == name)
     since = connection.execute(alarms).scalar() or 0
     days = {int(day): (int(count), float(total)) for day, count, total in row.state.get("amounts", ())}
-    return _Watched(ChangeWatch.from_json(row.state), list(row.sample), since, days)
+    place = int(row.state.get("place", name.startswith(SCORE)))
+    return _Watched(ChangeWatch.from_json(row.state), list(row.sample), since, days, place)
+
+
+def _next_place(connection: Connection, prompt: str) -> int:
+    """The place of a score that comes for the first time."""
+    w = quality_watches.c
+    known = select(func.count()).where(w.prompt == prompt, w.measure.startswith(SCORE, autoescape=True))
+    return int(connection.execute(known).scalar_one()) + 1
 
 
 def _take_values(
@@ -301,7 +325,7 @@ def _take_values(
             watched.add_amounts(hour * HOUR // DAY, means)
         values_of_hour = _rank(watched, means) if measure.kind == "amount" else scaled
         watched.watch.add(hour * HOUR // DAY, np.clip(values_of_hour, 0.0, 1.0).tolist())
-        if (alarm := watched.watch.alarm(THRESHOLD)) is not None:
+        if (alarm := watched.watch.alarm(watched.threshold)) is not None:
             yield _drift_alert(measure, watched, alarm, prompt, hour)
             watched.watch, watched.sample, watched.days = ChangeWatch(), [], {}
             watched.since = (hour + 1) * HOUR
@@ -347,7 +371,7 @@ def _drift_alert(
         "before": before,
         "after": after,
         "evidence": min(alarm.evidence, 1e300),
-        "threshold": THRESHOLD,
+        "threshold": watched.threshold,
     }
     key = f"{DRIFT}|{prompt}|{measure.name}|{hour}"
     return QualityAlert(

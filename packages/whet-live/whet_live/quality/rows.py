@@ -152,13 +152,15 @@ def _add_feedback(
     place: Mapping[int, int],
     answers: AnswerColumns,
 ) -> None:
-    """What was said or done: several values about one answer count as their mean. What has the value 0 was not done.
-    Ratings and thumbs are those of people."""
+    """What was said or done: several values about one answer count as their mean, under whatever names they came; scores count by
+    their name. What has the value 0 alone was not done. Ratings and thumbs are those of people."""
+    score = case((_f.kind == "score", func.coalesce(_f.name, "")), else_="").label("score")
+    done = func.max(func.coalesce(_f.value, 1.0)).label("done")
     query = (
-        select(_f.about, _f.kind, _f.name, func.avg(_f.value).label("value"))
+        select(_f.about, _f.kind, score, func.avg(_f.value).label("value"), done)
         .join(inferences, _i.seq == _f.about)
         .where(*where, _f.kind.in_(_KINDS), or_(_f.kind.not_in(RATED_BY_PEOPLE), _f.source.in_(PEOPLE)))
-        .group_by(_f.about, _f.kind, _f.name)
+        .group_by(_f.about, _f.kind, score)
     )
     sums: dict[str, NDArray[np.float64]] = {}
     n = len(answers.time)
@@ -166,13 +168,13 @@ def _add_feedback(
         sums[name] = np.zeros(n)
     seen: set[str] = set()
     for row in connection.execute(query):
-        name = f"{SCORE}{row.name or 'score'}" if row.kind == "score" else row.kind
+        name = f"{SCORE}{row.score or 'score'}" if row.kind == "score" else row.kind
         at = place.get(row.about)
         if at is None:
             continue
         seen.add(name)
         if name in DONE:
-            sums[name][at] = float(row.value is None or row.value > 0)
+            sums[name][at] = float(row.done > 0)
         elif row.value is not None:
             sums.setdefault(name, np.full(n, np.nan))[at] = row.value
     answers.measured |= {name: values for name, values in sums.items() if name in seen}

@@ -27,7 +27,7 @@ from whet_live.registry.files import (
     write_protected,
 )
 from whet_live.registry.names import ANY_PROMPT, Address, check_actor, check_label, check_text
-from whet_live.registry.provenance import behind_version, may_approve
+from whet_live.registry.provenance import behind_version, may_approve, other_names
 from whet_live.registry.registry_store import MOVE, REMOVE, ROLLBACK
 from whet_live.registry.registry_tables import label_moves, labels, protections
 from whet_live.registry.values import Move, Version, slot_warnings
@@ -211,7 +211,7 @@ class LabelledPrompts(VersionStore):
             version = registry_store.version_before(connection, name, label)
             if registry_store.is_protected(connection, name, label):
                 provenance = behind_version(connection, Address(name, label), version, actor)
-                if why := may_approve(actor, provenance):
+                if why := may_approve(actor, provenance, other_names(connection, actor)):
                     raise UsageError(
                         f"{why}, and {label} of {name} is protected: somebody else rolls it back, or approves the move: "
                         f"whet prompts promote {name} {version} --label {label} --request."

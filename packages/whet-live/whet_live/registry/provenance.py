@@ -6,15 +6,16 @@ approved, or the one on which the label stands already.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Text, cast, select
+from sqlalchemy import Connection, Text, cast, func, select
 
 from whet.errors import UsageError
 from whet.prompt.events import Event, Merge, Resolve
 from whet.search.copies import comparable
+from whet_live.database import identities
 from whet_live.registry.names import Address
 from whet_live.registry.registry_store import read_labels
 from whet_live.registry.registry_tables import proposals, versions
@@ -37,20 +38,29 @@ _DEEDS = {
 }
 
 
-def may_approve(actor: str, provenance: Mapping[str, Provenance]) -> str | None:
+def may_approve(actor: str, provenance: Mapping[str, Provenance], others: Collection[str] = ()) -> str | None:
     """Why somebody may not approve, as in "eve wrote version 3"; None where they may. `provenance` holds that of each thing
     that the change is made of, by what the thing is called.
 
     The user of an app who has the name of an account is that account. Names that differ only in case, blanks, width or
-    invisible characters are one.
+    invisible characters are one. `others` are the actor's other names (`other_names`).
     """
-    who = comparable(actor)
+    who = {comparable(name) for name in (actor, *others)}
     for thing, roles in provenance.items():
         for role, names in roles.items():
-            if any(comparable(name) == who for name in names):
+            if any(comparable(name) in who for name in names):
                 deed, rest = _DEEDS[role]
                 return f"{actor} {deed} {thing}{rest}"
     return None
+
+
+def other_names(connection: Connection, actor: str) -> list[str]:
+    """What else somebody is called: the address with which the account signs in at the identity provider, and the account that
+    signs in with the address that `actor` is."""
+    name = actor.strip().lower()
+    query = select(identities.c.user, identities.c.email)
+    query = query.where((func.lower(identities.c.user) == name) | (identities.c.email == name))
+    return [other for row in connection.execute(query) for other in row]
 
 
 def merge_names(*parts: Provenance | None) -> dict[str, list[str]]:
@@ -90,7 +100,8 @@ def behind_version(connection: Connection, where: Address, version: int, actor: 
     alone approved is none. `where` names the prompt and the label that is to stand there."""
     approved = select(proposals.c.version, proposals.c.decider)
     approved = approved.where(proposals.c.name == where.name, proposals.c.state == APPROVED)
-    others = [row for row in connection.execute(approved) if comparable(row.decider) != comparable(actor)]
+    own = {comparable(name) for name in (actor, *other_names(connection, actor))}
+    others = [row for row in connection.execute(approved) if comparable(row.decider) not in own]
     known = {row.version for row in others} | {read_labels(connection, where.name).get(str(where.label), 0)}
     columns = versions.c.version, versions.c.parent, versions.c.author, versions.c.provenance
     query = select(*columns).where(versions.c.name == where.name, versions.c.version <= version)

@@ -36,6 +36,7 @@ from whet_live.registry.provenance import (
     THIS,
     behind_version,
     may_approve,
+    other_names,
     without_sources,
 )
 from whet_live.registry.registry_tables import proposals
@@ -195,10 +196,11 @@ class Registry(LabelledPrompts):
 def _refusal(connection: Connection, proposal: Proposal, actor: str) -> str | None:
     """Why `actor` may not approve a proposal: that, or a version that its label would get to, is theirs in part."""
     own = {THIS: {PROPOSER: [proposal.author], **proposal.provenance}}
+    names = other_names(connection, actor)
     if proposal.label is None:
-        return may_approve(actor, own)
+        return may_approve(actor, own, names)
     where, version = Address(proposal.name, proposal.label), proposal.target or proposal.base
-    return may_approve(actor, {**own, **behind_version(connection, where, version, actor)})
+    return may_approve(actor, {**own, **behind_version(connection, where, version, actor)}, names)
 
 
 def _out_of_date(connection: Connection, proposal: Proposal) -> str:

@@ -17,11 +17,22 @@ from whet_client.lazy import lazy
 if TYPE_CHECKING:
     from whet_live.server.access import Access, User
     from whet_live.server.limits import quotas
+    from whet_live.server.oidc.settings import OidcSettings, read_oidc
     from whet_live.server.responses import link_with
     from whet_live.server.roles import Role
     from whet_live.server.run import ServeOptions, serve
 
-__all__ = ["Access", "Role", "ServeOptions", "User", "link_with", "quotas", "serve"]
+__all__ = [
+    "Access",
+    "OidcSettings",
+    "Role",
+    "ServeOptions",
+    "User",
+    "link_with",
+    "quotas",
+    "read_oidc",
+    "serve",
+]
 
 for _name in ("starlette", "uvicorn", "httptools", "prometheus_client"):
     if find_spec(_name) is None:
@@ -32,6 +43,7 @@ __getattr__ = lazy(
     {
         "whet_live.server.access": "Access User",
         "whet_live.server.limits": "quotas",
+        "whet_live.server.oidc.settings": "OidcSettings read_oidc",
         "whet_live.server.responses": "link_with",
         "whet_live.server.roles": "Role",
         "whet_live.server.run": "ServeOptions serve",

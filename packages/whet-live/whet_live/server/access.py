@@ -1,7 +1,7 @@
 """Access: users with a role, tokens of high entropy that are stored as digests only, sessions of browsers.
 
 A token is 256 random bits, so that a plain SHA-256 is enough at rest: there is nothing to guess. It is shown once, when it
-is made. A session is opened with a token and ends with it.
+is made. A session is opened with a token and ends with it, or by an identity provider (`admit`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,40 @@ from dataclasses import asdict, dataclass
 from hmac import compare_digest
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, update
 
 from whet.errors import UsageError, did_you_mean
 from whet_client import LONGEST_NAME
-from whet_live.database import Database, iso, new_id, put, server_address, sessions, time_of, tokens, users
+from whet_live.database import (
+    Database,
+    finished_sign_ins,
+    identities,
+    insert_into,
+    iso,
+    new_id,
+    put,
+    server_address,
+    sessions,
+    time_of,
+    tokens,
+    users,
+)
 from whet_live.learner import AUTHOR
 from whet_live.registry import append_entry, audited_transaction
-from whet_live.server.roles import PAGE, Principal, Role
+from whet_live.server.responses import SignInRefused
+from whet_live.server.roles import PAGE, Principal, ProviderIdentity, Role
 
 PREFIX = "whet_"
 PUBLIC_PREFIX = "whetp_"
 """What secret tokens and public keys begin with."""
 FIRST = "admin"
 SESSION_SECONDS = 12 * 3600
+SIGN_IN_SECONDS = 600
+"""How long a sign-in at an identity provider may take."""
+PROVIDER = "identity provider"
+"""Who makes an account at its first sign-in, and changes its role; no user has a name with a blank."""
 HINT = 10
+LONGEST_EMAIL = 254
 MOST_USERS = 10_000
 MOST_PROMPTS = 100
 MOST_DAYS = 36_500
@@ -57,7 +76,8 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A person or a program with its tokens, the newest first. `page`: a program whose tokens are public keys."""
+    """A person or a program with its tokens, the newest first. `page`: a program whose tokens are public keys. `email`: the
+    address with which a person signs in at the identity provider, if any."""
 
     name: str
     role: Role
@@ -67,6 +87,7 @@ class User:
     disabled: int | None
     tokens: tuple[Token, ...]
     page: bool = False
+    email: str | None = None
 
     @property
     def kind(self) -> str:
@@ -201,8 +222,7 @@ class Access:
             self._find_user(connection, name)
             moment = self._time(connection)
             connection.execute(update(users).where(users.c.name == name).values(disabled=moment))
-            theirs = select(tokens.c.id).where(tokens.c.user == name)
-            connection.execute(delete(sessions).where(sessions.c.token.in_(theirs)))
+            connection.execute(delete(sessions).where(sessions.c.user == name))
             self._keep_an_admin(connection)
 
     def users(self) -> list[User]:
@@ -211,6 +231,8 @@ class Access:
             moment = self._time(connection)
             rows = connection.execute(select(users).order_by(users.c.name).limit(MOST_USERS)).all()
             token_rows = connection.execute(select(tokens).order_by(tokens.c.id.desc())).all()
+            linked = connection.execute(select(identities.c.user, identities.c.email)).all()
+        emails = {row.user: row.email for row in linked}
         theirs: dict[str, list[Token]] = {}
         for t in token_rows:
             scope = None if t.prompts is None else tuple(t.prompts)
@@ -227,6 +249,7 @@ class Access:
                 u.disabled,
                 tuple(theirs.get(u.name, ())),
                 u.role == PAGE,
+                emails.get(u.name),
             )
             for u in rows
         ]
@@ -240,13 +263,22 @@ class Access:
         return _principal(row, key)
 
     def by_session(self, key: bytes) -> Principal | None:
-        """The caller whose session cookie has this digest, if neither session nor token ended."""
+        """The caller whose session cookie has this digest, if neither session nor token ended and the user is not disabled."""
         with self._database.read() as connection:
             moment = self._time(connection)
-            statement = (
-                _working(moment, sessions.c.digest.label("key"))
-                .join(sessions, sessions.c.token == tokens.c.id)
+            statement: Select[Any] = (
+                select(
+                    users.c.name,
+                    users.c.role,
+                    users.c.app,
+                    tokens.c.id,
+                    tokens.c.prompts,
+                    sessions.c.digest.label("key"),
+                )
+                .join(sessions, sessions.c.user == users.c.name)
+                .outerjoin(tokens, tokens.c.id == sessions.c.token)
                 .where(sessions.c.digest == key.decode(), sessions.c.expires > moment)
+                .where(users.c.disabled.is_(None), sessions.c.token.is_(None) | _works(moment))
             )
             return _principal(connection.execute(statement).first(), key)
 
@@ -255,19 +287,58 @@ class Access:
         principal = self.by_token(digest(secret.encode("utf-8", "replace")))
         if principal is None or principal.app:
             return None
-        cookie = secrets.token_urlsafe(32)
         with self._database.begin() as connection:
             moment = self._time(connection)
-            connection.execute(delete(sessions).where(sessions.c.expires <= moment))
-            connection.execute(
-                insert(sessions).values(
-                    digest=digest(cookie.encode()).decode(),
-                    token=principal.token,
-                    created=moment,
-                    expires=moment + SESSION_SECONDS * 1_000_000,
+            return _add_session(connection, principal.name, principal.token, moment, SESSION_SECONDS)
+
+    def admit(self, identity: ProviderIdentity, state: str, seconds: int) -> tuple[str, str]:
+        """Open a session of so many seconds for somebody whom the identity provider vouches for, once for each `state`: the name
+        of the user, and the cookie. The first sign-in makes the user. Raises SignInRefused."""
+        with audited_transaction(self._database) as connection:
+            moment = self._time(connection)
+            self._use_state(connection, state, moment)
+            row = self._user_of(connection, identity, moment)
+            if row.disabled is not None:
+                raise SignInRefused("disabled", f"{row.name} is disabled here. An admin can enable it again.")
+            if identity.ruled and row.role != identity.role.word:
+                self._note(connection, PROVIDER, "access.role", row.name, {"role": identity.role.word})
+                connection.execute(
+                    update(users).where(users.c.name == row.name).values(role=identity.role.word)
                 )
-            )
-        return cookie
+                self._check_demotion(connection, row.name, identity.role)
+            who = {"email": identity.email, "issuer": identity.issuer, "subject": identity.subject}
+            self._note(connection, row.name, "access.sign_in", row.name, who)
+            return row.name, _add_session(connection, row.name, None, moment, seconds)
+
+    def link(self, name: str, email: str, *, by: str) -> None:
+        """Let the next sign-in with this e-mail address be this user, whoever it was before; the user's earlier sign-ins end.
+        Raises UsageError for a user that is unknown or a program, and for an address that waits for another user."""
+        email = email.strip().lower()
+        if not is_email(email):
+            raise UsageError(f'"{email[:100]}" is no e-mail address. Write it as the provider does.')
+        with self._database.begin() as connection:
+            self._note(connection, by, "access.link", name, {"email": email})
+            if self._find_user(connection, name).app:
+                raise UsageError(f"{name} is a program, which signs in with its token only.")
+            waiting = connection.execute(_waiting_link(email)).scalar()
+            if waiting not in (None, name):
+                raise UsageError(
+                    f"{email} is linked to {waiting} already. Link {waiting} to another address first."
+                )
+            row = {
+                "user": name,
+                "email": email,
+                "issuer": None,
+                "subject": None,
+                "at": self._time(connection),
+            }
+            put(connection, identities, row)
+            _end_provider_sessions(connection, name)
+
+    def read_time(self) -> int:
+        """The time by the clock that all servers share, in microseconds."""
+        with self._database.read() as connection:
+            return self._time(connection)
 
     def close_session(self, key: bytes) -> None:
         """End the session whose cookie has this digest."""
@@ -280,11 +351,54 @@ class Access:
             return None
         if not 1 <= days <= MOST_DAYS:
             raise UsageError(f"A token works for 1 to {MOST_DAYS:,} days; this is {days}.")
-        with self._database.read() as connection:
-            return self._time(connection) + days * _DAY
+        return self.read_time() + days * _DAY
 
     def _user(self, connection: Connection, name: str) -> Row[Any] | None:
         return connection.execute(select(users).where(users.c.name == name)).first()
+
+    def _use_state(self, connection: Connection, state: str, moment: int) -> None:
+        """Raises SignInRefused for a sign-in that opened a session before."""
+        over = finished_sign_ins.c.at <= moment - 2 * SIGN_IN_SECONDS * 1_000_000
+        connection.execute(delete(finished_sign_ins).where(over))
+        row = {"state": digest(state.encode()).decode(), "at": moment}
+        new = insert_into(connection, finished_sign_ins).values(**row).on_conflict_do_nothing()
+        if connection.execute(new.returning(finished_sign_ins.c.at)).first() is None:
+            raise SignInRefused("replayed", "This sign-in was used already. Sign in again.")
+
+    def _user_of(self, connection: Connection, identity: ProviderIdentity, moment: int) -> Row[Any]:
+        """The user who is this at the provider: linked to the address, known by the subject, or new. Raises SignInRefused where
+        the name of a new user is taken or unusable."""
+        subject = {"issuer": identity.issuer, "subject": identity.subject}
+        same = identities.c.issuer == identity.issuer, identities.c.subject == identity.subject
+        name = connection.execute(_waiting_link(identity.email)).scalar()
+        before = connection.execute(select(identities.c.user).where(*same)).scalar()
+        if name is None:
+            name = before
+        elif before is not None:
+            connection.execute(delete(identities).where(*same))
+            _end_provider_sessions(connection, before)
+        if name is None:
+            name = self._add_person(connection, identity)
+        put(connection, identities, {"user": name, "email": identity.email, **subject, "at": moment})
+        return self._find_user(connection, name)
+
+    def _add_person(self, connection: Connection, identity: ProviderIdentity) -> str:
+        name = identity.email
+        if not _NAME.fullmatch(name) or name in RESERVED:
+            raise SignInRefused(
+                "name",
+                f"{name} cannot be the name of an account: at most 64 letters, digits and . _ @ + -. An admin adds an account "
+                f"and links the address: whet access link NAME {name}.",
+            )
+        taken = connection.execute(select(users.c.name).where(func.lower(users.c.name) == name)).scalar()
+        if taken is not None:
+            raise SignInRefused(
+                "taken",
+                f"There is an account {taken}, and the provider does not say that it is yours: it has another subject, or was "
+                f"made by hand. If it is yours, an admin links it: whet access link {taken} {name}.",
+            )
+        self._add_user(connection, name, identity.role.word, False, PROVIDER)
+        return name
 
     def _find_user(self, connection: Connection, name: str) -> Row[Any]:
         row = self._user(connection, name)
@@ -335,6 +449,17 @@ class Access:
             at=self._time(connection),
         )
 
+    def _check_demotion(self, connection: Connection, name: str, role: Role) -> None:
+        """Raises SignInRefused where nobody could give access any more after this role."""
+        try:
+            self._keep_an_admin(connection)
+        except UsageError:
+            raise SignInRefused(
+                "last-admin",
+                f"The rules (--oidc-role) give {name} the role {role.word}, and {name} holds the last token of the last admin. "
+                "Give a token to another admin first.",
+            ) from None
+
     def _keep_an_admin(self, connection: Connection) -> None:
         """Raises UsageError, which undoes the transaction, when nobody could give access any more."""
         admins = _working(self._time(connection)).where(
@@ -350,19 +475,46 @@ def _working(moment: int, *more: object) -> Select[Any]:
     return (
         select(users.c.name, users.c.role, users.c.app, tokens.c.id, tokens.c.prompts, *key)
         .join(tokens, tokens.c.user == users.c.name)
-        .where(
-            users.c.disabled.is_(None),
-            tokens.c.revoked.is_(None),
-            tokens.c.expires.is_(None) | (tokens.c.expires > moment),
-        )
+        .where(users.c.disabled.is_(None), _works(moment))
     )
+
+
+def _works(moment: int) -> ColumnElement[bool]:
+    """Whether a token works now, whoever's it is."""
+    return tokens.c.revoked.is_(None) & (tokens.c.expires.is_(None) | (tokens.c.expires > moment))
+
+
+def _waiting_link(email: str) -> Select[Any]:
+    """The user whom an admin linked to an address with which nobody signed in since."""
+    return select(identities.c.user).where(identities.c.email == email, identities.c.issuer.is_(None))
+
+
+def _end_provider_sessions(connection: Connection, name: str) -> None:
+    """End the sessions that the identity provider opened for a user."""
+    connection.execute(delete(sessions).where(sessions.c.user == name, sessions.c.token.is_(None)))
+
+
+def _add_session(connection: Connection, name: str, token: str | None, moment: int, seconds: int) -> str:
+    """A new session of a user, opened with a token or without; returns its cookie."""
+    cookie = secrets.token_urlsafe(32)
+    connection.execute(delete(sessions).where(sessions.c.expires <= moment))
+    row = {"user": name, "token": token, "created": moment, "expires": moment + seconds * 1_000_000}
+    connection.execute(insert(sessions).values(digest=digest(cookie.encode()).decode(), **row))
+    return cookie
+
+
+def is_email(text: str) -> bool:
+    """Whether a text can be an e-mail address, as providers write it."""
+    name, _, domain = text.rpartition("@")
+    plain = text.isascii() and text.isprintable() and " " not in text and len(text) <= LONGEST_EMAIL
+    return plain and bool(name) and bool(domain)
 
 
 def _principal(row: Row[Any] | None, key: bytes) -> Principal | None:
     if row is None or not compare_digest(row.key.encode(), key):
         return None
     scope = None if row.prompts is None else frozenset(row.prompts)
-    return Principal(row.name, _role_of(row.role), row.app, row.role == PAGE, row.id, prompts=scope)
+    return Principal(row.name, _role_of(row.role), row.app, row.role == PAGE, row.id or "", prompts=scope)
 
 
 def _role_of(word: str) -> Role:

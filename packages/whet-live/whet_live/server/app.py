@@ -23,6 +23,7 @@ from whet_live.server.pages import (
     experiments,
     feedback,
     learning,
+    oidc,
     overview,
     playground,
     prompts,
@@ -53,6 +54,7 @@ _PAGES = (
     runs,
     audit,
     access,
+    oidc,
 )
 _SERVED = (*PROGRAMS, *(page.router for page in _PAGES))
 ROUTERS: tuple[EndpointRouter, ...] = (*_SERVED, openapi.build_router(_SERVED))

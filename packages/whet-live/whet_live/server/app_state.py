@@ -27,6 +27,7 @@ from whet_live.traffic import Intake
 if TYPE_CHECKING:
     from whet_live import Live
     from whet_live.server.background_tasks import BackgroundTasks
+    from whet_live.server.oidc.provider import IdentityProvider
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 REMEMBERED = 10_000
@@ -55,11 +56,12 @@ class ServerSettings:
     page_origins: frozenset[str] = frozenset()
     playground: PlaygroundConfig | None = None
     limits: ServerLimits = field(default_factory=ServerLimits)
+    tls: bool = False
 
     @property
     def secure(self) -> bool:
         """Whether callers reach the server by TLS."""
-        return self.url.startswith("https://")
+        return self.tls or self.url.startswith("https://")
 
     @property
     def allowed(self) -> frozenset[str]:
@@ -71,11 +73,14 @@ class ServerSettings:
 
 class AppState:
     """A server's shared state. Everything here is used from the event loop only, except `live` and `access`, whose
-    functions wait for the database and run in threads."""
+    functions wait for the database and run in threads. `provider` is where people may sign in, if anywhere."""
 
-    def __init__(self, live: Live, access: Access, settings: ServerSettings) -> None:
+    def __init__(
+        self, live: Live, access: Access, settings: ServerSettings, provider: IdentityProvider | None = None
+    ) -> None:
         self.live = live
         self.access = access
+        self.provider = provider
         self.background: BackgroundTasks | None = None
         self.settings = settings
         self.limits = settings.limits
@@ -85,6 +90,7 @@ class AppState:
         self.stopping = asyncio.Event()
         self.allowed = settings.allowed
         self.cookie = "__Host-whet_session" if settings.secure else "whet_session"
+        self.flow_cookie = "__Host-whet_sign_in" if settings.secure else "whet_sign_in"
         self.streams: Counter[str] = Counter()
         self.under_way: Counter[str] = Counter()
         self._ingest = Buckets(self.limits.ingest)
@@ -232,6 +238,11 @@ class AppState:
         scheme = urlsplit(self.settings.url).scheme if self.settings.url else str(scope["scheme"])
         if origin.lower() != f"{scheme}://".encode() + headers.get(b"host", b"").lower():
             raise Refused(403, "The request comes from another site.")
+
+    def address(self, headers: dict[bytes, bytes]) -> str:
+        """Where browsers reach the server: its public address, else the allowed name by which this request reached it."""
+        host = headers.get(b"host", b"").decode("latin-1")
+        return self.settings.url.rstrip("/") or f"{'https' if self.settings.secure else 'http'}://{host}"
 
     def check_page_origin(self, headers: dict[bytes, bytes]) -> bytes:
         """The origin of a page that sends feedback. Raises Refused (403) where the operator did not name it."""

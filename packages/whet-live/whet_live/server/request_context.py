@@ -172,7 +172,7 @@ def form_value(body: bytes, name: str) -> str:
 
 async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int, seconds: float) -> bytes:
     """The whole body, uncompressed. Raises Refused: 413 above `most` bytes (also once unpacked), 408 when it takes
-    longer than `seconds`, 400 for a broken length or packing, 415 for a packing other than gzip."""
+    longer than `seconds`, 400 for a broken length or packing, 415 for a packing other than gzip and deflate."""
     announced = headers.get(b"content-length", b"0")
     if not announced.isdigit():
         raise Refused(400, "Content-Length is no number.")
@@ -202,19 +202,26 @@ async def read_body(receive: Receive, headers: dict[bytes, bytes], most: int, se
     return body if packing in (b"identity", b"") else _decompress(body, packing, most)
 
 
+_PACKINGS = {b"gzip": ("gzip", (31,)), b"deflate": ("deflate", (15, -15))}
+"""Names of packings, and the window bits of zlib for their forms: `deflate` has the header of zlib, or none."""
+
+
 def _decompress(body: bytes, packing: bytes, most: int) -> bytes:
-    if packing != b"gzip":
-        raise Refused(415, "The body's Content-Encoding is neither gzip nor identity.")
-    unpacker = zlib.decompressobj(wbits=31)
-    try:
-        unpacked = unpacker.decompress(body, most + 1)
-    except zlib.error:
-        raise Refused(400, "The body is no gzip stream.") from None
-    if len(unpacked) > most:
-        raise too_large(most)
-    if not unpacker.eof:
-        raise Refused(400, "The gzip stream is not complete.")
-    return unpacked
+    if packing not in _PACKINGS:
+        raise Refused(415, "The body's Content-Encoding is none of gzip, deflate and identity.")
+    name, forms = _PACKINGS[packing]
+    for bits in forms:
+        unpacker = zlib.decompressobj(wbits=bits)
+        try:
+            unpacked = unpacker.decompress(body, most + 1)
+        except zlib.error:
+            continue
+        if len(unpacked) > most:
+            raise too_large(most)
+        if not unpacker.eof:
+            raise Refused(400, f"The {name} stream is not complete.")
+        return unpacked
+    raise Refused(400, f"The body is no {name} stream.")
 
 
 def too_large(most: int, remedy: str = "") -> Refused:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
+from urllib.parse import quote
 
 import orjson
 from starlette.requests import Request
@@ -17,6 +18,7 @@ R = TypeVar("R")
 
 HTML = "text/html; charset=utf-8"
 JSON = "application/json"
+_ASCII = "".join(map(chr, range(33, 127)))
 
 
 class Refused(Exception):
@@ -37,6 +39,15 @@ class Unconfirmed(Refused):
         super().__init__(409, message)
         self.label = label
         self.value = value
+
+
+class SignInRefused(Refused):
+    """A sign-in at the identity provider that is refused. `word` names the reason in the log, where no text of the provider or of
+    people stands."""
+
+    def __init__(self, word: str, message: str, status: int = 403) -> None:
+        super().__init__(status, message)
+        self.word = word
 
 
 def not_found(what: str) -> Refused:
@@ -72,8 +83,11 @@ def page_answer(page: str, status: int = 200) -> Response:
 
 
 def see_other(path: str) -> Response:
-    """Go on at a path of this server after a form."""
-    return Response(status_code=303, headers={"Location": path, "Cache-Control": "no-store"})
+    """Go on at another address: after a form at a path of this server, to sign in at the provider. Characters beyond ASCII,
+    as in names of prompts, are quoted."""
+    return Response(
+        status_code=303, headers={"Location": quote(path, safe=_ASCII), "Cache-Control": "no-store"}
+    )
 
 
 def link_with(address: str, token: str) -> str:

@@ -79,3 +79,15 @@ class Principal:
         if needs is PROGRAMS:
             return self.app
         return app if self.app else self.role >= needs
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderIdentity:
+    """Somebody whom the identity provider vouches for: the subject of an issuer, with an e-mail address in lower case. `role` is
+    what the rules of the server give, and `ruled` says whether there are rules."""
+
+    issuer: str
+    subject: str
+    email: str
+    role: Role
+    ruled: bool

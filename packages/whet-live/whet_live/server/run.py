@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -31,11 +32,14 @@ from whet_live.server.background_tasks import LOOK_SECONDS, BackgroundTasks, Lea
 from whet_live.server.http_protocol import careful_protocol
 from whet_live.server.limits import ServerLimits
 from whet_live.server.metrics import log_to_stderr
+from whet_live.server.pages.oidc import CALLBACK
 from whet_live.server.responses import link_with
 from whet_live.server.tls_door import TlsDoor
 
 if TYPE_CHECKING:
     from whet_live.learner import LearnerConfig
+    from whet_live.server.oidc.provider import IdentityProvider
+    from whet_live.server.oidc.settings import OidcSettings
 
 PORT = 8321
 DRAIN_SECONDS = 10
@@ -56,7 +60,8 @@ class ServeOptions:
     `certificate` and `key` files in PEM form for TLS without a proxy. `learner` is what the learner of this server works
     with, None for no learner; `every` are the seconds between its looks, and between those at experiments. `retention` are
     the days that traffic is kept, None for ever. `alerts` is the file that names the channels of alerts. `snippet_origins` are
-    the origins whose pages may send feedback, `playground` is the file that names the models of the playground.
+    the origins whose pages may send feedback, `playground` is the file that names the models of the playground. `oidc` says where
+    people sign in beside tokens, None for nowhere.
     """
 
     host: str = "127.0.0.1"
@@ -75,6 +80,7 @@ class ServeOptions:
     certificate: str | None = None
     key: str | None = None
     limits: ServerLimits = field(default_factory=ServerLimits)
+    oidc: OidcSettings | None = None
 
     @property
     def public(self) -> bool:
@@ -95,18 +101,21 @@ def serve(options: ServeOptions, say: Callable[[str], None], show_token: Callabl
     the database.
     """
     _check(options)
+    provider, warning = open_sign_in(options)
     log_to_stderr(logging.INFO)
     with open_live(options.database) as live:
         access = Access(live.database)
         token = _admit(options, access)
         locked = live.registry.protect_first(ANY_PROMPT, "production", actor=STARTED)
         with listen(options) as listening:
-            state = AppState(live, access, settings_of(options))
+            state = AppState(live, access, settings_of(options), provider)
             address = address_at(options, listening.getsockname()[1])
             state.background = background_of(live, options, address)
             access.note_address(address)
             reading = _reading_lines(live, options)
-            for line in [*welcome(options, address, token), *(LOCKED if locked else ()), *reading]:
+            signing_in = sign_in_lines(options, address, warning)
+            locking = LOCKED if locked else ()
+            for line in [*welcome(options, address, token), *signing_in, *locking, *reading]:
                 say(line)
             for line in token_lines(address, token):
                 show_token(line)
@@ -148,6 +157,33 @@ def background_of(live: Live, options: ServeOptions, address: str = "") -> Backg
     )
 
 
+def open_sign_in(options: ServeOptions) -> tuple[IdentityProvider | None, str]:
+    """The provider at which people sign in, if any, and a warning where it does not answer. Raises UsageError for one that cannot
+    be used, and where a library is missing."""
+    if options.oidc is None:
+        return None, ""
+    for name, package in (("jwt", "PyJWT"), ("cryptography", "cryptography")):
+        if find_spec(name) is None:
+            raise UsageError(f"--oidc-issuer needs {package}. Install it with: pip install 'whet[live]'")
+    from whet_live.server.oidc.provider import open_provider
+
+    return open_provider(options.oidc)
+
+
+def sign_in_lines(options: ServeOptions, address: str, warning: str) -> list[str]:
+    """What to register at the provider, and who gets in."""
+    if options.oidc is None:
+        return []
+    host = options.oidc.host
+    lines = [f"People sign in at {host} too. The redirect address to register there: {address}{CALLBACK}"]
+    if options.oidc.default is not None:
+        word = options.oidc.default.word
+        lines.append(
+            f"Whoever has an account at {host} gets the role {word}. `--oidc-default-role none` admits by rules only."
+        )
+    return [*lines, warning] if warning else lines
+
+
 def _reading_lines(live: Live, options: ServeOptions) -> list[str]:
     """What the reader of feedback sees and sorts, where there is one."""
     if options.learner is None or not options.learner.reader:
@@ -162,15 +198,15 @@ def _reading_lines(live: Live, options: ServeOptions) -> list[str]:
 def settings_of(options: ServeOptions) -> ServerSettings:
     """The settings of the application behind these options."""
     hosts = LOOPBACK | set(options.hosts)
-    tls = f"https://{options.host}" if options.certificate and not options.url else options.url
     return ServerSettings(
         frozenset(hosts),
-        tls,
+        options.url,
         options.runs,
         frozenset(options.proxies),
         frozenset(origin_of(origin) for origin in options.snippet_origins),
         None if options.playground is None else read_playground(options.playground),
         options.limits,
+        bool(options.certificate),
     )
 
 

@@ -208,7 +208,7 @@ def phoenix_span(row: Mapping[str, object]) -> ExportedRow | None:
     inference = answer_of(span) if is_answer(span) else None
     if inference is not None and inference.prompt == "otlp/unknown":
         inference = replace(inference, prompt=UNNAMED)
-    feedback = [one for one in evaluations(span, inference) if one.feedback.target]
+    feedback = [one for one in evaluations(span, inference) if isinstance(one, RawFeedback)]
     for number, one in enumerate(_items(row.get("annotations"))):
         annotation = _phoenix_annotation(one, ("inference", id), f"{id}#{number}", span.end or span.start)
         feedback += [annotation] if annotation else []

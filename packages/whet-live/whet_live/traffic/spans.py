@@ -57,12 +57,13 @@ class SpanLink:
 def find_outer(links: Mapping[SpanKey, SpanLink]) -> dict[SpanKey, SpanKey]:
     """The outer span of each inner one, among the spans that are answers.
 
-    Two spans of models in one trace are one call when they name the same response, or when one lies inside of the other
-    and they name no different responses. What log records say belongs to the span that they name, whenever they were written.
+    Two spans of models in one trace are one call when they name the same response, or when one is below the other, they
+    overlap for half of the shorter one, and they name no different responses: the clocks of two machines differ, and a call that
+    follows begins when the one above it is over. What log records say belongs to the span that they name, whenever they were
+    written.
     """
     outer: dict[SpanKey, SpanKey] = {}
     first: dict[tuple[str, str], SpanKey] = {}
-    seen: set[SpanKey] = set()
     above = {key: list(_climb(key, links)) for key, link in links.items() if link.own is not None}
 
     def order(key: SpanKey) -> tuple[object, ...]:
@@ -71,13 +72,13 @@ def find_outer(links: Mapping[SpanKey, SpanLink]) -> dict[SpanKey, SpanKey]:
 
     for key in sorted(above, key=order):
         link = links[key]
-        whole = next((at for at in above[key] if at in seen and _is_one_call(links[at], link)), None)
+        around = (at for at in above[key] if at in above and find_root(at, outer) != key)
+        whole = next((at for at in around if _is_one_call(links[at], link)), None)
         if link.response is not None and link.trace:
             whole = whole or first.get((link.trace, link.response))
             first.setdefault((link.trace, link.response), key)
         if whole is not None:
             outer[key] = whole
-        seen.add(key)
     return outer
 
 
@@ -103,7 +104,8 @@ def _is_one_call(outer: SpanLink, inner: SpanLink) -> bool:
         return outer.response == inner.response
     if inner.of_logs:
         return inner.parent == outer.span
-    return outer.start <= inner.start <= inner.end <= outer.end
+    overlap = min(outer.end, inner.end) - max(outer.start, inner.start)
+    return overlap >= 0 and 2 * overlap >= min(outer.end - outer.start, inner.end - inner.start)
 
 
 def merge_answers(

@@ -8,6 +8,7 @@ import json
 import warnings
 from typing import Any
 
+from whet.replies import read_json_float
 from whet.replies.blocks import blocks_in
 from whet.rewards.targets import quote_target
 
@@ -30,7 +31,7 @@ class UntypedText(str):
         if isinstance(value, str):
             return str(self)
         try:
-            return json.loads(self)
+            return json.loads(self, parse_float=read_json_float)
         except (ValueError, RecursionError):
             pass
         parsed = _parse(self.strip())
@@ -64,7 +65,7 @@ def _read_body(name: str, body: str) -> dict[str, Any]:
     if _PARAMETER in body:
         return _read_parameters(name, body)
     try:
-        arguments = json.loads(body)
+        arguments = json.loads(body, parse_float=read_json_float)
     except (ValueError, RecursionError):
         raise Unreadable(f"the arguments of {quote_target(name)} are no JSON: {quote_target(body)}") from None
     if not isinstance(arguments, dict):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Protocol
 
 from whet._util.storable import read_file
+from whet.replies import read_json_float
 from whet.rewards.asking import RewardOptions
 from whet.rewards.fields_of_json import json_in
 from whet.rewards.targets import quote_target
@@ -80,7 +81,7 @@ class JsonSchema:
 def _load(text: str) -> tuple[bool, object]:
     """Whether a text is JSON of a plain value, object or list that is not nested too deep; and the value."""
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_float=read_json_float, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         return False, None
     return (not isinstance(value, dict | list) or value in json_in(text)[:1]), value

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,7 @@ class MathEqual:
             return ""
         if len(decisions.open) > _MOST_PAIRS:
             return f": it was refused, since more than {_MOST_PAIRS} pairs of expressions must be compared"
-        question = {"pairs": [pair.to_json() for pair in decisions.open], "relative": self.relative}
+        question = {"pairs": [pair.to_json() for pair in decisions.open], "relative": str(self.relative)}
         try:
             same: list[bool | None] = run_confined(_PROCESS, question, Limits(self.timeout, self.memory))[
                 "same"
@@ -196,7 +197,9 @@ class _Decisions:
         if pair.one == pair.other:
             return True
         if not pair.ratio and pair.one.kind == pair.other.kind == "number":
-            return abs(pair.one.value - pair.other.value) <= abs(self.relative * pair.other.value)
+            return abs(pair.one.value - pair.other.value) <= Fraction(str(self.relative)) * abs(
+                pair.other.value
+            )
         if pair not in self.known:
             self.open[pair] = None
         return bool(self.known.get(pair))

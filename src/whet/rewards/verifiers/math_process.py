@@ -15,11 +15,12 @@ def main() -> None:
     import sympy
 
     question = json.load(sys.stdin)
-    say = [_decide(sympy, pair, question["relative"]) for pair in question["pairs"]]
+    relative = sympy.Rational(question["relative"])
+    say = [_decide(sympy, pair, relative) for pair in question["pairs"]]
     json.dump({"same": say}, sys.stdout)
 
 
-def _decide(sympy: Any, pair: dict[str, Any], relative: float) -> bool | None:
+def _decide(sympy: Any, pair: dict[str, Any], relative: Any) -> bool | None:
     one, other = (_build(sympy, tree) for tree in pair["trees"])
     if one == other:
         return True

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from whet.errors import UsageError, quantity
-from whet.replies import without_thought
+from whet.replies import read_json_float, without_thought
 from whet.replies.texts import between
 from whet.rewards.asking import RewardOptions
 from whet.rewards.fields_of_json import holds_object, json_in
@@ -82,7 +82,7 @@ def read_calls(value: object) -> list[ToolCall]:
 def _parse_column(text: str) -> Any:
     """The JSON in a text. Raises Unreadable."""
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=read_json_float)
     except (ValueError, RecursionError):
         raise Unreadable(f"its text {quote_target(text)} is no JSON") from None
 
@@ -96,7 +96,7 @@ def _read_call(value: object) -> ToolCall:
     arguments: Any = next((call[key] for key in _ARGUMENTS if call.get(key) is not None), None)
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments) if arguments.strip() else None
+            arguments = json.loads(arguments, parse_float=read_json_float) if arguments.strip() else None
         except (ValueError, RecursionError):
             raise Unreadable(f"the arguments of {cut(name)} are no JSON: {cut(arguments)}") from None
     arguments = {} if arguments is None else arguments
@@ -145,12 +145,14 @@ def _read_piece(piece: str) -> list[ToolCall]:
     if piece.strip().startswith(FUNCTION):
         return read_calls(read_functions(piece))
     try:
-        return read_calls(json.loads(piece))
+        return read_calls(json.loads(piece, parse_float=read_json_float))
     except (ValueError, RecursionError) as error:
         if isinstance(error, Unreadable):
             raise
     try:
-        values = [json.loads(line) for line in piece.splitlines() if line.strip()]
+        values = [
+            json.loads(line, parse_float=read_json_float) for line in piece.splitlines() if line.strip()
+        ]
     except (ValueError, RecursionError):
         raise Unreadable(f"{quote_target(piece)} is no JSON") from None
     return read_calls(values)
@@ -260,7 +262,7 @@ def _plain(output: object) -> object:
     if not isinstance(output, str):
         return output
     try:
-        return json.loads(output)
+        return json.loads(output, parse_float=read_json_float)
     except (ValueError, RecursionError):
         return output.strip()
 

@@ -145,11 +145,12 @@ def _user(call: RequestContext, user: User) -> Html:
         "label", "Days ", el("input", name="days", inputmode="numeric", maxlength=5, size=5, title=DAYS)
     )
     button = ui.button("New token", "plain")
+    there = user.email and f", signs in at the provider as {user.email}"
     more = ui.form(call, f"/access/{user.name}/token", scope, days, button, class_="row-form")
     return el(
         "section",
         el("h2", user.name, " ", mark, class_="row-title"),
-        el("p", "Since ", ui.moment(user.created), f", added by {user.created_by}", class_="quiet"),
+        el("p", "Since ", ui.moment(user.created), f", added by {user.created_by}", there, class_="quiet"),
         el("div", not user.app and roles, more, class_="row-actions"),
         ui.stack_rows(_token(call, user, t) for t in user.tokens),
     )
@@ -174,7 +175,8 @@ def _token(call: RequestContext, user: User, token: Token) -> Html:
 @router("GET", "/login", PUBLIC)
 async def sign_in_form(call: RequestContext) -> Response:
     """The form. A token after `#` in the address never leaves the browser but by this form."""
-    return _login(call, safe_path(call.query_params.get("next", "/")), None)
+    notice = await _sign_out_there(call) if call.query_params.get("signed-out") else None
+    return _login(call, safe_path(call.query_params.get("next", "/")), notice, 200)
 
 
 @router("POST", "/login", PUBLIC)
@@ -185,18 +187,24 @@ async def enter(call: RequestContext) -> Response:
     if cookie is None:
         state.count_failure(call.request.scope)
         wrong = "This token does not open the page: it is wrong, ended, or a program's."
-        return _login(call, onward, el("p", wrong, role="alert", class_="alert"))
+        return _login(call, onward, el("p", wrong, role="alert", class_="alert"), 403)
     answer = see_other(onward)
+    set_session(call, answer, cookie, SESSION_SECONDS)
+    return answer
+
+
+def set_session(call: RequestContext, answer: Response, cookie: str, seconds: int) -> None:
+    """Give the browser the cookie of a session, for so many seconds."""
+    state = call.state
     answer.set_cookie(
         state.cookie,
         cookie,
-        max_age=SESSION_SECONDS,
+        max_age=seconds,
         httponly=True,
         samesite="strict",
         secure=state.settings.secure,
         path="/",
     )
-    return answer
 
 
 @router("POST", "/logout", Role.VIEWER)
@@ -206,20 +214,44 @@ async def leave(call: RequestContext) -> Response:
     cookie = cookie_parser(call.request.headers.get("cookie", "")).get(state.cookie, "")
     await run_in_threadpool(state.access.close_session, digest(cookie.encode("latin-1", "replace")))
     state.forget()
-    answer = see_other("/login")
+    answer = see_other("/login" if state.provider is None else "/login?signed-out=1")
     secure = state.settings.secure
     answer.delete_cookie(state.cookie, path="/", httponly=True, samesite="strict", secure=secure)
     return answer
 
 
-def _login(call: RequestContext, onward: str, wrong: Html | None) -> Response:
+def _login(call: RequestContext, onward: str, notice: Html | None, status: int) -> Response:
+    """The ways to sign in; `notice` stands above them."""
     hint = note("A token is printed when the server first starts; an admin hands out others.")
+    provider = call.state.provider
+    there = provider is not None and el(
+        "p",
+        ui.button_link(
+            f"Sign in with {provider.settings.host}",
+            call.state.address(call.headers) + ui.path_to("login/oidc", next=onward),
+        ),
+    )
     field = ui.text_input(
-        "token", "Token", type="password", required=True, autocomplete="current-password", autofocus=True
+        "token",
+        "Token",
+        type="password",
+        required=True,
+        autocomplete="current-password",
+        autofocus=provider is None,
     )
     button = ui.button("Sign in", "main")
     entry = ui.form(call, "/login", ui.hidden(next=onward), field, button, class_="login")
-    return ui.bare_page("Sign in", hint, wrong, entry, status=200 if wrong is None else 403)
+    return ui.bare_page("Sign in", notice, there, hint, entry, status=status)
+
+
+async def _sign_out_there(call: RequestContext) -> Html | None:
+    """Where the provider's own session ends, if the provider says that."""
+    provider = call.state.provider
+    address = "" if provider is None else await provider.sign_out_url()
+    if provider is None or not address:
+        return None
+    there = ui.link(f"Sign out of {provider.settings.host} too", address)
+    return el("p", "You are signed out here. ", there, role="status")
 
 
 def safe_path(path: str) -> str:

@@ -1,4 +1,4 @@
-"""Changing prompts by hand: new versions, proposals, labels; and two versions beside each other."""
+"""Changing prompts by hand: new versions, proposals, labels, patterns of failures; and two versions beside each other."""
 
 from __future__ import annotations
 
@@ -171,6 +171,45 @@ def protect(call: RequestContext) -> Response:
     change = registry.protect if call.form.get("protected") == "yes" else registry.unprotect
     change(name, call.form.get("label", ""), actor=call.name)
     return _to_labels(name)
+
+
+@router("POST", "/patterns/{name:path}", Role.EDITOR, form=show)
+def rename_failure(call: RequestContext) -> Response:
+    """Give a pattern of failures another name and, where it was changed, another description: an unchanged one stays the words of
+    the reader, which go with the critiques that they were written from."""
+    learner, name, key = call.state.live.learner, call.path("name"), call.form.get("key", "")
+    or_404(call.state.live.registry.labels, name)
+    before = next((one.description for one in learner.patterns(name).patterns if one.id == key), "")
+    description = call.form.get("description", "").strip()
+    learner.rename_pattern(
+        name,
+        key,
+        call.form.get("name", ""),
+        description=None if description == before.strip() else description,
+        actor=call.name,
+        reason=call.form.get("reason", ""),
+    )
+    return _to_patterns(name)
+
+
+@router("POST", "/pattern-merges/{name:path}", Role.EDITOR, form=show)
+def merge_failures(call: RequestContext) -> Response:
+    """Make a pattern of failures a part of another one. It cannot be undone, so the form is asked to confirm it."""
+    name, key, into = call.path("name"), call.form.get("key", ""), call.form.get("into", "")
+    or_404(call.state.live.registry.labels, name)
+    if not into:
+        raise Refused(400, f"Choose the pattern of which {key[:40]} becomes a part.")
+    if call.form.get(CONFIRM) != f"{key} {into}":
+        question = f"{key[:40]} becomes a part of {into[:40]}."
+        raise Unconfirmed("Not merged yet: a merge cannot be undone.", question, f"{key} {into}")
+    call.state.live.learner.merge_patterns(
+        name, key, into, actor=call.name, reason=call.form.get("reason", "")
+    )
+    return _to_patterns(name)
+
+
+def _to_patterns(name: str) -> Response:
+    return see_other(ui.path_to("prompts", name) + "#patterns")
 
 
 def _to_labels(name: str) -> Response:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from whet.reporting import Child, Html, clip, details, el, note, number_format, table
 from whet_live.database import iso
-from whet_live.learner import FailurePattern, PatternReport
+from whet_live.learner import LONGEST_DESCRIPTION, LONGEST_PATTERN_NAME, FailurePattern, PatternReport
 from whet_live.quality import MeasureSeries, QualityMeasure, QualityPoint
 from whet_live.server.pages import quality_figures, ui
 from whet_live.server.request_context import RequestContext
+from whet_live.server.roles import Role
 
 MOST = 12
 LONGEST = 400
@@ -25,7 +26,11 @@ def patterns_section(call: RequestContext, name: str) -> Html:
         "pattern and names the patterns; whet counts. A line shows week by week which share of the users with an answer met it "
         "and said so."
     )
-    rows = [_row(i, one, report) for i, one in enumerate(report.patterns[:MOST])]
+    edits = call.may(Role.EDITOR)
+    rows = [
+        _row(i, one, report, edits and _edits(call, name, one, report))
+        for i, one in enumerate(report.patterns[:MOST])
+    ]
     empty = note("No critique is in a pattern yet.")
     more = len(report.patterns) - MOST
     rest = more > 0 and note(
@@ -36,7 +41,7 @@ def patterns_section(call: RequestContext, name: str) -> Html:
     )
 
 
-def _row(i: int, one: FailurePattern, report: PatternReport) -> Html:
+def _row(i: int, one: FailurePattern, report: PatternReport, edits: Child) -> Html:
     critiques, users = (
         number_format.plural(one.critiques, "critique"),
         number_format.plural(one.users, "user"),
@@ -48,7 +53,55 @@ def _row(i: int, one: FailurePattern, report: PatternReport) -> Html:
         ui.aside(f"{critiques}, {users}"),
         ui.aside("last ", ui.moment(one.last)),
         details(f"Weeks and examples of {one.id}", _weeks(one), _examples(one.examples)),
+        edits,
         sub=clip(one.description, LONGEST) or None,
+    )
+
+
+def _edits(call: RequestContext, name: str, one: FailurePattern, report: PatternReport) -> Html:
+    """The forms that give a pattern another name, and that make it a part of another one."""
+    rename = ui.form(
+        call,
+        ui.path_to("patterns", name),
+        ui.hidden(key=one.id),
+        _box("name", f"Name of {one.id}", one.name, LONGEST_PATTERN_NAME),
+        _box("description", f"Description of {one.id}", one.description, LONGEST_DESCRIPTION),
+        _box("reason", f"Reason for the new name of {one.id}", "", 4_000),
+        ui.button("Rename"),
+        class_="inline",
+        label=f"Rename {one.id}",
+    )
+    choices = [(other.id, f"{other.id}: {other.name}") for other in report.patterns if other.id != one.id]
+    if not choices:
+        return details(f"Rename {one.id}", rename)
+    others = ui.options([("", "Choose the pattern"), *choices], "")
+    into = el(
+        "select", others, name="into", required=True, aria_label=f"Pattern of which {one.id} becomes a part"
+    )
+    merge = ui.form(
+        call,
+        ui.path_to("pattern-merges", name),
+        ui.hidden(key=one.id),
+        into,
+        _box("reason", f"Reason for the merge of {one.id}", "", 4_000),
+        ui.button("Merge", "danger"),
+        class_="inline",
+        label=f"Merge {one.id}",
+    )
+    return details(f"Rename or merge {one.id}", rename, merge)
+
+
+def _box(name: str, label: str, value: str, longest: int) -> Html:
+    """A line of text. Every pattern has its own, so that no id can be that of the name."""
+    return el(
+        "input",
+        type="text",
+        name=name,
+        value=value,
+        maxlength=longest,
+        required=name == "name",
+        placeholder=label,
+        aria_label=label,
     )
 
 

@@ -50,11 +50,11 @@ def page(
     return page_answer(_document(title, _top(call, place), main, _help(), class_="wide" if wide else None))
 
 
-def bare_page(title: str, *body: Child, status: int = 200) -> Response:
-    """A page for somebody who is not signed in."""
+def bare_page(title: str, *body: Child, status: int = 200, onward: str | None = None) -> Response:
+    """A page for somebody who is not signed in. `onward`: the page of this server that the browser opens next, by itself."""
     brand = el("header", el("span", "whet", class_="home"), class_="top")
     main = el("main", _heading(title), *body, id="main")
-    return page_answer(_document(title, brand, main, class_="narrow-page"), status)
+    return page_answer(_document(title, brand, main, class_="narrow-page", onward=onward), status)
 
 
 def refused_page(error: Refused) -> Response:
@@ -69,12 +69,13 @@ def _heading(title: str) -> Html:
     return el("h1", title, tabindex=-1)
 
 
-def _document(title: str, *body: Child, class_: str | None) -> str:
+def _document(title: str, *body: Child, class_: str | None, onward: str | None = None) -> str:
     head = el(
         "head",
         el("meta", charset="utf-8"),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("meta", name="color-scheme", content="light dark"),
+        onward and el("meta", http_equiv="refresh", content=f"0; url={onward}"),
         el("title", f"{title}: whet"),
         el("link", rel="icon", href=address("icon.svg"), type="image/svg+xml"),
         el("link", rel="stylesheet", href=address("report.css")),

@@ -18,6 +18,7 @@ from whet_client.records import (
 from whet_live.traffic.otlp.calls import merge_calls, span_key
 from whet_live.traffic.otlp.decode import (
     SIGNALS,
+    OtelEvent,
     OtlpSpan,
     Unsupported,
     answer,
@@ -77,7 +78,8 @@ class Parsed:
     def response(self) -> bytes:
         """The body of the answer (status 200, content type `kind`), a partial success when something was rejected; without
         any rejection a message is a warning, as the protocol has it."""
-        return answer(self.kind, self.signal, self.rejected, self.message or self.warning)
+        text = " ".join(one for one in (self.message, self.warning) if one)
+        return answer(self.kind, self.signal, self.rejected, text)
 
 
 def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") -> Parsed:
@@ -97,18 +99,17 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
     rows: list[tuple[str, RawFeedback]] = []
     received = len(spans) + len(logs) + len(reasons)
     answers: dict[SpanKey, Inference] = {}
-    usable: list[tuple[OtlpSpan, list[RawFeedback]]] = []
+    usable: list[OtlpSpan] = []
     for raw in spans:
         try:
             span = translate(raw)
             inference = _answer(span)
             if inference is not None and answers.get(span_key(span), inference) != inference:
                 raise UsageError(f"The span {span.id} is there twice, with different content.")
-            more = _evaluations(span, inference)
         except UsageError as error:
             reasons.append(str(error))
             continue
-        usable.append((span, more))
+        usable.append(span)
         if inference is not None:
             answers[span_key(span)] = inference
     contents, refused = group_logs(logs)
@@ -119,26 +120,17 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
         except UsageError as error:
             reasons.append(str(error))
         else:
-            usable.append((content, []))
-    merged, roots, links = merge_calls([span for span, _ in usable], answers)
-    for span, more in usable:
-        whole = merged.get(roots.get(span_key(span), span_key(span)))
-        if whole is not answers.get(span_key(span)):
-            more = _evaluations(span, whole)
-        rows += [(f"span {span.id}", one) for one in more]
-    for log in logs:
-        if log.name != EVALUATION:
-            continue
+            usable.append(content)
+    merged, roots, links = merge_calls(usable, answers)
+    for where, one in _evaluations(usable, logs, merged, roots):
         try:
-            result = log_evaluation(log)
-            if result is None:
-                raise UsageError(
-                    "An evaluation names no span or response, or has no score, label or explanation."
-                )
-            checked_feedback(result.feedback, "log record")
-            rows.append(("log record", result))
+            if isinstance(one, UsageError):
+                raise UsageError(f"{where}: {one}")
+            checked_feedback(one.feedback, where)
         except UsageError as error:
             reasons.append(str(error))
+        else:
+            rows.append((where, one))
     settled = settle_batch(rows)
     feedback = tuple(one for one in settled if isinstance(one, Feedback))
     reasons += [str(one) for one in settled if isinstance(one, UsageError)]
@@ -150,7 +142,7 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
         received,
         len(reasons),
         reasons[0] if reasons else "",
-        _warning([span for span, _ in usable], answers, roots),
+        _warning(usable, answers, roots),
         links,
     )
 
@@ -164,12 +156,22 @@ def _answer(span: OtlpSpan) -> Inference | None:
     return checked_inference(answer_of(span), f"span {span.id}")
 
 
-def _evaluations(span: OtlpSpan, inference: Inference | None) -> list[RawFeedback]:
-    """What a span says about itself. Raises UsageError for what cannot be stored."""
-    rows = [one for one in evaluations(span, inference) if one.feedback.target]
-    for one in rows:
-        checked_feedback(one.feedback, f"span {span.id}")
-    return rows
+def _evaluations(
+    spans: Iterable[OtlpSpan],
+    logs: Iterable[OtelEvent],
+    answers: Mapping[SpanKey, Inference],
+    roots: Mapping[SpanKey, SpanKey],
+) -> Iterator[tuple[str, RawFeedback | UsageError]]:
+    """The evaluations of a request, each with its place; in the place of one that cannot be read stands the reason."""
+    for span in spans:
+        inference = answers.get(roots.get(span_key(span), span_key(span)))
+        yield from ((f"span {span.id}", one) for one in evaluations(span, inference))
+    for log in logs:
+        if log.name == EVALUATION:
+            try:
+                yield "log record", log_evaluation(log)
+            except UsageError as error:
+                yield "log record", error
 
 
 def _warning(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -277,12 +276,12 @@ def _integer(value: object, name: str) -> int:
     raise UsageError(f"{name} must be a whole number; this is {str(value)[:40]!r}.")
 
 
-def _float(value: object) -> float | None:
+def _float(value: object) -> object:
+    """A number, "NaN" and "Infinity" as protobuf has them. What is no number stays as it is."""
     try:
-        number = float(value)  # type: ignore[arg-type]
+        return float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError):
-        return None
-    return number if math.isfinite(number) else None
+        return value
 
 
 def _bytes(value: object) -> str:

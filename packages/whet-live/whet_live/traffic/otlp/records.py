@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from whet.errors import UsageError
+from whet.instructions.guard import visible
 from whet_client.ids import now
 from whet_client.records import (
     LARGEST_VERSION,
@@ -256,9 +258,14 @@ def _cost(attributes: Mapping[str, object], unusable: dict[str, str]) -> float |
     if stated is not None:
         return _amount(as_number(stated), _MOST_DOLLARS, stated, "cost", unusable)
     kinds = _details(attributes, "cost")
-    parts = [as_number(value) for value in ([kinds["total"]] if "total" in kinds else kinds.values())]
-    amounts = [part for part in parts if part is not None]
-    return _amount(sum(amounts), _MOST_DOLLARS, dict(kinds), "cost", unusable) if amounts else None
+    parts = [
+        value for value in ([kinds["total"]] if "total" in kinds else kinds.values()) if value is not None
+    ]
+    if not parts:
+        return None
+    amounts = [amount for amount in map(as_number, parts) if amount is not None]
+    total = sum(amounts) if len(amounts) == len(parts) else None
+    return _amount(total, _MOST_DOLLARS, dict(kinds), "cost", unusable)
 
 
 def _tokens(attributes: Mapping[str, object], side: str, unusable: dict[str, str]) -> int | None:
@@ -273,8 +280,9 @@ def _tokens(attributes: Mapping[str, object], side: str, unusable: dict[str, str
     return None if amount is None else int(amount)
 
 
-def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[RawFeedback]:
-    """What a span says about itself, its trace or its session: evaluation events and OpenInference annotations.
+def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[RawFeedback | UsageError]:
+    """What a span says about itself, its trace or its session: evaluation events and OpenInference annotations. In the place of
+    an evaluation that cannot be read stands the reason.
 
     `inference` is the span's own; an evaluation of a span without one counts for its whole trace.
     """
@@ -282,23 +290,26 @@ def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[RawFeed
     for number, event in enumerate(span.events):
         if event.name == EVALUATION:
             key = (span.trace, span.id, f"event {number}")
-            feedback = evaluation(event, mine, span.attributes, key)
-            if feedback is not None:
-                yield feedback
+            yield _try(evaluation, event, mine, span.attributes, key)
     episode = inference.episode if inference and inference.episode else span.trace
     session = _id_of(span.attributes, "session", [], *_SESSION) or ""
     targets = {"": mine, "trace": ("episode", episode), "session": ("session", session)}
     for (scope, place), fields in sorted(_annotations(span.attributes).items()):
-        if targets[scope][1]:
-            feedback = _annotation(span, fields, targets[scope], f"{scope}{place}")
-            if feedback is not None:
-                yield feedback
+        if first_attribute(fields, "score", "label", "explanation") is not None:
+            yield _try(_annotation, span, fields, targets[scope], f"{scope}{place}")
+
+
+def _try(read: Callable[..., RawFeedback], *arguments: object) -> RawFeedback | UsageError:
+    try:
+        return read(*arguments)
+    except UsageError as error:
+        return error
 
 
 def evaluation(
     event: OtelEvent, target: tuple[str, str], around: Mapping[str, object], key: Iterable[str]
-) -> RawFeedback | None:
-    """A `gen_ai.evaluation.result` as feedback; None when it has neither score, label nor explanation.
+) -> RawFeedback:
+    """A `gen_ai.evaluation.result` as feedback. Raises UsageError for one that says nothing, or about nothing.
 
     The judge is a model unless `whet.source` or `annotator_kind` says otherwise, or the metric is one that only users give.
     """
@@ -312,15 +323,30 @@ def evaluation(
         "scale": a.get("whet.scale"),
         "user": text_of(a, *_USER) or text_of(around, *_USER),
     }
-    return read_evaluation(fields, target, _id(*key, str(event.time), str(fields["name"])), _time(event.time))
+    return _feedback(fields, target, _id(*key, str(event.time), str(fields["name"])), _time(event.time))
 
 
-def log_evaluation(event: OtelEvent) -> RawFeedback | None:
+def _feedback(fields: Mapping[str, object], target: tuple[str, str], id: str, time: int) -> RawFeedback:
+    """Raises UsageError as `evaluation` does."""
+    name = visible(str(fields.get("name") or "")[:60])
+    if not target[1]:
+        raise UsageError(f'The evaluation "{name}" names no span, response, trace or session. Add the id.')
+    feedback = read_evaluation(fields, target, id, time)
+    if feedback is None:
+        score = fields.get("score")
+        stated = "" if score is None else f"; its score is {visible(repr(score)[:60])}"
+        raise UsageError(
+            f'The evaluation "{name}" has no number as its score, no label and no explanation{stated}.'
+        )
+    return feedback
+
+
+def log_evaluation(event: OtelEvent) -> RawFeedback:
     """An evaluation that came as a log record: about the response that it names, else about its span or its trace."""
     response = text_of(event.attributes, "gen_ai.response.id")
     spans = (("response", response), ("inference", event.span), ("episode", event.trace))
-    target = next(((kind, id) for kind, id in spans if id), None)
-    return None if target is None else evaluation(event, target, {}, (*target, event.trace, event.span))
+    target = next(((kind, id) for kind, id in spans if id), ("response", ""))
+    return evaluation(event, target, {}, (*target, event.trace, event.span))
 
 
 def _annotations(attributes: Mapping[str, object]) -> dict[tuple[str, str], dict[str, object]]:
@@ -336,12 +362,12 @@ def _annotations(attributes: Mapping[str, object]) -> dict[tuple[str, str], dict
 
 def _annotation(
     span: OtlpSpan, fields: Mapping[str, object], target: tuple[str, str], place: str
-) -> RawFeedback | None:
+) -> RawFeedback:
     kind = SOURCE_OF.get(str(fields.get("annotator_kind", "")).casefold(), "model")
     user = text_of(span.attributes, *_USER) if kind == "user" else None
     values = {**fields, "source": kind, "user": user}
     key = _id(span.trace, span.id, place, str(fields.get("name")))
-    return read_evaluation(values, target, key, _time(span.end or span.start))
+    return _feedback(values, target, key, _time(span.end or span.start))
 
 
 def _id(*parts: str) -> str:

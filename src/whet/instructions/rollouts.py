@@ -1,0 +1,61 @@
+"""Roll-outs of a round of prompt learning: no example twice, and no answer paid twice that the model would give again."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from whet.environments.environment import Environment
+from whet.prompt import Prompt
+from whet.run import Run
+from whet.types import Example, Rollout
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Training examples of a round. `new` are the ids of those that are paid for, and `fair` of them those drawn by chance."""
+
+    examples: Sequence[Example]
+    new: Collection[str]
+    fair: Collection[str]
+
+
+@dataclass
+class RoundExamples:
+    """Draws the training examples of rounds from `draw`, which passes over all of them again and again. At temperature 0 the
+    `answers` of a prompt are known once they were given; above, an example is answered anew in each round."""
+
+    env: Environment
+    draw: Iterator[Example]
+    answers: dict[tuple[str, str], Rollout] = field(default_factory=dict)
+
+    def list_unanswered(self, prompt: Prompt) -> set[str]:
+        """The ids of the examples to which no answer of a prompt is known."""
+        return {row.id for row in self.env.train if (prompt.id, row.id) not in self.answers}
+
+    def next_batch(
+        self, prompt: Prompt, size: int, again: Sequence[str] = (), *, trial: bool = False
+    ) -> Batch:
+        """A batch of so many examples: those named in `again`, then those that the prompt has not answered, then others, but not
+        in a trial, in which nothing counts twice."""
+        rows, unknown = {row.id: row for row in self.env.train}, self.list_unanswered(prompt)
+        chosen = dict.fromkeys(name for name in again if not trial or name in unknown)
+        for wanted in (unknown,) if trial else (unknown, rows.keys()):
+            left = wanted - chosen.keys()
+            while left and len(chosen) < size:
+                if (row := next(self.draw)).id in left:
+                    left = left - {row.id}
+                    chosen[row.id] = None
+        new = unknown & chosen.keys()
+        return Batch([rows[name] for name in chosen], new, new - set(again))
+
+    async def answer(self, run: Run, prompt: Prompt, batch: Batch, sample: int) -> list[Rollout]:
+        """The roll-outs of a batch in order; those that are known are not asked for."""
+        new = [row for row in batch.examples if row.id in batch.new]
+        fresh = {r.example_id: r for r in await self.env.evaluate(run, prompt, new, sample)} if new else {}
+        known = [fresh.get(row.id) or self.answers[prompt.id, row.id] for row in batch.examples]
+        if self.env.generation.temperature == 0:
+            self.answers |= {
+                (prompt.id, name): rollout for name, rollout in fresh.items() if rollout.answered
+            }
+        return known
