@@ -726,12 +726,35 @@ def test_amounts_and_unknown_columns_of_a_table_are_kept(tmp_path: Path) -> None
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = read_files([path], "p")
     one, other = found.inferences
+    assert [note.partition(": ")[2][:26] for note in found.notes] == [
+        "\"prompt_version\" is 'v2', ",
+        '"cost" is -1, which is no ',
+    ]
     assert (one.cost, one.latency, one.input_tokens, one.model, one.session) == (0.1, 1.5, 12, "m", "s")
     kept = {"order": "7", "country": "de", "prompt_version": "v2", "k": 1, "tags": ["x"]}
     assert one.metadata == kept
     assert (other.cost, other.latency) == (None, 1.5)
     assert other.metadata == {"cost": -1, "n": str(10**20), "cleaned": ["metadata"]}
     assert [one.metadata for one in found.feedback] == [{}, {}, {"country": "fr"}]
+
+
+def test_cells_of_amounts_that_are_no_number_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "cost.csv"
+    path.write_text(
+        'question,answer,total cost,prompt tokens\nq1,a1,$0.01,\nq2,a2,0.02,7\nq3,a3,"1,000.5",10.5\nq4,a4,nan,\n'
+    )
+    found = read_files([path], "p", 1)
+    assert [(one.cost, one.input_tokens) for one in found.inferences] == [
+        (None, None), (0.02, 7), (None, None), (None, None),
+    ]  # fmt: skip
+    assert [note for note in found.notes if "can be used" in note] == [
+        f"{path}:2: \"total cost\" is '$0.01', which is no number that can be used; there are 2 such values. The answers are "
+        "stored without it, and the metadata keep it. Write plain numbers: dollars (0.002), seconds (0.8), whole tokens (12), "
+        "whole versions (3).",
+        f"{path}:4: \"prompt tokens\" is '10.5', which is no number that can be used; there is 1 such value. The answers are "
+        "stored without it, and the metadata keep it. Write plain numbers: dollars (0.002), seconds (0.8), whole tokens (12), "
+        "whole versions (3).",
+    ]
 
 
 @pytest.mark.parametrize("latest_first", [True, False])

@@ -19,7 +19,7 @@ from whet_client.records import (
 from whet_live.traffic.adapters import SOURCE_OF, as_number, fit_id, moment, read_evaluation, storable_text
 from whet_live.traffic.otlp.content import as_text, find_messages, is_message, parse_json_text
 from whet_live.traffic.otlp.decode import OtlpSpan
-from whet_live.traffic.otlp.records import answer_of, evaluations, is_answer, seconds_between
+from whet_live.traffic.otlp.records import UNUSABLE, answer_of, evaluations, is_answer, seconds_between
 from whet_live.traffic.scales import RawFeedback
 
 UNNAMED = ""
@@ -29,11 +29,12 @@ UNNAMED = ""
 @dataclass(frozen=True, slots=True)
 class ExportedRow:
     """What a row holds; nothing, when it is a row of the tool that is neither answer nor feedback. `backwards` are the ids of
-    answers that end before they start."""
+    answers that end before they start, `unusable` names and values of what is left out of its answer."""
 
     inferences: list[Inference] = field(default_factory=list)
     feedback: list[RawFeedback] = field(default_factory=list)
     backwards: list[str] = field(default_factory=list)
+    unusable: list[tuple[str, str]] = field(default_factory=list)
 
 
 def openai_item(row: Mapping[str, object]) -> ExportedRow | None:
@@ -213,7 +214,8 @@ def phoenix_span(row: Mapping[str, object]) -> ExportedRow | None:
         annotation = _phoenix_annotation(one, ("inference", id), f"{id}#{number}", span.end or span.start)
         feedback += [annotation] if annotation else []
     backwards = [inference.id] if inference is not None and span.end and inference.latency is None else []
-    return ExportedRow([inference] if inference else [], feedback, backwards)
+    unusable = inference.metadata.get(UNUSABLE, {}) if inference is not None else {}
+    return ExportedRow([inference] if inference else [], feedback, backwards, list(unusable.items()))
 
 
 def _phoenix_annotation(

@@ -44,8 +44,8 @@ from whet_client.records import (
 )
 from whet_client.storable import show_value
 from whet_live.traffic import traffic_tables as tables
-from whet_live.traffic.adapters import SOURCE_OF, as_number, convert_content, fit_id, moment, target_of
-from whet_live.traffic.columns import other_columns, read_amounts
+from whet_live.traffic.adapters import SOURCE_OF, convert_content, fit_id, moment, target_of
+from whet_live.traffic.columns import other_columns, read_amounts, read_version, unusable_cells
 from whet_live.traffic.exports import (
     UNNAMED,
     ExportedRow,
@@ -144,6 +144,7 @@ def read_files(
     stated = {snake_case(name): parse_scale(text, f"--scale {name}") for name, text in (scales or {}).items()}
     feedback: list[tuple[str, RawFeedback]] = []
     backwards: list[tuple[str, str]] = []
+    unusable: dict[str, list[tuple[str, str]]] = {}
     skipped: list[tuple[str, str]] = []
     notes: list[str] = []
     rows = [row for path in paths for row in _rows(Path(path), notes)]
@@ -164,6 +165,8 @@ def read_files(
             inferences[one.id] = _merge_rows(inferences[one.id], one) if one.id in inferences else one
         feedback += [(row.where, one) for one in exported.feedback]
         backwards += [(row.where, id) for id in exported.backwards]
+        for name, value in exported.unusable:
+            unusable.setdefault(name, []).append((row.where, value))
     if skipped and not inferences and not feedback:
         where, reason = skipped[0]
         raise UsageError(
@@ -182,10 +185,21 @@ def read_files(
             f'{where}: "{visible(id)}" ends before it starts, so its latency is unknown; '
             f"there {'is 1 such answer' if len(backwards) == 1 else f'are {len(backwards)} such answers'}."
         )
+    notes += [_note_unusable(name, cells) for name, cells in unusable.items()]
     if inferences and not feedback and all(kind_of(Path(path)) in TABLES for path in paths):
         notes.append(f"No column says anything about the answers. The first row has {columns[:500]}.")
     settled, more = settle(kept_rows, stated)
     return ParsedFiles(list(inferences.values()), settled, skipped, notes + more)
+
+
+def _note_unusable(name: str, cells: Sequence[tuple[str, str]]) -> str:
+    where, value = cells[0]
+    there = "is 1 such value" if len(cells) == 1 else f"are {len(cells)} such values"
+    return (
+        f'{where}: "{visible(name[:60])}" is {value}, which is no number that can be used; there {there}. The answers are stored '
+        "without it, and the metadata keep it. Write plain numbers: dollars (0.002), seconds (0.8), whole tokens (12), whole "
+        "versions (3)."
+    )
 
 
 def _rows(path: Path, notes: list[str]) -> list[SourceRow]:
@@ -278,7 +292,9 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
             replace(one, feedback=replace(one.feedback, metadata={**left, **one.feedback.metadata}))
             for one in parts
         ]
-    return ExportedRow([inference] if inference else [], parts)
+    return ExportedRow(
+        [inference] if inference else [], parts, unusable=unusable_cells(row) if inference else []
+    )
 
 
 def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, str] | None) -> Inference:
@@ -288,12 +304,11 @@ def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, 
     named = {snake_case(key): value for key, value in row.items()}
     own = target[1] if target is not None and target[0] == "inference" else ""
     time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
-    version = as_number(named.get("prompt_version"))
     metadata = other_columns(row, content.metadata)
     cut = _cut(inputs, output) + metadata.pop("cut", [])
     inference = Inference(
         prompt=short(named.get("prompt_name"), LONGEST_TEXT) or UNNAMED,
-        version=int(version) if version is not None and version >= 0 else 0,
+        version=read_version(named.get("prompt_version")) or 0,
         id=fit_id(own, "id", cut),
         inputs=as_inputs(inputs),
         output=as_output(output),
