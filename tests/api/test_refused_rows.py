@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -158,3 +159,42 @@ def test_an_endpoint_that_takes_nothing_ends_the_run_although_it_once_answered(
                 whet.evaluate(
                     "{{input}}", data=data, reward="exact_match", lm=lm, root=tmp_path, progress=False
                 )
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 405])
+@pytest.mark.parametrize("by", ["task", "judge"])
+def test_a_status_that_ends_the_run_names_the_row_where_others_were_answered(
+    status: int, by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+
+    def handle(number: int, body: Mapping[str, Any]) -> tuple[int, bytes]:
+        judged = "rubric" in str(body["messages"])
+        if "validation 7 " in str(body["messages"]) and judged == (by == "judge"):
+            return status, b'{"error": {"message": "not this"}}'
+        return ok(chat("Kind. Score: 5" if judged else body["messages"][-1]["content"]))
+
+    reward = {"judge": {"rubric": "Is it kind?", "scale": [0, 5], "reference": "ignore"}}
+    with endpoint(handle) as server:
+        lm = {"address": "openai/m", "base_url": server.url, "concurrency": 1}
+        with pytest.raises(
+            ProviderError, match=r"answered \d+ other requests?, and refused this one \(row validation7 at"
+        ):
+            whet.evaluate(
+                "{{input}}", data=DATA, reward=reward, lm=lm, judge_lm=lm, root=tmp_path, progress=False
+            )
+
+
+def test_a_status_of_all_requests_names_no_row_and_a_refused_row_is_named_in_the_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    with endpoint(lambda number, body: (403, b'{"error": {"message": "no"}}')) as server:
+        with pytest.raises(ProviderError) as raised:
+            Provider().evaluate(tmp_path / "all", server.url)
+        assert "row" not in str(raised.value)
+    one = Provider()
+    with endpoint(one.handle) as server:
+        found = one.evaluate(tmp_path / "one", server.url)
+    said = r"the first \(row validation(7|17|25)\): provider: openai/m: HTTP 400: too odd"
+    assert any(re.search(said, text) for text in found["warnings"])

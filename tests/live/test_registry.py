@@ -244,6 +244,7 @@ def test_pages_hold_everything_once_and_in_order(registry: Registry) -> None:
     assert found == names
     assert [r.name for r in registry.prompts("P03X").items] == ["team0/p03x"]
     assert {r.name[:5] for r in registry.prompts(label="staging", limit=50).items} == {"team1", "team2"}
+    assert [r.name for r in registry.prompts(label="latest", limit=50).items] == names
     assert registry.prompts("100%_").items == []
     for bad in (0, 501):
         with pytest.raises(UsageError, match="1 to 500"):

@@ -61,8 +61,10 @@ class CallKeywords(TypedDict, total=False):
     fresh: ask again what the cache or a finished run knows, for example because another model answers behind the address.
     max_wait: the seconds to wait at most for an endpoint that turns calls away; by default an hour.
     workers: processes that call rewards written in Python (docs/scale.md); 0: this one calls them, one at a time. By default
-      workers begin where a reward of the task folder keeps the processor for a tenth of a second an answer.
-    worker_memory: MiB of data that each of these may have; by default no limit.
+      workers begin where a reward of the task folder keeps the processor for a tenth of a second an answer. Local models answer
+      in as many processes of their own, if the number is given.
+    worker_memory: MiB of data that each process with rewards may have; by default no limit.
+    worker_gpus: the part of a GPU that each process with a local model takes, between 0 and 1; by default 1 where there are any.
     engine: where these are: "local" (none), "processes" (on this machine), "ray" (on the Ray cluster that runs here, or at
       RAY_ADDRESS) or "ray://HOST:PORT" (on that one).
     """
@@ -73,6 +75,7 @@ class CallKeywords(TypedDict, total=False):
     max_wait: float | None
     workers: int | None
     worker_memory: int | None
+    worker_gpus: float | None
     engine: str | None
 
 

@@ -217,7 +217,7 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         fork = None if opts.fork is None else find_run(opts.fork, opts.root)
         if (left := _describe_unfinished(opts, plan, folder)) is not None:
             progress.say(f"warning: {left}")
-        await assembly.executor.prepare(partial(works_to_load, task))
+        await assembly.prepare(partial(works_to_load, task), progress.say)
         named, folder = folder, folder.absolute()  # code of the user may change the working directory
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
@@ -547,7 +547,7 @@ async def evaluate_task(
                 f"{run}: {quantity(missing, 'row')} had no answer; the models are called again for these rows"
             )
         refuse_small_limits(task, limits, foreseen, len(splits[split]))
-        await assembly.executor.prepare(partial(works_to_load, task))
+        await assembly.prepare(partial(works_to_load, task), progress.say)
         place = run.absolute()
         kept = finished is not None and not goes_on and evaluated_split(read_header(place) or {}) is not None
         run = place.with_name(f"{place.name}.fresh") if kept else place

@@ -43,13 +43,20 @@ waiting_options = options(
         "--workers",
         type=click.IntRange(min=0),
         metavar="N",
-        help="Number of processes that call Python rewards (default: none, until such a reward is slow).",
+        help="Number of processes that call Python rewards (default: none, until such a reward is slow), and of copies of a "
+        "local model.",
     ),
     click.option(
         "--worker-memory",
         type=click.IntRange(min=LEAST_MEMORY),
         metavar="MIB",
         help="Memory limit of each of these processes.",
+    ),
+    click.option(
+        "--worker-gpus",
+        type=click.FloatRange(0, 1),
+        metavar="SHARE",
+        help="Share of a GPU for each copy of a local model (default: 1 if there is a GPU).",
     ),
     click.option(
         "--engine",

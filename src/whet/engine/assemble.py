@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from whet._util.workers import HERE, Executor
+from whet._util.workers import HERE, Executor, Work
 from whet.engine.batched_calls import check_batches
 from whet.engine.cache import AnswerCache
 from whet.engine.model_client import MAX_WAIT, AdaptiveLimiter, ModelClient, share_limits
@@ -36,6 +36,7 @@ from whet.models.addresses import split_address
 from whet.models.callable import ModelChoice, as_model
 from whet.models.endpoint import missing_keys_noted
 from whet.models.language_model import LanguageModel, reads_parts
+from whet.models.model_workers import ModelWorkers, models_in_workers
 from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFunction
 from whet.rewards.objectives import COST, LATENCY, PROMPT_TOKENS
 from whet.rewards.preference import EMBEDDINGS, with_embeddings
@@ -80,6 +81,14 @@ class Assembly:
         place = Path(options.root).absolute() if options.run is None else folder
         return open_cache(place / "cache.sqlite", options.fresh)
 
+    async def prepare(self, works: Callable[[], Sequence[Work]], say: Callable[[str], None]) -> None:
+        """Start the workers before anything is paid: those for the user's functions (`works`, see `Executor`), and those that
+        hold local models. `say` is told of the latter."""
+        await self.executor.prepare(works)
+        for model in {id(client.model): client.model for client in self.clients.values()}.values():
+            if isinstance(workers := getattr(model, "workers", None), ModelWorkers):
+                await workers.prepare(say)
+
     async def close(self) -> None:
         """Release every model once, and the worker processes."""
         await self.executor.close()
@@ -94,7 +103,7 @@ def assemble(task: Task, options: Options, limits: Budget, models: Models | None
     key where it is no dry run.
     """
     keys: AbstractContextManager[list[str]] = missing_keys_noted() if options.dry_run else nullcontext([])
-    with keys as missing:
+    with keys as missing, models_in_workers(options.worker_choice):
         assembly = _assemble(task, options, limits, models)
     gaps: PlanJSON = {"missing_keys": missing} if missing else {}
     if takes_default_model(task, options):

@@ -42,10 +42,10 @@ from whet.engine.model_client import (
     usable,
 )
 from whet.engine.served_models import note_served
-from whet.errors import BudgetExceeded, ProviderError, UsageError
+from whet.errors import BudgetExceeded, ProviderError, UsageError, quantity
 from whet.models.callable import FUNCTION
 from whet.replies import separate_thought
-from whet.types import Completion, Request, Usage, content_hash
+from whet.types import EXAMPLE, Completion, Request, Usage, content_hash
 from whet_client.media import lacks_image
 
 NEW_INTENT = "INSERT OR IGNORE INTO calls VALUES (?,?,?,?,?,?,?,?,?)"
@@ -393,8 +393,8 @@ class CallExecutor:
         if error.fatal and client.health.known and client.model.address.startswith(FUNCTION):
             error = ProviderError(str(error))  # the function answered others in an earlier session
         if error.fatal:
-            client.failed = error
-            raise error
+            client.failed = _with_row(error, client)
+            raise client.failed from error
         client.failures_since_success += client.health.tells(digest, error)
         client.note_wait(error, self.budget.whole_seconds)
         unreached = error.status is None and error.refused
@@ -420,7 +420,7 @@ class CallExecutor:
             client.failed = ProviderError(
                 f"{client.model.address} refused all of {times} calls; the last error: "
                 f"{str(error).rstrip('.')}. Solve this problem and run the same command again; "
-                "paid answers are kept. If its words name the text of the prompt or of a row, change that.",
+                f"paid answers are kept. If its words name the text of the prompt or of a row{_of_row()}, change that.",
                 fatal=True,
                 status=error.status,
             )
@@ -556,6 +556,27 @@ class CallExecutor:
         row_sum = call_sum(call, role, digest, session, state, tokens, cost)
         row = (call, role, digest, session, state, *tokens, cost, row_sum)
         return "INSERT OR REPLACE INTO calls VALUES (?,?,?,?,?,?,?,?,?)", row
+
+
+def _with_row(error: ProviderError, client: ModelClient) -> ProviderError:
+    """The error of a request that an endpoint refused although it has answered others, with the row that the request is about."""
+    others = client.answers + client.health.known
+    if not others or error.status is None or not 400 <= error.status < 500 or not (row := _of_row()):
+        return error
+    return ProviderError(
+        f"{str(error).rstrip('.')}. The endpoint has answered {quantity(others, 'other request')}, and refused this one{row}. "
+        "If its words are about that row, change or remove the row.",
+        fatal=True,
+        status=error.status,
+        billed=error.billed,
+        refused=error.refused,
+    )
+
+
+def _of_row() -> str:
+    """Which row a request is about, where it asks for an answer to one or for its grade."""
+    example = EXAMPLE.get()
+    return "" if example is None else f" ({example.place})"
 
 
 def _add_count(key: str, counts: dict[str, int], role: str, number: int) -> Statement:

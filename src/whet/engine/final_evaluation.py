@@ -533,20 +533,21 @@ def _row(r: Rollout) -> SealedRowJSON:
 def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     warnings = []
     for name, rollouts in evaluated.items():
-        missing = [r.error for r in rollouts if not r.answered]
+        missing = [r for r in rollouts if not r.answered]
         if missing:
+            refused = all(is_refused_for_good(r.error) for r in missing)
             warnings.append(
                 f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt have no answer and count in no mean; "
-                f"the first: {missing[0]}{_REFUSED if all(map(is_refused_for_good, missing)) else ''}"
+                f"the first (row {missing[0].example_id}): {missing[0].error}{_REFUSED if refused else ''}"
             )
-        failed = [r.error for r in rollouts if r.error is not None and r.answered]
+        failed = [(r.example_id, r.error) for r in rollouts if r.error is not None and r.answered]
         if failed:
-            kinds = Counter(error.partition(":")[0] for error in failed).most_common()
-            first = next(error for error in failed if error.partition(":")[0] == kinds[0][0])
+            kinds = Counter(error.partition(":")[0] for _, error in failed).most_common()
+            row, first = next(one for one in failed if one[1].partition(":")[0] == kinds[0][0])
             each = f" ({', '.join(f'{n} {kind}' for kind, n in kinds)})" if len(kinds) > 1 else ""
             warnings.append(
                 f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed{each} and count as the lowest reward; "
-                f"the first: {first}"
+                f"the first (row {row}): {first}"
             )
     return warnings
 

@@ -15,6 +15,7 @@ from whet._util.workers.automatic import ENGINES, LOCAL, is_ray
 from whet.errors import UsageError, did_you_mean, named_fields, parameter
 from whet.methods import MethodChoice, choose_method
 from whet.models.callable import ModelChoice
+from whet.models.model_workers import WorkerChoice
 from whet.run import Budget
 from whet.task import Task
 from whet.task.spec import AGGREGATES
@@ -39,7 +40,8 @@ class Options:
     task has a case for each). `batch`: calls that nothing else waits for may go out in
     batches of the provider, hours long. `fresh` asks again what the cache or a finished run knows; `max_wait` are the seconds
     that an endpoint is waited for at most which turns calls away. `share` runs use the models at once: each has that part of the
-    calls in flight and a minute. `engine` says where the user's functions run. `dry_run` plans and stops;
+    calls in flight and a minute. `engine` says where the user's functions and local models run, `worker_gpus` what part of a GPU
+    a copy of such a model takes. `dry_run` plans and stops;
     `default_limit` says whether a run that nothing bounds gets a limit.
     """
 
@@ -51,6 +53,7 @@ class Options:
     processes: int = 1
     workers: int | None = None
     worker_memory: int | None = None
+    worker_gpus: float | None = None
     engine: str | None = None
     base_url: str | Sequence[str] | None = None
     concurrency: int | None = None
@@ -93,6 +96,11 @@ class Options:
                 raise UsageError(
                     f"{parameter(name)} must be a whole number, {least} or more; this is {show_value(value)}."
                 )
+        gpus = self.worker_gpus
+        if gpus is not None and not (is_number(gpus) and 0 <= gpus <= 1):
+            raise UsageError(
+                f"{parameter('worker_gpus')} must be a number between 0 and 1; this is {show_value(gpus)}."
+            )
         self._check_engine()
         if self.max_wait is not None and not (is_number(self.max_wait) and self.max_wait > 0):
             raise UsageError(
@@ -122,6 +130,13 @@ class Options:
                 f"The method is a {type(self.config).__name__} with all its settings, but settings= "
                 "is given too. Omit settings=, or name the method."
             )
+
+    @property
+    def worker_choice(self) -> WorkerChoice | None:
+        """The workers in which local models answer; None: they answer in the process of the run."""
+        if self.engine == LOCAL or self.workers == 0 or (self.engine is None and self.workers is None):
+            return None
+        return WorkerChoice(self.engine, self.workers, self.worker_gpus, self.share)
 
     def _check_engine(self) -> None:
         """Raises UsageError for an engine that nobody knows, and for one that contradicts the number of workers."""

@@ -88,8 +88,8 @@ async def grade_again(
 
 
 def _warnings(graded: Sequence[Rollout]) -> list[str]:
-    errors = [r.error for r in graded if r.error is not None and r.answered and not r.has_reward]
+    errors = [r for r in graded if r.error is not None and r.answered and not r.has_reward]
     if not errors:
         return []
     summary = f"{len(errors)} of {len(graded)} answers could not be graded for the second opinion and count as the lowest"
-    return [f"{summary}; the first: {errors[0]}"]
+    return [f"{summary}; the first (row {errors[0].example_id}): {errors[0].error}"]

@@ -225,12 +225,12 @@ class Environment:
         token = EXAMPLE.set(example)
         try:
             completion = await self.ask(run, self.request(prompt, example, sample))
+            if completion.error is None and TARGET_SCORE in self.reward.needs:
+                (score,) = await self._target_scores(run, [(prompt, example)])
+                completion = replace(completion, target_score=score)
+            return await self.grade_answer(run, prompt, example, completion, sample)
         finally:
             EXAMPLE.reset(token)
-        if completion.error is None and TARGET_SCORE in self.reward.needs:
-            (score,) = await self._target_scores(run, [(prompt, example)])
-            completion = replace(completion, target_score=score)
-        return await self.grade_answer(run, prompt, example, completion, sample)
 
     async def ask(self, run: Run, request: Request) -> Completion:
         """One answer of the task model. A system that is more than that model answers in another way."""

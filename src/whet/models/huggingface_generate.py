@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from whet.models.huggingface_load import Weights, positions
+from whet.models.huggingface_load import WHOLE, BatchPart, Weights, positions
 from whet.models.openai_answers import add_logprobs, cut_at_stop
 from whet.replies.thoughts import opening_at_end, separate_thought
 from whet.types import Completion, Request, Usage, content_hash
@@ -198,19 +198,26 @@ class RequestRow(DecodingRow):
     first_token: dict[str, float] | None = None
 
 
-def generate_batch(weights: Weights, requests: Sequence[Request], size: int) -> list[list[Completion]]:
-    """Completions of each request, at most `size` sequences at once.
+def generate_batch(
+    weights: Weights, requests: Sequence[Request], size: int, part: BatchPart = WHOLE
+) -> list[list[Completion | None]]:
+    """Completions of each request, at most `size` sequences at once; None where another `part` computes them.
 
     Greedy samples of one request, and equal greedy requests, are computed once. A prompt that leaves no room for
     an answer is a Completion with `error`.
     """
     rows = _rows(weights, requests)
     flat = _order_by_prefix([row for group in rows for row in group if row.max_tokens > 0])
-    for at in range(0, len(flat), size):
-        _run(weights, flat[at : at + size])
+    left_out = {id(row) for row in flat}
+    for at in part.of(range(0, len(flat), size)):
+        batch = flat[at : at + size]
+        _run(weights, batch)
+        left_out -= {id(row) for row in batch}
     answers = []
     for request, group in zip(requests, rows, strict=True):
-        completions = [_completion(weights, row, i) for i, row in enumerate(group)]
+        completions = [
+            None if id(row) in left_out else _completion(weights, row, i) for i, row in enumerate(group)
+        ]
         answers.append(completions * request.n if len(completions) < request.n else completions)
     return answers
 

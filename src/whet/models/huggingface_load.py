@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from whet.errors import ProviderError, UsageError
 from whet.types import Message
@@ -31,13 +32,35 @@ _CLASSES = {
 
 _log = logging.getLogger("whet.models")
 
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class BatchPart:
+    """Which batches of a call are computed: the first of them after `skipped`, and then every `every`-th. So as many workers
+    share a call, and each batch holds the rows that it holds in one process."""
+
+    skipped: int = 0
+    every: int = 1
+
+    def of(self, batches: Iterable[T]) -> Iterable[T]:
+        """Those of the batches.
+
+        >>> list(BatchPart(1, 3).of("abcdefgh"))
+        ['b', 'e', 'h']
+        """
+        return itertools.islice(batches, self.skipped, None, self.every)
+
+
+WHOLE = BatchPart()
+
 
 @dataclass
 class Weights:
     """A model with its tokenizer.
 
-    `lead` and `tail` are the special tokens that the tokenizer puts around one text, `start` is what an empty
-    text begins with, `limit` the longest sequence that the model takes, in tokens.
+    `model` is None where only texts are read. `lead` and `tail` are the special tokens that the tokenizer puts around one text,
+    `start` is what an empty text begins with, `limit` the longest sequence that the model takes, in tokens.
     """
 
     torch: Any
@@ -161,8 +184,8 @@ def gguf_of(name: str) -> tuple[str, str | None]:
     return name, files[0].name if len(files) == 1 else None
 
 
-def load_weights(name: str, device: str | None) -> Weights:
-    """Weights of the model in a local folder, in a GGUF file or of a hub name, in evaluation mode.
+def load_weights(name: str, device: str | None, *, reader: bool = False) -> Weights:
+    """Weights of the model in a local folder, in a GGUF file or of a hub name, in evaluation mode; as a `reader` without them.
 
     float32 on a CPU, bfloat16 on a CUDA device; `device` None takes CUDA where there is one. Only
     safetensors and GGUF files are read and no code of the model's author is run. Raises UsageError.
@@ -182,16 +205,18 @@ def load_weights(name: str, device: str | None) -> Weights:
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             place, config=config, trust_remote_code=False, **where
         )
-        model = getattr(transformers, _CLASSES[kind]).from_pretrained(
-            place,
-            dtype=torch.bfloat16 if device.startswith("cuda") else torch.float32,
-            use_safetensors=True,
-            trust_remote_code=False,
-            config=config,
-            **where,
-            **({"quantization_config": transformers.GgufConfig(dequantize=True)} if file else {}),
-        )
-        model = model.to(device).eval()
+        model = None
+        if not reader:
+            model = getattr(transformers, _CLASSES[kind]).from_pretrained(
+                place,
+                dtype=torch.bfloat16 if device.startswith("cuda") else torch.float32,
+                use_safetensors=True,
+                trust_remote_code=False,
+                config=config,
+                **where,
+                **({"quantization_config": transformers.GgufConfig(dequantize=True)} if file else {}),
+            )
+            model = model.to(device).eval()
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         reason = next(
             (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
@@ -203,7 +228,7 @@ def load_weights(name: str, device: str | None) -> Weights:
     lead, tail = _special_ends(tokenizer)
     bos, eos, pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
     start, pad = _first(bos, eos, pad), _first(pad, eos, bos)
-    if kind != "masked":
+    if model is not None and kind != "masked":
         model.generation_config = _plain_generation(model, tokenizer, pad, transformers)
     chat = kind == "causal" and bool(tokenizer.chat_template)
     limit = _limit(config, tokenizer)

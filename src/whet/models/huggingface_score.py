@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whet.errors import UsageError
-from whet.models.huggingface_load import Weights, positions
+from whet.models.huggingface_load import WHOLE, BatchPart, Weights, positions
 from whet.prompt import Prompt
 from whet.types import Example, Message, Scores
 from whet_client.prompt.document import MASK
@@ -56,8 +56,9 @@ def score(
     prompts: Sequence[Prompt],
     inputs: Sequence[Mapping[str, str]],
     continuations: Sequence[Sequence[str]],
+    part: BatchPart = WHOLE,
 ) -> Scores:
-    """Scores of shape (P, E, L); see `LanguageModel.score`.
+    """Scores of shape (P, E, L); see `LanguageModel.score`. NaN where another `part` computes them.
 
     Raises UsageError when inputs and continuations do not fit together, or a masked model's prompt does not
     have exactly one `{{mask}}`.
@@ -65,7 +66,7 @@ def score(
     width = len(continuations[0]) if continuations else 0
     if len(inputs) != len(continuations) or any(len(row) != width for row in continuations):
         raise UsageError("Scoring needs one list of continuations for each input, all of the same length.")
-    logprobs = np.zeros((len(prompts), len(inputs), width))
+    logprobs = np.full((len(prompts), len(inputs), width), np.nan)
     tokens = np.zeros((len(inputs), width), dtype=np.int64)
     read = items(weights, prompts, inputs, continuations)
     for item in read[: len(inputs)]:
@@ -73,7 +74,7 @@ def score(
     if width:
         arithmetic = {"causal": _causal, "seq2seq": _seq2seq, "masked": _masked_scores}[weights.kind]
         with weights.torch.inference_mode():
-            for batch in _batches(weights, read, width):
+            for batch in part.of(_batches(weights, read, width)):
                 for item, values in zip(batch, arithmetic(weights, batch).tolist(), strict=True):
                     logprobs[item.place] = values
     return Scores(logprobs, tokens)

@@ -11,6 +11,7 @@ import pytest
 from tests.live.quality.traffic import BEGIN, DAY, HOUR, NAME, Weeks, fill_weeks, make_prompt
 
 from whet.errors import UsageError
+from whet.prompt import Prompt
 from whet.stats import interval
 from whet_client.records import Feedback, Inference
 from whet_live import Live
@@ -205,6 +206,22 @@ def test_a_label_is_where_it_stood_when_the_answer_came(live: Live) -> None:
         ("version", "version 1 was made by eva"),
         ("label", "production moved to version 1, by eva"),
     }
+
+
+def test_the_label_latest_is_the_newest_version_when_the_answer_came(live: Live) -> None:
+    second = live.registry.create(NAME, Prompt.parse("Say {{question}}"), author="eva").created
+    told = [("a", 1, second - 1), ("b", 1, second + 1), ("c", 2, second + 2), ("d", 2, second + 3)]
+    live.traffic.add([Inference(NAME, v, {}, "x", id=id, time=at) for id, v, at in told], [])
+    period = {"since": second - DAY, "until": second + DAY}
+    report = live.quality.measure(NAME, **period, label="latest", by="version")  # type: ignore[arg-type]
+    assert report.answers == 3
+    assert {g.name: sum(n for _, n in g.answers) for g in report.groups} == {"version 1": 1, "version 2": 2}
+
+
+def test_a_label_that_never_stood_on_the_prompt_is_refused(live: Live) -> None:
+    live.traffic.add([answer("a", HOUR)], [])
+    with pytest.raises(UsageError, match=r'never had the label "prodution"\. Did you mean "production"'):
+        live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, label="prodution")
 
 
 def test_steps_begin_on_hours_days_and_mondays(live: Live) -> None:

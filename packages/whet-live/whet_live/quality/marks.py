@@ -9,6 +9,7 @@ from sqlalchemy import Connection, select
 
 from whet_live.database import iso
 from whet_live.quality.quality_tables import quality_alerts, quality_models
+from whet_live.registry import NEWEST
 from whet_live.registry.registry_tables import label_moves, versions
 
 VERSION, LABEL, MODEL, DRIFT = "version", "label", "model", "drift"
@@ -62,7 +63,12 @@ def marks_of(connection: Connection, prompt: str, since: int, until: int) -> lis
 
 
 def label_spans(connection: Connection, prompt: str, label: str) -> list[tuple[int, int | None]]:
-    """On which version a label stood since when, in the order of time; None: on none."""
+    """On which version a label stood since when, in the order of time; None: on none. `latest` stands on each version from its
+    making on. Empty for a label that never stood on this prompt."""
+    if label == NEWEST:
+        v = versions.c
+        made = select(v.created, v.version).where(v.name == prompt).order_by(v.version)
+        return [(row.created, row.version) for row in connection.execute(made)]
     m = label_moves.c
     query = select(m.at, m.new).where(m.name == prompt, m.label == label).order_by(m.number)
     return [(row.at, row.new) for row in connection.execute(query)]

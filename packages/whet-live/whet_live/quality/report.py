@@ -10,11 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, select
 
-from whet.errors import UsageError
+from whet.errors import UsageError, did_you_mean
+from whet.instructions.guard import visible
 from whet_live.database import Database, iso
 from whet_live.quality.marks import ChangeMark, label_spans, marks_of
 from whet_live.quality.rows import AnswerColumns, AnswerFilter, count_answers, read_answers
 from whet_live.quality.series import DAY, QualityGroup, begin_of, group_series, largest_groups, step_for
+from whet_live.registry import NEWEST
 from whet_live.registry.registry_tables import label_moves, prompts
 from whet_live.traffic.traffic_tables import traffic_counts
 
@@ -83,7 +85,7 @@ class QualityReport:
 
 def measure_quality(database: Database, query: QualityQuery) -> QualityReport:
     """The report that is asked for. Raises UsageError for a period, step or split that cannot be, and for a prompt that has
-    neither a version nor an answer."""
+    neither a version nor an answer, and for a label that never stood on it."""
     until = database.read_time() if query.until is None else query.until
     if not 1 <= query.days <= MOST_DAYS:
         raise UsageError(f"days is {query.days}; it must lie between 1 and {MOST_DAYS}.")
@@ -102,7 +104,7 @@ def measure_quality(database: Database, query: QualityQuery) -> QualityReport:
         answers = read_answers(connection, wanted, key)
         chosen = np.ones(len(answers.time), dtype=bool)
         if query.label is not None:
-            chosen = _under_label(answers, label_spans(connection, query.prompt, query.label))
+            chosen = _under_label(answers, _spans_of_label(connection, query.prompt, query.label))
         labels = None
         if query.by == "label":
             labels = _labels_of(connection, answers, query.prompt)
@@ -145,6 +147,24 @@ def _groups(
     )
 
 
+def _spans_of_label(connection: Connection, prompt: str, label: str) -> list[tuple[int, int | None]]:
+    """As `label_spans`. Raises UsageError for a label that never stood on the prompt."""
+    spans = label_spans(connection, prompt, label)
+    if not spans:
+        known = {NEWEST, *_labels_that_stood(connection, prompt)}
+        raise UsageError(
+            f'{prompt} never had the label "{visible(label[:60])}".{did_you_mean(label, known)} See its labels with: '
+            f"whet prompts history {prompt}."
+        )
+    return spans
+
+
+def _labels_that_stood(connection: Connection, prompt: str) -> list[str]:
+    m = label_moves.c
+    query = select(m.label).where(m.name == prompt).distinct().order_by(m.label)
+    return list(connection.execute(query).scalars())
+
+
 def _under_label(answers: AnswerColumns, spans: Sequence[tuple[int, int | None]]) -> NDArray[np.bool_]:
     """Which answers are of the version on which the label stood when they were given."""
     standing = np.zeros(len(answers.time), dtype=np.int64)
@@ -156,10 +176,8 @@ def _under_label(answers: AnswerColumns, spans: Sequence[tuple[int, int | None]]
 
 def _labels_of(connection: Connection, answers: AnswerColumns, prompt: str) -> list[str]:
     """The labels that stood on the version of each answer when it was given, in one text."""
-    m = label_moves.c
-    query = select(m.label).where(m.name == prompt).distinct().order_by(m.label)
     names: list[list[str]] = [[] for _ in answers.time]
-    for label in connection.execute(query).scalars():
+    for label in _labels_that_stood(connection, prompt):
         for n in np.flatnonzero(_under_label(answers, label_spans(connection, prompt, label))):
             names[n].append(label)
     return [" + ".join(one) or "no label" for one in names]

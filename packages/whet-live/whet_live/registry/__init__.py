@@ -10,7 +10,15 @@ from whet_live.registry.audit import (
     append_entry,
     audited_transaction,
 )
-from whet_live.registry.names import ANY_PROMPT, Address, check_label, check_name, check_text, parse_address
+from whet_live.registry.names import (
+    ANY_PROMPT,
+    NEWEST,
+    Address,
+    check_label,
+    check_name,
+    check_text,
+    parse_address,
+)
 from whet_live.registry.proposals import GIVEN, PROBES, Decision, PromptEdit
 from whet_live.registry.review import Registry
 from whet_live.registry.values import (
@@ -27,6 +35,7 @@ from whet_live.registry.versions import check_json, check_prompt
 __all__ = [
     "ANY_PROMPT",
     "GIVEN",
+    "NEWEST",
     "PROBES",
     "Address",
     "AuditCheckpoint",

@@ -196,7 +196,7 @@ def summaries(
     statement = select(prompts).order_by(prompts.c.name).limit(limit)
     if query:
         statement = statement.where(func.lower(prompts.c.name).contains(query.lower(), autoescape=True))
-    if label is not None:
+    if label not in (None, NEWEST):
         statement = statement.join(labels, labels.c.name == prompts.c.name).where(labels.c.label == label)
     if after is not None:
         statement = statement.where(prompts.c.name > after)

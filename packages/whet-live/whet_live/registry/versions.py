@@ -78,7 +78,7 @@ class VersionStore:
         self, query: str = "", *, label: str | None = None, after: str | None = None, limit: int = 50
     ) -> ListPage[Summary]:
         """Prompts in the order of their names: those whose name contains `query` in any case and on which `label`
-        stands. `after` continues a page."""
+        stands (`latest` stands on every one). `after` continues a page."""
         with self.database.read() as connection:
             rows = registry_store.summaries(connection, query, label, after, one_more(limit))
         return ListPage.of(rows, limit, lambda row: row.name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from whet._util.workers import HERE, Executor, Job, Work
 from whet._util.workers.elsewhere import Elsewhere
-from whet._util.workers.pool import make_pool
+from whet._util.workers.pool import count_processors, make_pool
 from whet._util.workers.ray_cluster import RAY
 from whet._util.workers.ray_pool import RayWorkers
 
@@ -88,11 +88,11 @@ def make_executor(
     return make_pool(count, memory or 0) if count else HERE
 
 
-def count_processors() -> int:
-    """The processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def has_memory_for(size: int) -> bool:
+    """Whether so many bytes are at most `SHARE` of the memory; True where nobody knows."""
+    if sys.platform == "win32":
+        return True
+    return size <= SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def has_room_for(copies: int) -> bool:
@@ -102,4 +102,4 @@ def has_room_for(copies: int) -> bool:
     import resource
 
     largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    return copies * largest <= SHARE * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return has_memory_for(copies * largest)

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
 import signal
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,14 @@ class _Worker:
     """One process. It does one job at a time."""
 
     process: asyncio.subprocess.Process
+    place: Mapping[str, str] | None = None
 
     @classmethod
-    async def start(cls, memory: int, path: list[str], folder: str) -> _Worker:
-        """A process with that import path, in a working directory, with at most so many MiB of data; 0: no limit."""
+    async def start(
+        cls, memory: int, path: list[str], folder: str, place: Mapping[str, str] | None
+    ) -> _Worker:
+        """A process with that import path, in a working directory, with at most so many MiB of data (0: no limit), and with the
+        environment variables of a place beside those of this process."""
         file = Path(__file__).with_name("process.py")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -40,8 +45,9 @@ class _Worker:
             str(memory),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            env=None if place is None else {**os.environ, **place},
         )
-        worker = cls(process)
+        worker = cls(process, place)
         await worker.send(json.dumps([path, folder]).encode())
         return worker
 
@@ -145,17 +151,24 @@ class Processes:
     """See `Workers`: up to `count` processes for work that asks nothing, one job each at a time, and as many that share the work
     that asks. They are started when they are first needed. `memory`: MiB of data that each may have; 0: no limit.
 
-    `path`, `folder`: their import path and working directory; by default those of this process.
+    `path`, `folder`: their import path and working directory; by default those of this process. `places`: environment variables
+    of each, for work that asks nothing: a process that takes over from another has those of that.
     """
 
     def __init__(
-        self, count: int, memory: int = 0, path: Sequence[str] | None = None, folder: str | None = None
+        self,
+        count: int,
+        memory: int = 0,
+        path: Sequence[str] | None = None,
+        folder: str | None = None,
+        places: Sequence[Mapping[str, str]] = (),
     ) -> None:
         if count < 1:
             raise ValueError(f"count must be 1 or more, found {count}")
         self.count, self.memory, self._path = count, memory, path
         self._folder = working_folder() if folder is None else folder
-        self._places, self.free_alone = asyncio.Semaphore(count), asyncio.Semaphore(count)
+        self._free, self.free_alone = asyncio.Semaphore(count), asyncio.Semaphore(count)
+        self._places = list(places)
         self._idle: list[_Worker] = []
         self._all: set[_Worker] = set()
         self._hosts: list[_Host] = []
@@ -167,12 +180,18 @@ class Processes:
 
     async def do(self, work: bytes, seconds: float) -> bytes:
         """See `Workers`."""
-        async with self._places:
-            worker = self._idle.pop() if self._idle else await self._start()
+        async with self._free:
+            worker = (
+                self._idle.pop()
+                if self._idle
+                else await self._start(self._places.pop(0) if self._places else None)
+            )
             try:
                 outcome = await worker.do(work, seconds)
             except BaseException:
                 self._all.discard(worker)
+                if worker.place is not None:
+                    self._places.append(worker.place)
                 await worker.end()
                 raise
             self._idle.append(worker)
@@ -214,9 +233,9 @@ class Processes:
             self._all.discard(host.worker)
             await host.end()
 
-    async def _start(self) -> _Worker:
+    async def _start(self, place: Mapping[str, str] | None = None) -> _Worker:
         path = sys.path if self._path is None else list(self._path)
-        worker = await _Worker.start(self.memory, path, self._folder)
+        worker = await _Worker.start(self.memory, path, self._folder, place)
         self._all.add(worker)
         return worker
 
@@ -227,6 +246,20 @@ class Processes:
         while self._all:
             await self._all.pop().end()
         self._idle.clear()
+
+
+def count_processors() -> int:
+    """The processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def share_threads(processors: int, workers: int) -> dict[str, str]:
+    """The environment variable with which so many workers compute with as many threads as there are processors, unless the user
+    has set it."""
+    threads = os.environ.get("OMP_NUM_THREADS", str(max(1, processors // workers)))
+    return {"OMP_NUM_THREADS": threads}
 
 
 def describe_end(code: int) -> str:

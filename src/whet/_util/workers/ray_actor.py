@@ -10,7 +10,7 @@ import json
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from whet._util.workers.elsewhere import Talk, WorkerDied
@@ -21,12 +21,16 @@ Reply: TypeAlias = tuple[Literal["done", "late", "died"], Any]
 
 
 class RayActor:
-    """A worker of at most so many MiB (0: no limit) with that import path and working directory, where they are there."""
+    """A worker of at most so many MiB (0: no limit) with that import path and working directory, where they are there. `place`:
+    environment variables of its process beside its own."""
 
-    def __init__(self, memory: int, path: Sequence[str], folder: str) -> None:
+    def __init__(
+        self, memory: int, path: Sequence[str], folder: str, place: Mapping[str, str] | None = None
+    ) -> None:
         own = [place for place in path if os.path.isdir(place) and place not in sys.path]
         folder = folder if os.path.isdir(folder) else ""
-        self._processes = Processes(1, memory, [*own, *sys.path], folder)
+        places = () if place is None else (place,)
+        self._processes = Processes(1, memory, [*own, *sys.path], folder, places)
         self._talks: dict[int, Talk] = {}
         self._over: set[int] = set()
 

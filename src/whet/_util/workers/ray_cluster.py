@@ -44,7 +44,8 @@ _REFUSED = 3
 
 @dataclass(frozen=True)
 class RayCluster:
-    """A cluster that this process is connected to. `nodes`: the addresses of its machines, `processors` all of them together.
+    """A cluster that this process is connected to. `nodes`: the addresses of its machines, `processors` and `gpus` those of
+    all of them together.
 
     `owned`: whether the connection was made here, and not by the program that runs whet. `apart`: whether this machine is no
     node of it.
@@ -56,6 +57,7 @@ class RayCluster:
     processors: int
     owned: bool
     apart: bool = False
+    gpus: int = 0
 
     @property
     def on_loopback(self) -> bool:
@@ -161,9 +163,10 @@ def _not_reached(engine: str, error: BaseException | str) -> UsageError:
 
 def _describe(ray: ModuleType, owned: bool) -> RayCluster:
     alive = [str(node["NodeManagerAddress"]) for node in ray.nodes() if node["Alive"]]
-    processors = int(ray.cluster_resources().get("CPU", 0))
+    resources = ray.cluster_resources()
+    processors, gpus = int(resources.get("CPU", 0)), int(resources.get("GPU", 0))
     address, apart = str(ray.get_runtime_context().gcs_address), bool(ray.util.client.ray.is_connected())
-    return RayCluster(ray, address, tuple(alive), processors, owned, apart)
+    return RayCluster(ray, address, tuple(alive), processors, owned, apart, gpus)
 
 
 def check_access(cluster: RayCluster) -> None:

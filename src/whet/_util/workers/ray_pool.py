@@ -21,7 +21,7 @@ from whet._util.user_code import ENDED_AFTER, working_folder
 from whet._util.user_modules import is_installed
 from whet._util.workers import Work
 from whet._util.workers.elsewhere import Talk, WorkerDied
-from whet._util.workers.pool import Processes
+from whet._util.workers.pool import Processes, share_threads
 from whet._util.workers.ray_actor import RayActor, Reply
 from whet._util.workers.ray_cluster import RayCluster, connect_to_ray, describe_ray_error
 from whet._util.workers.surroundings import Surroundings, compare_surroundings, make_inspection
@@ -43,14 +43,42 @@ class _Member:
     talks: int = 0
 
 
+@dataclass(frozen=True)
+class ModelCopies:
+    """That actors hold a model, and no code of the user. `gpus`: the part of a GPU that each takes; None: a whole one, where the
+    cluster has any. They take no processors of their own: the actors with the user's code wait while they compute."""
+
+    gpus: float | None
+
+    def resources(self, cluster: RayCluster) -> dict[str, float]:
+        """What one of them takes of a cluster. Raises UsageError where it has no GPU, and GPUs are wanted."""
+        if self.gpus and not cluster.gpus:
+            raise UsageError(
+                f"{parameter('worker_gpus', self.gpus)}: the Ray cluster at {cluster.address} has no GPU. Leave it out, or set "
+                "it to 0."
+            )
+        whole = 1.0 if cluster.gpus else 0.0
+        return {"num_cpus": 0, "num_gpus": whole if self.gpus is None else self.gpus}
+
+
 class RayWorkers:
     """See `Workers`: `count` actors on the cluster of that engine (`ray` or `ray://HOST:PORT`), by default a share of one in
-    `share` of its processors. `memory`: MiB that each may have; 0: no limit. `say` is told what the user should know."""
+    `share` of its processors, or of its GPUs where they take these. `memory`: MiB that each may have; 0: no limit. `say` is told
+    what the user should know."""
 
     def __init__(
-        self, engine: str, count: int | None, memory: int, share: int, say: Callable[[str], None]
+        self,
+        engine: str,
+        count: int | None,
+        memory: int,
+        share: int,
+        say: Callable[[str], None],
+        copies: ModelCopies | None = None,
     ) -> None:
         self._engine, self._wanted, self._memory, self._share, self._say = engine, count, memory, share, say
+        self._copies = copies
+        self._resources: dict[str, float] = {"num_cpus": 1}
+        self._place: dict[str, str] | None = None
         self._cluster: RayCluster | None = None
         self._idle: asyncio.Queue[_Member] = asyncio.Queue()
         self._members: set[_Member] = set()
@@ -65,12 +93,12 @@ class RayWorkers:
         """See `Executor`. Connects to the cluster, if there is anything to do on it."""
         works = make_works()
         if not works:
-            self._say(f"nothing of this task runs on {self._engine}: it has no function of Python")
+            self._say(f"no code of this task runs on {self._engine}: it has no function of Python")
             return
         self._inspection = _to_bytes(make_inspection([asdict(work) for work in works]))
         self._here = await self._inspect_here()
         self._cluster = connect_to_ray(self._engine)
-        count = self._wanted or max(1, self._cluster.processors // self._share)
+        count = self._choose_count(self._cluster)
         for _ in range(count):
             self._begin_joining()
         until = time.monotonic() + JOINING_SECONDS
@@ -90,6 +118,24 @@ class RayWorkers:
                 f"{len(self._members)} of {quantity(count, 'worker')} on Ray are there; the others join later"
             )
 
+    @property
+    def count(self) -> int:
+        """The actors that are there."""
+        return max(1, len(self._members))
+
+    def _choose_count(self, cluster: RayCluster) -> int:
+        """How many actors are started, and with what."""
+        if self._copies is None:
+            return self._wanted or max(1, cluster.processors // self._share)
+        self._resources = self._copies.resources(cluster)
+        gpus = self._resources["num_gpus"]
+        room = int(cluster.gpus / gpus) if gpus else cluster.processors
+        count = max(1, room // self._share)
+        if self._wanted is not None:
+            count = min(self._wanted, room) if gpus else self._wanted
+        self._place = share_threads(max(count, cluster.processors), count)
+        return count
+
     async def _inspect_here(self) -> Surroundings:
         """What a worker process on this machine finds around it."""
         own = Processes(1)
@@ -106,10 +152,10 @@ class RayWorkers:
     def _begin_joining(self) -> None:
         assert self._cluster is not None
         ray = self._cluster.ray
-        resources = {"num_cpus": 1, **({"memory": self._memory * _MIB} if self._memory else {})}
+        resources = {**self._resources, **({"memory": self._memory * _MIB} if self._memory else {})}
         again = {"max_restarts": 0, "max_task_retries": 0}
         made = ray.remote(RayActor).options(scheduling_strategy="SPREAD", **resources, **again)
-        actor = made.remote(self._memory, _own_places(), working_folder())
+        actor = made.remote(self._memory, _own_places(), working_folder(), self._place)
         task = asyncio.ensure_future(self._join(actor))
         self._joining[task] = actor
         task.add_done_callback(lambda done: self._joining.pop(done, None))
@@ -248,8 +294,9 @@ class RayWorkers:
         joining = dict(self._joining)
         for task in joining:
             task.cancel()
-        for actor in [*joining.values(), *(member.actor for member in self._members)]:
-            cluster.ray.kill(actor)
+        if cluster.ray.is_initialized():  # else who made the connection has ended it, and all actors with it
+            for actor in [*joining.values(), *(member.actor for member in self._members)]:
+                cluster.ray.kill(actor)
         self._members.clear()
         await asyncio.gather(*joining, return_exceptions=True)
         cluster.close()

@@ -11,6 +11,7 @@ text. They need torch, tokenizers, safetensors and the package with the encoder'
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,19 +31,37 @@ TINY_BATCH = 256
 
 def load(name: str) -> LanguageModel:
     """The model ``embedded/name``; its weights are read once per process. Raises UsageError: the name is unknown, a package is
-    missing, or the installed weights are not the expected ones."""
+    missing, or the installed weights are not the expected ones.
+
+    In a run with workers `mlm` and `tiny` answer in these. The encoder remembers the vectors of texts, so that it answers in one
+    process, the run's.
+    """
     if name not in NAMES:
         known = ", ".join(f"embedded/{known}" for known in NAMES)
         hint = did_you_mean(name, NAMES)
         hint = hint if "mean" in hint else ""
         raise UsageError(f'There is no model "embedded/{name}".{hint} The embedded models are {known}.')
-    return _tiny() if name == "tiny" else _scorer(name)
+    if name == "tiny":
+        return _tiny()
+    return _mlm() if name == "mlm" else _scorer(name)
 
 
 def _tiny() -> LanguageModel:
     from whet.models.huggingface import HuggingFaceModel
+    from whet.models.model_workers import open_workers
 
-    return HuggingFaceModel("embedded/tiny", _tiny_weights(), TINY_BATCH)
+    return HuggingFaceModel("embedded/tiny", _tiny_weights(), TINY_BATCH, open_workers("embedded/tiny"))
+
+
+def _mlm() -> LanguageModel:
+    from whet.models.model_workers import open_workers
+
+    model, workers = _scorer("mlm"), open_workers("embedded/mlm")
+    if workers is None:
+        return model
+    model = copy(model)
+    model.workers = workers  # type: ignore[attr-defined]
+    return model
 
 
 @cache

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from whet.errors import UsageError
 from whet.models.embedded.masked_body import PolicyBody
 from whet.models.embedded.weights import tokenizer
+from whet.models.model_workers import ModelWorkers
 from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
 
@@ -52,12 +53,14 @@ class Continuations:
 
 
 class EmbeddedModel:
-    """Base of the embedded models; a subclass computes scores in :meth:`compute`, one call at a time."""
+    """Base of the embedded models; a subclass computes scores in :meth:`compute`, one call at a time. `workers`: who computes
+    them instead."""
 
     simulated = False
     local = True
     can_generate = False
     can_score = True
+    workers: ModelWorkers | None = None
 
     def __init__(self, name: str) -> None:
         self.address = f"embedded/{name}"
@@ -84,6 +87,8 @@ class EmbeddedModel:
             return Scores(
                 np.zeros((len(prompts), *wanted.index.shape)), np.zeros(wanted.index.shape, dtype=np.int64)
             )
+        if self.workers is not None:
+            return await self.workers.score(prompts, inputs, continuations, whole=True)
         logprobs = await asyncio.to_thread(self._compute, self.compute, prompts, inputs, wanted)
         return Scores(logprobs, tokens[wanted.index])
 
@@ -127,7 +132,9 @@ class EmbeddedModel:
         return len(self.encode([text])[0])
 
     async def close(self) -> None:
-        """Nothing to release."""
+        """End the workers, if there are any."""
+        if self.workers is not None:
+            await self.workers.close()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Token numbers of each text; the names of special tokens in a text are ordinary text."""

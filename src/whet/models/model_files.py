@@ -1,0 +1,53 @@
+"""What a local model needs on a machine: its files, how large they are, and packages; how another machine differs."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from pathlib import Path
+from typing import Any, TypeAlias
+
+ModelFiles: TypeAlias = dict[str, str]
+"""Size and digest of each file of a model, by its path in the folder."""
+
+_SUFFIXES = (".json", ".safetensors", ".gguf", ".model", ".txt", ".jinja")
+_MIB = 1024 * 1024
+_FROM_HALF = 2
+"""How much larger float32 is than a file in half precision."""
+
+
+def describe_files(place: str) -> ModelFiles:
+    """What tells the files of a model in a folder, or of one GGUF file, apart from others; empty where nothing is there.
+
+    Of a file of more than two MiB the first and the last MiB are read: the head of a file with weights names all tensors.
+    """
+    root = Path(place)
+    paths = [root] if root.is_file() else sorted(path for path in root.glob("*") if path.suffix in _SUFFIXES)
+    return {path.name: f"{path.stat().st_size}:{_digest(path)}" for path in paths if path.is_file()}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        head = file.read(_MIB)
+        file.seek(max(file.tell(), path.stat().st_size - _MIB))
+        return hashlib.sha256(head + file.read(_MIB)).hexdigest()[:16]
+
+
+def measure_weights(place: str) -> int:
+    """Bytes that the weights in a folder take in memory as float32; 0 where nobody knows."""
+    files = list(Path(place).glob("*.safetensors"))
+    try:
+        config: dict[str, Any] = json.loads(Path(place, "config.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return 0
+    half = str(config.get("dtype") or config.get("torch_dtype") or "") in ("bfloat16", "float16")
+    return sum(path.stat().st_size for path in files) * (_FROM_HALF if half else 1)
+
+
+def find_version(package: str) -> str | None:
+    """The installed version of a package, without the mark of its build (`+cpu`); None where it is missing."""
+    try:
+        return importlib.metadata.version(package).partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return None
