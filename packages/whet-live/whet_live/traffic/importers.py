@@ -234,8 +234,26 @@ def _read(row: Mapping[str, object], where: str, naming: _Naming) -> ExportedRow
         if exported is not None:
             if not exported.inferences and not exported.feedback:
                 raise _Unusable("it is neither an answer of a model nor feedback")
-            return exported
+            return _read_others(exported, where, naming) if exported.others else exported
     return _plain_row(row, where, naming)
+
+
+def _read_others(exported: ExportedRow, where: str, naming: _Naming) -> ExportedRow:
+    """An answer with what further columns of its row say about it, such as a rating; the others are its metadata."""
+    (inference,) = exported.inferences
+    content = _read_content(exported.others, where, naming)
+    rows = _verdicts(exported.others, content, ("inference", inference.id), where, naming)
+    metadata = {**other_columns(exported.others, content.metadata), **inference.metadata}
+    said = []
+    for one in rows:
+        user = one.feedback.user or (inference.user if one.feedback.source == "user" else None)
+        time = one.feedback.time if content.time else inference.time
+        said.append(replace(one, feedback=replace(one.feedback, user=user, time=time)))
+    return replace(
+        exported,
+        inferences=[replace(inference, metadata=metadata)],
+        feedback=[*exported.feedback, *said],
+    )
 
 
 def _order(rows: Sequence[SourceRow], good: Sequence[str], bad: Sequence[str]) -> Verdicts:
@@ -243,8 +261,10 @@ def _order(rows: Sequence[SourceRow], good: Sequence[str], bad: Sequence[str]) -
     contents = []
     for row in rows:
         with contextlib.suppress(UsageError):
-            if all(reader(row.value) is None for reader in _READERS):
-                contents.append(read_row(row.value, row.where))
+            exported = next(
+                (one for one in (reader(row.value) for reader in _READERS) if one is not None), None
+            )
+            contents.append(read_row(row.value if exported is None else exported.others, row.where))
     return order_ratings(contents, good, bad)
 
 
@@ -266,10 +286,7 @@ def _name_inference(one: Inference, naming: _Naming, where: str) -> Inference:
 def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> ExportedRow:
     """A row of a plain table, or of feedback in another tool's words."""
     target = target_of(row)
-    try:
-        content = read_row(row, where, verdicts=naming.verdicts)
-    except SaysNothing:
-        content = read_row({**row, "comment": _EMPTY}, where, verdicts=naming.verdicts)
+    content = _read_content(row, where, naming)
     nothing = content.comment == _EMPTY
     if nothing and content.input is None and content.output is None:
         raise _Unusable("it holds no answer and says nothing about one")
@@ -281,11 +298,7 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
         inference = replace(inference, id=inference.id or _row_id(row, inference, content, naming.earlier))
         target = target if target is not None and target[0] != "inference" else ("inference", inference.id)
     assert target is not None
-    own = f"{content.key}:{content_hash(target)[:6]}"
-    parts = [] if nothing else convert_content(content, row, target, own)
-    for further in further_verdicts(row):
-        verdict = read_row(further, where, verdicts=naming.verdicts)
-        parts += convert_content(verdict, further, target, f"{own}:{verdict.column}")
+    parts = _verdicts(row, content, target, where, naming)
     if inference is None:
         left = other_columns(row, content.metadata)
         parts = [
@@ -295,6 +308,26 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
     return ExportedRow(
         [inference] if inference else [], parts, unusable=unusable_cells(row) if inference else []
     )
+
+
+def _read_content(row: Mapping[str, object], where: str, naming: _Naming) -> FeedbackRow:
+    """What a row says; where it says nothing about an answer, the comment is _EMPTY."""
+    try:
+        return read_row(row, where, verdicts=naming.verdicts)
+    except SaysNothing:
+        return read_row({**row, "comment": _EMPTY}, where, verdicts=naming.verdicts)
+
+
+def _verdicts(
+    row: Mapping[str, object], content: FeedbackRow, target: tuple[str, str], where: str, naming: _Naming
+) -> list[RawFeedback]:
+    """The feedback of a row, each column of verdicts by itself."""
+    own = f"{content.key}:{content_hash(target)[:6]}"
+    parts = [] if content.comment == _EMPTY else convert_content(content, row, target, own)
+    for further in further_verdicts(row):
+        verdict = read_row(further, where, verdicts=naming.verdicts)
+        parts += convert_content(verdict, further, target, f"{own}:{verdict.column}")
+    return parts
 
 
 def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, str] | None) -> Inference:
