@@ -677,8 +677,8 @@ def test_annotations_of_an_unknown_scale_are_rejected_together(
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        ({"score.value": "NaN"}, "value must be a number from -1e+12 to 1e+12; this is nan."),
-        ({"score.value": math.nan}, "value must be a number from -1e+12 to 1e+12; this is nan."),
+        ({"score.value": "NaN"}, 'the evaluation "tone": value must be a number from -1e+12 to 1e+12; this is nan.'),
+        ({"score.value": math.nan}, 'the evaluation "tone": value must be a number from -1e+12 to 1e+12; this is nan.'),
         ({"score.value": -math.inf}, "value must be a number from -1e+12 to 1e+12; this is -inf."),
         ({"score.value": "high"},
          "The evaluation \"tone\" has no number as its score, no label and no explanation; its score is 'high'."),

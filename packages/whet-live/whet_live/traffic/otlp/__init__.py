@@ -126,7 +126,9 @@ def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") ->
         try:
             if isinstance(one, UsageError):
                 raise UsageError(f"{where}: {one}")
-            checked_feedback(one.feedback, where)
+            checked_feedback(
+                one.feedback, f'{where}: the evaluation "{visible((one.feedback.name or "")[:60])}"'
+            )
         except UsageError as error:
             reasons.append(str(error))
         else:
