@@ -13,6 +13,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, setting
 from whet.rl.language import RETRY
 from whet.run import MemoryRun
+from whet.search.versions import OtherVersion, show_versions
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import REPLIES, Answers, garbage
 from whet_client.prompt.length import LengthLimit
@@ -236,6 +237,17 @@ COPIES = [
     "<INSTRUCTION></INSTRUCTION>",
     f"<INSTRUCTION>{ASKED}</INSTRUCTION>",
 ]
+
+
+async def test_an_instruction_may_take_lines_of_another_version_that_was_shown() -> None:
+    """An optimizer is asked to take in what helped in other versions: that is no copy of the request."""
+    lines = "Bad words about the film mean negative.\nA joy from start to finish means positive."
+    version = OtherVersion(f"Sort the review.\n{lines}", "0.9, beside 0.5 on the same 8 inputs")
+    question = f"Improve it.\n\n{show_versions('Answer.', [version])}\n\nRewrite it."
+    answers = Answers(lambda question, sample: f"<INSTRUCTION>Read {{{{b}}}}.\n{lines}</INSTRUCTION>")
+    run = MemoryRun({"optimizer": answers})
+    (prompt,) = await LanguagePolicy().rewrite(run, START, question)
+    assert prompt.region_text() == f"Read {{{{b}}}}.\n{lines}" and len(answers.requests) == 1
 
 
 @pytest.mark.parametrize("copy", COPIES)

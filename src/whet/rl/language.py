@@ -21,6 +21,7 @@ from whet.prompt import Prompt
 from whet.replies import TextReading, between, read_tagged_text, texts_in, unwrap, without_thought
 from whet.replies.texts import CUT, NO_TEXT
 from whet.run import Run
+from whet.search.versions import VERSION_TAG
 from whet.types import JSON, Completion, Message, Request, lacks_answer
 from whet_client.prompt.fence import MARKER, without_markers
 from whet_client.prompt.slots import SLOT, slots
@@ -327,7 +328,8 @@ def in_tags(text: str) -> str:
 def _own(start: Prompt, shown: str, text: str, question: str) -> str:
     """A written text without what stands around the editable region already: the rest of the prompt around the markers of its
     fence, lines that carry its slots, lines at either end that hold nothing but such a slot. Raises EditRejected for a slot of
-    another region elsewhere, and for a text that repeats two lines of the question which stand in no instruction and no task."""
+    another region elsewhere, and for a text that repeats two lines of the question which stand in no instruction, no version and
+    no task."""
     text = _text_in_markers(text) or text
     if start.fenced:
         surroundings = [line.strip() for line in setting("", start).splitlines()]
@@ -340,9 +342,9 @@ def _own(start: Prompt, shown: str, text: str, question: str) -> str:
             raise EditRejected(
                 f"It has {_list_names(extra)}, which stands outside of it already. Leave it out."
             )
-    quoted = [text for tag in (TAG, _TASK_TAG) for text in between(question, f"<{tag}>", f"</{tag}>")] + [
-        shown
-    ]
+    quoted = [
+        text for tag in (TAG, _TASK_TAG, VERSION_TAG) for text in between(question, f"<{tag}>", f"</{tag}>")
+    ] + [shown]
     own = {line.strip() for line in question.splitlines()} - {
         line.strip() for q in quoted for line in q.splitlines()
     }

@@ -13,6 +13,8 @@ from whet.types import Rollout
 
 KEPT, LONGEST = 6, 700
 """Words that stay on either side of what differs, and characters of a version at most."""
+VERSION_TAG = "version"
+"""Around a version in a question; a new text may take lines of it."""
 _CUT = "[...]"
 _WORD = re.compile(r"\S+\s*")
 
@@ -38,7 +40,7 @@ def compare_rewards(olds: Sequence[Rollout], news: Sequence[Rollout]) -> str:
 def show_versions(text: str, versions: Sequence[OtherVersion]) -> str:
     """Versions of a text, each shortened to what differs from it, with what it earned."""
     return "\n".join(
-        f"Mean reward {one.earned}:\n<version>\n{differing_stretches(text, one.text)}\n</version>"
+        f"Mean reward {one.earned}:\n<{VERSION_TAG}>\n{differing_stretches(text, one.text)}\n</{VERSION_TAG}>"
         for one in versions
     )
 
