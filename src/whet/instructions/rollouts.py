@@ -12,7 +12,7 @@ from whet.types import Example, Rollout
 
 
 @dataclass(frozen=True)
-class Batch:
+class RoundBatch:
     """Training examples of a round. `new` are the ids of those that are paid for, and `fair` of them those drawn by chance."""
 
     examples: Sequence[Example]
@@ -35,7 +35,7 @@ class RoundExamples:
 
     def next_batch(
         self, prompt: Prompt, size: int, again: Sequence[str] = (), *, trial: bool = False
-    ) -> Batch:
+    ) -> RoundBatch:
         """A batch of so many examples: those named in `again`, then those that the prompt has not answered, then others, but not
         in a trial, in which nothing counts twice."""
         rows, unknown = {row.id: row for row in self.env.train}, self.list_unanswered(prompt)
@@ -47,9 +47,9 @@ class RoundExamples:
                     left = left - {row.id}
                     chosen[row.id] = None
         new = unknown & chosen.keys()
-        return Batch([rows[name] for name in chosen], new, new - set(again))
+        return RoundBatch([rows[name] for name in chosen], new, new - set(again))
 
-    async def answer(self, run: Run, prompt: Prompt, batch: Batch, sample: int) -> list[Rollout]:
+    async def answer(self, run: Run, prompt: Prompt, batch: RoundBatch, sample: int) -> list[Rollout]:
         """The roll-outs of a batch in order; those that are known are not asked for."""
         new = [row for row in batch.examples if row.id in batch.new]
         fresh = {r.example_id: r for r in await self.env.evaluate(run, prompt, new, sample)} if new else {}

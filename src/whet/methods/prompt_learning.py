@@ -38,7 +38,7 @@ from whet.instructions.manager import InstructionManager
 from whet.instructions.questions import mostly_rows
 from whet.instructions.reader import close_packs
 from whet.instructions.regions import RegionManagers, managers_of
-from whet.instructions.rollouts import Batch, RoundExamples
+from whet.instructions.rollouts import RoundBatch, RoundExamples
 from whet.methods.method import MethodEntry
 from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
@@ -112,28 +112,15 @@ async def prompt_learning(
     archive, evidence = Archive(), Evidence()
     examples, stale = RoundExamples(env, infinite_batches(run.rng, env.train)), 0
 
-    def manager_of(
-        prompt: Prompt, shown: Sequence[Demonstration] = ()
-    ) -> InstructionManager | RegionManagers:
-        first = InstructionManager(
-            prompt,
-            config.tokens,
-            embed=embedder(config.embedding),
-            consolidates=config.consolidate,
-            measures=config.measure,
-            description=env.description,
-            examples=tuple(demo.text for demo in shown),
-        )
-        return managers_of(first)
-
-    manager = manager_of(start)
+    manager = manage(start, env, config)
     current = whole = Candidate(start)
     histories, quiet, validation = {start.id: manager.histories()}, 0, len(budget.env.validation)
     people = of_people(env.train)
 
     def begin_with(earning: FirstPrompt) -> None:
         nonlocal manager, current, whole
-        manager, current = manager_of(earning.candidate.prompt, earning.demos), earning.candidate
+        current = earning.candidate
+        manager = manage(current.prompt, env, config, earning.demos)
         whole, histories[current.prompt.id] = current, manager.histories()
         evidence.add(current, earning.rollouts)
 
@@ -187,6 +174,22 @@ async def prompt_learning(
     return best
 
 
+def manage(
+    prompt: Prompt, env: Environment, config: Config, shown: Sequence[Demonstration] = ()
+) -> InstructionManager | RegionManagers:
+    """The instructions of a prompt that shows these demonstrations, of all its regions."""
+    first = InstructionManager(
+        prompt,
+        config.tokens,
+        embed=embedder(config.embedding),
+        consolidates=config.consolidate,
+        measures=config.measure,
+        description=env.description,
+        examples=tuple(demo.text for demo in shown),
+    )
+    return managers_of(first)
+
+
 def plan_trial(manager: InstructionManager | RegionManagers, examples: RoundExamples) -> None:
     """Choose what the next roll-out does without; not what all examples were answered without."""
     manager.plan_trial()
@@ -234,7 +237,7 @@ async def roll_out(
     archive: Archive,
     current: Candidate,
     examples: RoundExamples,
-    batch: Batch,
+    batch: RoundBatch,
 ) -> list[Rollout]:
     """Roll-outs of the current prompt; its validation, where one is planned, runs at the same time."""
 

@@ -244,15 +244,15 @@ def _read_others(exported: ExportedRow, where: str, naming: _Naming) -> Exported
     content = _read_content(exported.others, where, naming)
     rows = _verdicts(exported.others, content, ("inference", inference.id), where, naming)
     metadata = {**other_columns(exported.others, content.metadata), **inference.metadata}
-    said = []
+    beside = []
     for one in rows:
         user = one.feedback.user or (inference.user if one.feedback.source == "user" else None)
         time = one.feedback.time if content.time else inference.time
-        said.append(replace(one, feedback=replace(one.feedback, user=user, time=time)))
+        beside.append(replace(one, feedback=replace(one.feedback, user=user, time=time)))
     return replace(
         exported,
         inferences=[replace(inference, metadata=metadata)],
-        feedback=[*exported.feedback, *said],
+        feedback=[*exported.feedback, *beside],
     )
 
 
