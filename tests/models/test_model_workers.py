@@ -127,7 +127,7 @@ def kill_one(seen: list[int], done: threading.Event) -> None:
                     return
             except psutil.Error:
                 continue
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def test_a_worker_that_is_killed_changes_nothing_and_another_number_goes_on(
