@@ -178,6 +178,34 @@ TASKS = {
             "Write the first letter.\nWord: house\nh\nWord: possible\np",
         ),
     ),
+    "sum": RealTask(
+        "instruction_induction/sum.jsonl", ("induce",), "execute", "Numbers", {},
+        (
+            "What is the sum of the two numbers? Answer with the number only.",
+            "Add the two numbers. Write only the sum, in digits.",
+            "Write the sum.\nNumbers: 12 30\n42\nNumbers: 7 81\n88",
+        ),
+        tokens=5,
+    ),
+    "sentiment": RealTask(
+        "instruction_induction/sentiment.jsonl", ("induce",), "execute", "Text", {},
+        (
+            "Is this text positive or negative? Answer with one word in lower case: positive or negative.",
+            "Classify the text. positive: the writer likes the film. negative: the writer does not like it. Answer with the "
+            "label only.",
+            "Write positive or negative.\nText: a joy to watch\npositive\nText: dull and far too long\nnegative",
+        ),
+        tokens=5,
+    ),
+    "boolean": RealTask(
+        "bbh/boolean_expressions.jsonl", (), "", "Expression", {},
+        (
+            "What is the value of the expression? Answer with one word, True or False.",
+            "Work out the expression: first not, then and, then or. Write only True or False.",
+            "Write the value.\nExpression: not ( True ) and ( True ) is\nFalse\nExpression: True or not False is\nTrue",
+        ),
+        tokens=5,
+    ),
 }  # fmt: skip
 """`dbpedia-codes` has six classes of DBpedia under names that say nothing, so that they must be learned."""
 

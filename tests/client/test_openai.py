@@ -30,7 +30,7 @@ class Value(SimpleNamespace):
 def value_of(data: Any) -> Any:
     """JSON as such objects."""
     if isinstance(data, dict):
-        return Value(**{name: value_of(one) for name, one in data.items()})
+        return Value(**{name: one if name == "arguments" else value_of(one) for name, one in data.items()})
     return [value_of(one) for one in data] if isinstance(data, list) else data
 
 
@@ -245,6 +245,71 @@ def test_every_call_sync_and_async(
 
 async def _await(value: Any) -> Any:
     return await value
+
+
+PARTS = [
+    {"type": "thinking", "thinking": [{"type": "text", "text": "It was sent today."}]},
+    {"type": "text", "text": "Tomor"},
+    {"type": "reasoning", "text": "So tomorrow."},
+    {"type": "text", "text": "row."},
+]
+"""The content of a message in parts, as reasoning models have it."""
+
+
+def tool(name: str | None, arguments: Any, **more: Any) -> dict[str, Any]:
+    """A call of a tool, or a part of one."""
+    return {**more, "function": {"name": name, "arguments": arguments}}
+
+
+FIND, GET = '{"name": "find", "arguments": "{\\"a\\": 1}"}', '{"name": "get", "arguments": "{}"}'
+
+
+@pytest.mark.parametrize(
+    ("message", "output"),
+    [
+        ({"content": PARTS}, "Tomorrow."),
+        ({"content": [], "refusal": "No."}, "No."),
+        (
+            {"content": None, "tool_calls": [tool("find", '{"a": 1}', id="c"), tool("get", "{}", id="c")]},
+            f"{FIND}\n{GET}",
+        ),
+        ({"content": None, "tool_calls": [tool("find", {"a": 1})]}, FIND),
+    ],
+)
+def test_messages_as_providers_write_them(
+    whet: Client, world: World, message: dict[str, Any], output: str
+) -> None:
+    answer = {**COMPLETION, "choices": [{"index": 0, "finish_reason": "stop", "message": message}]}
+    wrap(Sdk(answer), whet=whet, prompt="p").chat.completions.create(**REQUEST)
+    deltas = [chunk({"content": [part]}) for part in PARTS]
+    list(wrap(Sdk(Stream(deltas)), whet=whet, prompt="s").chat.completions.create(stream=True, **REQUEST))
+    assert whet.flush(60)
+    outputs = {row.prompt: row.output for row in world.inferences.values()}
+    assert outputs == {"p": output, "s": "Tomorrow."}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [tool("find", '{"a": 1}', id="c1"), tool("get", "{}", id="c2")],  # no index
+        [tool("find", '{"a": 1}', index=0, id="c1"), tool("get", "{}", index=0, id="c2")],  # one index for all
+        [tool("find", '{"a": 1}'), tool("get", "{}")],  # neither index nor id
+        [tool("find", '{"a"', id="c1"), tool(None, ": 1}"), tool("get", "{", id="c2"), tool("", "}")],
+        [tool("find", '{"a"', id="c1"), tool("", ": 1}", id="c1"), tool("get", "{}", id="c2")],
+        [tool("find", "", index=0, id="x1"), tool(None, '{"a": 1}', index=0, id="x2"), tool("get", "{}", index=1, id="x3")],
+        [tool("find", '{"a"', index=0, id="c1"), tool("get", "{", index=1, id="c2"), tool(None, ": 1}", index=0),
+         tool(None, "}", index=1)],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("together", [False, True])
+def test_streamed_calls_of_tools_stay_apart(
+    whet: Client, world: World, parts: list[dict[str, Any]], together: bool
+) -> None:
+    chunks = [chunk({"tool_calls": one}) for one in ([parts] if together else [[part] for part in parts])]
+    list(wrap(Sdk(Stream(chunks)), whet=whet, prompt="p").chat.completions.create(stream=True, **REQUEST))
+    assert whet.flush(60)
+    (row,) = world.inferences.values()
+    assert row.output == f"{FIND}\n{GET}"
 
 
 @pytest.mark.parametrize(

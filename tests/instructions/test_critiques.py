@@ -136,6 +136,16 @@ def test_fewer_calls_are_kept_for_the_end_where_a_roll_out_brings_much_more_than
     assert plan.calls(0, 0, packs) == calls
 
 
+def test_silence_about_a_trial_does_not_end_the_search() -> None:
+    """The prompt without some instructions was answered rightly twice; whether the whole one is, is not known yet."""
+    limited = budget(400, 20)
+    for trial in (True, True, False, False):
+        assert not limited.may_stop(False)
+        limited.trial = trial
+        limited.note_round(CritiqueBatch((), (), (1.0,) * LEAST), 0)
+    assert limited.may_stop(False)
+
+
 def test_without_limits_it_ends_when_nothing_is_learned_and_in_silence() -> None:
     plan = budget(None, None)
     assert plan.next_round(0) == 40 and plan.calls(0) is None

@@ -19,6 +19,8 @@ const LOGGED = [
   "responses.create",
   "responses.parse",
 ];
+/** The types of parts of a message that are its text. @type {unknown[]} */
+const TEXT_PARTS = [undefined, null, "text", "output_text", "refusal"];
 const OPTIONS = ["whet", "prompt", "inputs", "user", "session", "episode", "metadata"];
 
 /** @type {WeakMap<object, string>} */
@@ -92,13 +94,17 @@ function proxyOf(target, path, options) {
   });
 }
 
+/** @typedef {{name: string, arguments: string}} ToolCall */
+
 /** What is known of one answer so far. */
 class Answer {
   id = newId();
   start = performance.now();
   text = "";
-  /** @type {Map<number, {name: string, arguments: string}>} */
-  calls = new Map();
+  /** @type {ToolCall[]} */
+  calls = [];
+  /** The calls by the index and by the id that the parts of a stream name them by. @type {Map<unknown, ToolCall>} */
+  places = new Map();
   /** @type {import("./records.js").InferenceFields} */
   more = {};
   /** @type {Record<string, unknown>} */
@@ -113,8 +119,7 @@ class Answer {
 
   /** The text of the answer, and each call of a tool as JSON on a line of its own. */
   get output() {
-    const calls = [...this.calls].sort(([a], [b]) => a - b).map(([, one]) => JSON.stringify(one));
-    return [...(this.text ? [this.text] : []), ...calls].join("\n");
+    return [...(this.text ? [this.text] : []), ...this.calls.map((one) => JSON.stringify(one))].join("\n");
   }
 
   /** Log it once, after `read`. Never throws. @param {() => void} [read] */
@@ -284,28 +289,66 @@ function readHead(answer, value) {
 /** A choice, or what a part of a stream adds to it. @param {Answer} answer @param {unknown} choice @param {"message" | "delta"} name */
 function readChoice(answer, choice, name) {
   const message = get(choice, name);
-  answer.text += textOf(get(message, "content")) + textOf(get(message, "refusal"));
-  for (const [place, one] of listOf(get(message, "tool_calls")).entries()) {
-    const index = get(one, "index");
-    const number = typeof index === "number" ? index : place;
-    const known = answer.calls.get(number) ?? { name: "", arguments: "" };
+  answer.text += contentOf(get(message, "content")) + contentOf(get(message, "refusal"));
+  for (const one of listOf(get(message, "tool_calls"))) {
     const own = get(one, "function") ?? get(one, "custom");
-    known.name += textOf(get(own, "name"));
-    known.arguments += textOf(get(own, "arguments") ?? get(own, "input"));
-    answer.calls.set(number, known);
+    const named = textOf(get(own, "name"));
+    const known = name === "delta" ? callOf(answer, one, named) : addCall(answer);
+    known.name += named;
+    known.arguments += argumentsOf(own);
   }
   const reason = get(choice, "finish_reason");
   if (textOf(reason)) answer.metadata.finish_reason = reason;
 }
 
+/** The text of a message: a text, or its parts without thoughts and media. @param {unknown} content */
+function contentOf(content) {
+  if (typeof content === "string") return content;
+  const parts = listOf(content).filter((part) => TEXT_PARTS.includes(get(part, "type")));
+  return parts.map((part) => textOf(get(part, "text") ?? get(part, "refusal"))).join("");
+}
+
+/** @param {Answer} answer @returns {ToolCall} */
+function addCall(answer) {
+  const added = { name: "", arguments: "" };
+  answer.calls.push(added);
+  return added;
+}
+
+/**
+ * The call that a part of a stream adds to.
+ *
+ * Parts of one call have one index, but some providers send none, or one for all calls; the id comes with the first part, with each
+ * part, or as another one with each part. So a part with a name begins a call if its id is new, or without id and index.
+ * @param {Answer} answer
+ * @param {unknown} part
+ * @param {string} name
+ * @returns {ToolCall}
+ */
+function callOf(answer, part, name) {
+  const { places } = answer;
+  const index = get(part, "index") ?? undefined;
+  const id = textOf(get(part, "id"));
+  const begins = id ? !places.has(id) && (name || !places.has(index)) : !places.has(index) && (name || index !== undefined);
+  const known = begins ? undefined : (places.get(id) ?? places.get(index) ?? answer.calls.at(-1));
+  const found = known ?? addCall(answer);
+  if (index !== undefined) places.set(index, found);
+  if (id) places.set(id, found);
+  return found;
+}
+
+/** The arguments of a call as a text; a few providers send an object. @param {unknown} own */
+function argumentsOf(own) {
+  const held = get(own, "arguments") ?? get(own, "input") ?? "";
+  return typeof held === "string" ? held : JSON.stringify(held);
+}
+
 /** An item of a response: a message, or the call of a function. @param {Answer} answer @param {unknown} item */
 function readItem(answer, item) {
   const kind = get(item, "type");
-  if (kind === "message") {
-    for (const part of listOf(get(item, "content"))) answer.text += textOf(get(part, "text") ?? get(part, "refusal"));
-  } else if (kind === "function_call" || kind === "custom_tool_call") {
-    const given = textOf(get(item, "arguments") ?? get(item, "input"));
-    answer.calls.set(answer.calls.size, { name: textOf(get(item, "name")), arguments: given });
+  if (kind === "message") answer.text += contentOf(get(item, "content"));
+  else if (kind === "function_call" || kind === "custom_tool_call") {
+    Object.assign(addCall(answer), { name: textOf(get(item, "name")), arguments: argumentsOf(item) });
   }
 }
 

@@ -163,6 +163,43 @@ test("a stream of several choices logs the first and their number", async () => 
   assert.deepEqual([row.output, row.metadata.choices], ["Tomorrow.", 2]);
 });
 
+test("contents in parts are their text, without thoughts", async () => {
+  const thinking = { type: "thinking", thinking: [{ type: "text", text: "It was sent today." }] };
+  const content = [thinking, { type: "text", text: "Tomor" }, { type: "reasoning", text: "So tomorrow." }, { type: "text", text: "row." }];
+  const whole = { ...COMPLETION, choices: [{ index: 0, message: { content } }] };
+  for (const answer of [whole, new Stream(content.map((part) => chunk({ content: [part] })))]) {
+    const world = new World();
+    const whet = whetOf(world);
+    const given = await wrap(sdkOf(answer), { whet, prompt: "p" }).chat.completions.create({ ...REQUEST, stream: answer instanceof Stream });
+    if (answer instanceof Stream) for await (const part of given) void part;
+    await whet.close();
+    assert.deepEqual([...world.rows.values()].map((row) => row.output), ["Tomorrow."]);
+  }
+});
+
+test("calls of tools stay apart, whatever names their parts", async () => {
+  /** @param {string | null} name @param {unknown} args @param {object} [more] */
+  const tool = (name, args, more) => ({ ...more, function: { name, arguments: args } });
+  const output = '{"name":"find","arguments":"{\\"a\\":1}"}\n{"name":"get","arguments":"{}"}';
+  for (const parts of [
+    [tool("find", '{"a":1}', { id: "c1" }), tool("get", "{}", { id: "c2" })],
+    [tool("find", { a: 1 }, { index: 0, id: "c1" }), tool("get", {}, { index: 0, id: "c2" })],
+    [tool("find", '{"a":1}'), tool("get", "{}")],
+    [tool("find", '{"a"', { id: "c1" }), tool(null, ":1}"), tool("get", "{", { id: "c2" }), tool("", "}")],
+    [tool("find", '{"a"', { id: "c1" }), tool("", ":1}", { id: "c1" }), tool("get", "{}", { id: "c2" })],
+    [tool("find", "", { index: 0, id: "x1" }), tool(null, '{"a":1}', { index: 0, id: "x2" }), tool("get", "{}", { index: 1, id: "x3" })],
+    [tool("find", '{"a"', { index: 0, id: "c1" }), tool("get", "{", { index: 1, id: "c2" }), tool(null, ":1}", { index: 0 }), tool(null, "}", { index: 1 })],
+  ]) {
+    const world = new World();
+    const whet = whetOf(world);
+    for (const chunks of [[chunk({ tool_calls: parts })], parts.map((part) => chunk({ tool_calls: [part] }))]) {
+      for await (const part of await wrap(sdkOf(new Stream(chunks)), { whet, prompt: "p" }).chat.completions.create({ stream: true })) void part;
+    }
+    await whet.close();
+    assert.deepEqual([...world.rows.values()].map((row) => row.output), [output, output]);
+  }
+});
+
 test("the promise of the SDK and the rest of the client are as they were", async () => {
   const world = new World();
   const whet = whetOf(world);

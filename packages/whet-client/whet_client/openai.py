@@ -34,6 +34,8 @@ _LOGGED = (
 """The calls whose answers are logged."""
 _OTHER_CLIENTS = ("with_options", "copy")
 """Calls that give another client, which logs too."""
+_TEXT_PARTS = (None, "text", "output_text", "refusal")
+"""The types of parts of a message that are its text."""
 _FIELDS = ("user", "session", "episode", "metadata")
 _ids: dict[int, tuple[weakref.ref[Any], str]] = {}
 
@@ -94,7 +96,9 @@ class _Answer:
     start: float
     request: Mapping[str, Any]
     texts: list[str] = field(default_factory=list)
-    calls: dict[int, dict[str, str]] = field(default_factory=dict)
+    calls: list[dict[str, str]] = field(default_factory=list)
+    places: dict[object, dict[str, str]] = field(default_factory=dict)
+    """The calls of tools by the index and by the id that the parts of a stream name them by."""
     more: dict[str, object] = field(default_factory=dict)
     metadata: dict[str, Any] = field(default_factory=dict)
 
@@ -102,7 +106,7 @@ class _Answer:
     def output(self) -> str:
         """The text of the answer, and each call of a tool as JSON on a line of its own."""
         text = "".join(self.texts)
-        calls = [json.dumps(call, ensure_ascii=False) for _, call in sorted(self.calls.items())]
+        calls = [json.dumps(call, ensure_ascii=False) for call in self.calls]
         return "\n".join([text, *calls] if text else calls)
 
 
@@ -355,26 +359,71 @@ def _read_finish(answer: _Answer, choice: Any) -> None:
         answer.metadata["finish_reason"] = reason
 
 
-def _read_message(answer: _Answer, message: Any) -> None:
+def _read_message(answer: _Answer, message: Any, *, is_delta: bool = False) -> None:
     """A message, or what a part of a stream adds to it."""
     for name in ("content", "refusal"):
-        if isinstance(text := _get(message, name), str):
-            answer.texts.append(text)
-    for place, call in enumerate(_get(message, "tool_calls") or ()):
-        known = answer.calls.setdefault(_first(_get(call, "index"), place), {"name": "", "arguments": ""})
+        answer.texts.append(_text_of(_get(message, name)))
+    for call in _get(message, "tool_calls") or ():
         function = _first(_get(call, "function"), _get(call, "custom"))
-        known["name"] += _get(function, "name") or ""
-        known["arguments"] += _first(_get(function, "arguments"), _get(function, "input")) or ""
+        name = _get(function, "name") or ""
+        known = _call_of(answer, call, name) if is_delta else _add_call(answer)
+        known["name"] += name
+        known["arguments"] += _arguments_of(function)
+
+
+def _text_of(content: Any) -> str:
+    """The text of a message: a text, or its parts without thoughts and media."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list | tuple) else ()
+    texts = (
+        _first(_get(part, "text"), _get(part, "refusal"))
+        for part in parts
+        if _get(part, "type") in _TEXT_PARTS
+    )
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def _add_call(answer: _Answer) -> dict[str, str]:
+    answer.calls.append({"name": "", "arguments": ""})
+    return answer.calls[-1]
+
+
+def _call_of(answer: _Answer, part: Any, name: str) -> dict[str, str]:
+    """The call that a part of a stream adds to.
+
+    Parts of one call have one index, but some providers send none, or one for all calls; the id comes with the first part, with
+    each part, or as another one with each part. So a part with a name begins a call if its id is new, or without id and index.
+    """
+    index, id = _get(part, "index"), _get(part, "id") or None
+    if id is None:
+        begins = index not in answer.places and (index is not None or bool(name))
+    else:
+        begins = ("id", id) not in answer.places and (bool(name) or index not in answer.places)
+    if begins or not answer.calls:
+        call = _add_call(answer)
+    else:
+        last = answer.places.get(index, answer.calls[-1])
+        call = answer.places.get(("id", id), last)
+    if index is not None:
+        answer.places[index] = call
+    if id is not None:
+        answer.places["id", id] = call
+    return call
+
+
+def _arguments_of(function: Any) -> str:
+    """The arguments of a call as a text; a few providers send an object."""
+    arguments = _first(_get(function, "arguments"), _get(function, "input"), "")
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
 
 
 def _read_item(answer: _Answer, item: Any) -> None:
     """An item of a response: a message, or the call of a function."""
-    for part in _get(item, "content") or () if _get(item, "type") == "message" else ():
-        text = _first(_get(part, "text"), _get(part, "refusal"))
-        answer.texts.append(text if isinstance(text, str) else "")
+    if _get(item, "type") == "message":
+        answer.texts.append(_text_of(_get(item, "content")))
     if _get(item, "type") in ("function_call", "custom_tool_call"):
-        arguments = _first(_get(item, "arguments"), _get(item, "input")) or ""
-        answer.calls[len(answer.calls)] = {"name": _get(item, "name") or "", "arguments": arguments}
+        _add_call(answer).update(name=_get(item, "name") or "", arguments=_arguments_of(item))
 
 
 def _read_part(answer: _Answer, part: Any) -> None:
@@ -386,7 +435,7 @@ def _read_part(answer: _Answer, part: Any) -> None:
             if index := _get(choice, "index"):
                 answer.metadata["choices"] = max(index + 1, _first(answer.metadata.get("choices"), 0))
             else:
-                _read_message(answer, _get(choice, "delta"))
+                _read_message(answer, _get(choice, "delta"), is_delta=True)
                 _read_finish(answer, choice)
     elif kind in ("response.output_text.delta", "response.refusal.delta"):
         answer.texts.append(_get(part, "delta") or "")

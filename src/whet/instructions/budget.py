@@ -130,7 +130,7 @@ class LearningBudget:
         """What a round brought."""
         self.per_answer = len(judged.critiques) / max(1, len(judged.rewards))
         self.new = new
-        self.silent = 0 if judged.critiques else self.silent + 1
+        self.silent = 0 if judged.critiques else self.silent + (not self.trial)
 
     def pay(self, rollouts: int, *, again: bool) -> None:
         """Take roll-outs that were made to find another start, and the validation of that (`again`)."""

@@ -115,6 +115,27 @@ def test_import_reads_stores_and_tells(run: Any, traffic: Traffic, tmp_path: Pat
     assert {(count.prompt, count.version) for count in traffic.counts()} == {("support", 2), ("other", 3)}
 
 
+@pytest.mark.parametrize("is_newest_first", [False, True])
+def test_import_joins_scores_of_a_session_with_the_last_answer_before_them(
+    run: Any, traffic: Traffic, tmp_path: Path, is_newest_first: bool
+) -> None:
+    answers = [
+        {"id": f"g{version}", "traceId": f"t{version}", "type": "GENERATION", "promptName": "s/h", "promptVersion": version,
+         "input": "q", "output": "a", "startTime": f"2026-01-02T10:{minute}:00Z", "sessionId": "S"}
+        for version, minute in ((1, "00"), (2, "05"), (3, "10"))
+    ]  # fmt: skip
+    scores = [
+        {"id": f"at {minute}", "sessionId": "S", "traceId": None, "name": "user_feedback", "value": 1, "dataType": "NUMERIC",
+         "source": "API", "timestamp": f"2026-01-02T10:{minute}:00Z"}
+        for minute in ("06", "12")
+    ]  # fmt: skip
+    file = tmp_path / "langfuse.jsonl"
+    rows = [*(reversed(answers) if is_newest_first else answers), *scores]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    run("import", str(file))
+    assert {row.feedback.id: row.version for row in traffic.find().rows} == {"at 06": 2, "at 12": 3}
+
+
 def test_import_takes_words_as_thumbs_once_they_are_ordered(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("question,answer,rating\nq,a,top\nr,b,flop\n")

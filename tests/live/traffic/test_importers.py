@@ -61,6 +61,13 @@ def test_openai_evals_output_items(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("output", [[], None, [{"role": "assistant", "content": None}]])
+def test_a_sample_that_was_filtered_is_empty_and_says_why(tmp_path: Path, output: Any) -> None:
+    sample = {**OPENAI["sample"], "output": output, "finish_reason": "content_filter"}
+    (found,) = read(tmp_path, {**OPENAI, "sample": sample}).inferences
+    assert (found.output, found.metadata) == ("", {"finish_reason": "content_filter"})
+
+
 def test_the_ratings_of_an_openai_dataset(tmp_path: Path) -> None:
     row = {
         "item.question": "It is off.",
@@ -98,6 +105,32 @@ def test_langfuse_generations(tmp_path: Path) -> None:
         ("thumb", 1.0, None, "Nice", "user-feedback", "user", "inference", "obs-1")
     ]
     assert (found.feedback[0].id, found.feedback[0].time) == ("sc-0", MICROS)
+
+
+def test_columns_that_were_added_to_langfuse_generations_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(
+        "id,traceId,startTime,model,promptName,promptVersion,input,output,userId,inputTokens,outputTokens,comments,"
+        "rating,user_feedback,passed,remark,team\n"
+        f"g1,t,{TIME},m,s/h,2,q,a,u,7,3,0,5,,0,Too long,blue\n"
+        f"g2,t,{TIME},m,s/h,2,q,b,,8,4,1,,good,,,\n"
+        f"g3,t,{TIME},m,s/h,2,q,c,,8,4,1,,,,,red\n"
+        f"g4,t,{TIME},m,s/h,2,q,d,,8,4,1,,bad,,,\n",
+        "utf-8",
+    )
+    found = read_files([path], good=["good"], bad=["bad"])
+    assert [(one.id, one.version, one.input_tokens, one.output_tokens) for one in found.inferences] == [
+        ("g1", 2, 7, 3), ("g2", 2, 8, 4), ("g3", 2, 8, 4), ("g4", 2, 8, 4)
+    ]  # fmt: skip
+    assert [dict(one.metadata) for one in found.inferences] == [{"team": "blue"}, {}, {"team": "red"}, {}]
+    assert sorted(
+        (one.target, one.kind, one.value, one.text, one.user, one.time) for one in found.feedback
+    ) == [
+        ("g1", "rating", 5.0, "Too long", "u", MICROS),
+        ("g1", "score", 0.0, None, "u", MICROS),
+        ("g2", "thumb", 1.0, None, None, MICROS),
+        ("g4", "thumb", 0.0, None, None, MICROS),
+    ]
 
 
 def test_langfuse_rows_of_blob_storage(tmp_path: Path) -> None:
@@ -726,12 +759,35 @@ def test_amounts_and_unknown_columns_of_a_table_are_kept(tmp_path: Path) -> None
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found = read_files([path], "p")
     one, other = found.inferences
+    assert [note.partition(": ")[2][:26] for note in found.notes] == [
+        "\"prompt_version\" is 'v2', ",
+        '"cost" is -1, which is no ',
+    ]
     assert (one.cost, one.latency, one.input_tokens, one.model, one.session) == (0.1, 1.5, 12, "m", "s")
     kept = {"order": "7", "country": "de", "prompt_version": "v2", "k": 1, "tags": ["x"]}
     assert one.metadata == kept
     assert (other.cost, other.latency) == (None, 1.5)
     assert other.metadata == {"cost": -1, "n": str(10**20), "cleaned": ["metadata"]}
     assert [one.metadata for one in found.feedback] == [{}, {}, {"country": "fr"}]
+
+
+def test_cells_of_amounts_that_are_no_number_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "cost.csv"
+    path.write_text(
+        'question,answer,total cost,prompt tokens\nq1,a1,$0.01,\nq2,a2,0.02,7\nq3,a3,"1,000.5",10.5\nq4,a4,nan,\n'
+    )
+    found = read_files([path], "p", 1)
+    assert [(one.cost, one.input_tokens) for one in found.inferences] == [
+        (None, None), (0.02, 7), (None, None), (None, None),
+    ]  # fmt: skip
+    assert [note for note in found.notes if "can be used" in note] == [
+        f"{path}:2: \"total cost\" is '$0.01', which is no number that can be used; there are 2 such values. The answers are "
+        "stored without it, and the metadata keep it. Write plain numbers: dollars (0.002), seconds (0.8), whole tokens (12), "
+        "whole versions (3).",
+        f"{path}:4: \"prompt tokens\" is '10.5', which is no number that can be used; there is 1 such value. The answers are "
+        "stored without it, and the metadata keep it. Write plain numbers: dollars (0.002), seconds (0.8), whole tokens (12), "
+        "whole versions (3).",
+    ]
 
 
 @pytest.mark.parametrize("latest_first", [True, False])

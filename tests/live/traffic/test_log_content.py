@@ -75,7 +75,8 @@ def test_the_records_of_a_span_are_one_answer(form: str) -> None:
     (one,) = parsed.inferences
     assert content_of(one) == (QUESTION, ANSWER) and parsed.rejected == 0
     assert (one.episode, one.latency, one.time) == (TRACE, None, (START + 1000) // 1000)
-    assert one.metadata == {"span": "log records", "span_id": APP, "trace_id": TRACE}
+    reason = {"finish_reason": "stop"} if form == "messages" else {}
+    assert one.metadata == {"span": "log records", "span_id": APP, "trace_id": TRACE, **reason}
     assert both(logs(*reversed(FORMS[form])), "logs").inferences == parsed.inferences, "a repeated request"
 
 

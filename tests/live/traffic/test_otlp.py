@@ -334,17 +334,38 @@ def test_a_completion_of_llamaindex_is_an_answer_and_other_events_are_none() -> 
     assert both(traces(span({}, events=[happening("QueryEndEvent", {"response": "x"})]))).inferences == ()
 
 
-@pytest.mark.parametrize("reasons", [["content_filter"], "content_filter"])
-def test_why_an_answer_ended_and_the_system_behind_the_model_are_kept(reasons: object) -> None:
+FILTERED = [{"role": "assistant", "parts": [], "finish_reason": "content_filter"}]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"gen_ai.response.finish_reasons": ["content_filter"]},
+        {"gen_ai.response.finish_reasons": "content_filter"},
+        {"gen_ai.response.finish_reasons": ["content-filter"], "ai.response.finishReason": "content-filter"},
+        {"ai.response.finishReason": "content-filter"},
+        {"llm.finish_reason": "content_filter"},
+        {"gen_ai.output.messages": FILTERED},
+        {"gen_ai.output.messages": json.dumps(FILTERED)},
+        {"gen_ai.completion.0.finish_reason": "content_filter", "gen_ai.completion.0.content": "x"},
+    ],
+)
+def test_why_an_answer_ended_and_the_system_behind_the_model_are_kept(said: dict[str, Any]) -> None:
     fingerprint = "gen_ai.openai.response.system_fingerprint"
-    attributes = {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.response.finish_reasons": reasons,
-        fingerprint: "fp_1",
-    }
-    found = only(both(traces(span(attributes))))
+    found = only(both(traces(span({"gen_ai.operation.name": "chat", **said, fingerprint: "fp_1"}))))
     assert found.metadata["finish_reason"] == "content_filter"
     assert found.metadata["system_fingerprint"] == "fp_1"
+
+
+@pytest.mark.parametrize("name", ["gen_ai.client.inference.operation.details", "gen_ai.choice"])
+def test_events_say_why_an_answer_ended(name: str) -> None:
+    own = (
+        {"finish_reason": "content_filter"}
+        if name == "gen_ai.choice"
+        else {"gen_ai.output.messages": FILTERED}
+    )
+    found = only(both(traces(span({"gen_ai.operation.name": "chat"}, events=[happening(name, own)]))))
+    assert found.metadata["finish_reason"] == "content_filter"
 
 
 def test_names_amounts_and_people_are_read() -> None:

@@ -149,6 +149,43 @@ def test_feedback_about_an_episode_belongs_to_its_last_inference(traffic: Traffi
     assert traffic.find().rows[0].version == 3
 
 
+@pytest.mark.parametrize("kind", ["response", "episode", "session"])
+@pytest.mark.parametrize("is_newest_first", [False, True])
+@pytest.mark.parametrize("is_early", [False, True])
+def test_feedback_about_a_session_belongs_to_the_last_answer_before_it(
+    traffic: Traffic, kind: str, is_newest_first: bool, is_early: bool
+) -> None:
+    minute, start = 60_000_000, 1_790_000_000_000_000
+    said = {
+        -1: 3,
+        2: 1,
+        5: 2,
+        9: 2,
+        10: 3,
+        12: 3,
+    }  # minute of the feedback: version; before all answers, the last one
+    rows = [thumb("T", target_kind=kind, id=f"at {at}", time=start + at * minute) for at in said]
+    answers = [
+        answer(**{"id": f"v{version}", kind: "T"}, version=version, time=start + at * minute)
+        for version, at in ((1, 0), (2, 5), (3, 10))
+    ]
+    if is_early:
+        traffic.add((), rows)
+    traffic.add(answers[::-1] if is_newest_first else answers)
+    if not is_early:
+        traffic.add((), rows)
+    joined = {row.feedback.id: row.version for row in traffic.find().rows}
+    assert joined == {f"at {at}": version for at, version in said.items()}
+    assert {(c.version, c.n) for c in traffic.counts() if c.kind == "thumb"} == {(1, 1), (2, 2), (3, 3)}
+
+
+def test_an_old_answer_that_comes_late_takes_no_feedback_of_a_session(traffic: Traffic) -> None:
+    traffic.add([answer(id="new", session="s", version=3, time=1_790_000_060_000_000)])
+    traffic.add([answer(id="old", session="s", version=1, time=1_790_000_000_000_000)])
+    traffic.add((), [thumb("s", target_kind="session")])
+    assert traffic.find().rows[0].version == 3
+
+
 def test_a_clock_that_runs_ahead_is_set_back_to_the_arrival(traffic: Traffic) -> None:
     traffic.add([answer(id="i", time=4_000_000_000_000_000)])
     found = traffic.inference("i")

@@ -51,6 +51,10 @@ def test_what_a_record_writes_is_read_again() -> None:
         ({"inference_id": "i", "rating": 5}, ("rating", 5.0, "inference", "i")),
         ({"inference_id": "i", "rating": 8, "scale": "0..10"}, ("rating", 4.2, "inference", "i")),
         ({"inference_id": "i", "rating": 8, "scale": "score"}, ("score", 8.0, "inference", "i")),
+        ({"kind": "rating", "target": "i", "value": 8, "scale": "0..10"}, ("rating", 4.2, "inference", "i")),
+        ({"kind": "rating", "target": "i", "value": 2, "scale": "6..1"}, ("rating", 4.2, "inference", "i")),
+        ({"kind": "rating", "target": "i", "value": 2, "scale": "stars"}, ("rating", 2.0, "inference", "i")),
+        ({"kind": "rating", "target": "i", "value": 2, "scale": None}, ("rating", 2.0, "inference", "i")),
     ],
 )  # fmt: skip
 def test_feedback_in_every_spelling(row: dict[str, Any], expected: tuple[Any, ...]) -> None:
@@ -147,6 +151,12 @@ def test_a_time_that_is_no_number_of_microseconds_is_refused_with_the_unit(time:
         ({"inference_id": "i", "rating": 8}, r'feedback\[0\]: "rating" is 8 in this request; expected: stars from 1 to 5'),
         ({"inference_id": "i", "rating": 8, "scale": "1..5"}, r"expected: stars from 1 to 5\. Correct one of them\.$"),
         ({"inference_id": "i", "rating": 8, "scale": "ten"}, r"feedback\[0\]: scale: 'ten' is no scale"),
+        ({"kind": "rating", "target": "i", "value": 8, "scale": "ten"}, r"feedback\[0\]: scale: 'ten' is no scale"),
+        ({"kind": "rating", "target": "i", "value": 11, "scale": "1..10"}, r'"rating" is 11 .* a scale from 1 \(worst\) to 10'),
+        ({"kind": "rating", "target": "i", "value": True, "scale": "1..10"}, "value must be a number"),
+        ({"kind": "rating", "target": "i", "scale": "1..10"}, "value: a rating .* needs one"),
+        ({"kind": "rating", "target": "i", "value": 1, "scale": "thumbs"}, "'thumbs' is no scale of a rating"),
+        ({"kind": "score", "target": "i", "value": 8, "name": "n", "scale": "1..10"}, "scale: a score has none; a scale belongs"),
     ],
 )  # fmt: skip
 def test_feedback_that_cannot_be_is_refused_naming_the_field(row: dict[str, Any], reason: str) -> None:

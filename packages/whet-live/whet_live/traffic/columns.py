@@ -8,6 +8,7 @@ from typing import Any
 from whet.feedback.rows import further_verdicts, snake_case
 from whet_client.json_values import cut_texts, is_json, json_value
 from whet_client.records import LARGEST_VERSION, LONGEST_METADATA
+from whet_client.storable import show_value
 from whet_live.traffic.adapters import as_number, is_target
 from whet_live.traffic.otlp.content import parse_json_text
 
@@ -22,6 +23,9 @@ _AMOUNTS = {
     "completion_tokens": ("output_tokens", 1.0, LARGEST_VERSION),
 }
 """The field of each column, what its values are multiplied with (dollars, seconds, tokens), and the largest value."""
+_VERSION = "prompt_version"
+_BLANK = ("", "none", "null", "nan", "nat")
+"""What tables write into cells without a value, in lower case."""
 _ELSEWHERE = frozenset(
     (
         "prompt_name",
@@ -59,6 +63,24 @@ def _amount(column: str, value: object) -> float | None:
     return None if name.endswith("tokens") and not number.is_integer() else number * factor
 
 
+def read_version(value: object) -> int | None:
+    """The version of a prompt that a cell names; None when it names none."""
+    number = as_number(value)
+    whole = number is not None and 0 <= number <= LARGEST_VERSION and number.is_integer()
+    return int(number) if whole and number is not None else None
+
+
+def unusable_cells(row: Mapping[str, object]) -> list[tuple[str, str]]:
+    """The cells of a row that should hold an amount of its answer or the version of its prompt, and hold something else."""
+    return [
+        (column, show_value(value))
+        for column, value in row.items()
+        if str(value).strip().casefold() not in _BLANK
+        and snake_case(column) in (_VERSION, *_AMOUNTS)
+        and not _is_elsewhere(snake_case(column), value)
+    ]
+
+
 def other_columns(row: Mapping[str, object], left: Mapping[str, object]) -> dict[str, Any]:
     """The columns of a row that no field keeps, as metadata: of those that are `left` when its feedback is read. What stands in a
     column `metadata` stands there itself. What is too long is cut, what is no JSON is a text, and `cut` and `cleaned` say so."""
@@ -77,9 +99,8 @@ def other_columns(row: Mapping[str, object], left: Mapping[str, object]) -> dict
 
 
 def _is_elsewhere(column: str, value: object) -> bool:
-    if column == "prompt_version":
-        version = as_number(value)
-        return version is not None and 0 <= version <= LARGEST_VERSION
+    if column == _VERSION:
+        return read_version(value) is not None
     if column in _AMOUNTS:
         return _amount(column, value) is not None
     return column in _ELSEWHERE or is_target(column)

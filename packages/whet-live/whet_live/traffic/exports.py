@@ -11,17 +11,32 @@ from dataclasses import dataclass, field, replace
 from whet.feedback.rows import snake_case
 from whet_client.records import (
     LARGEST_VERSION,
+    LONGEST_ID,
     LONGEST_OUTPUT,
     LONGEST_TEXT,
     Inference,
     read_moment,
 )
 from whet_live.traffic.adapters import SOURCE_OF, as_number, fit_id, moment, read_evaluation, storable_text
+from whet_live.traffic.columns import read_amounts
 from whet_live.traffic.otlp.content import as_text, find_messages, is_message, parse_json_text
 from whet_live.traffic.otlp.decode import OtlpSpan
-from whet_live.traffic.otlp.records import answer_of, evaluations, is_answer, seconds_between
+from whet_live.traffic.otlp.records import UNUSABLE, answer_of, evaluations, is_answer, seconds_between
 from whet_live.traffic.scales import RawFeedback
 
+_LANGFUSE = frozenset((
+    "id", "trace_id", "project_id", "type", "name", "start_time", "end_time", "completion_start_time", "created_at",
+    "updated_at", "timestamp", "event_ts", "is_deleted", "environment", "level", "status_message", "version", "release",
+    "public", "bookmarked", "tags", "trace_name", "trace_tags", "session_id", "user_id", "html_path", "parent_observation_id",
+    "input", "output", "expected_output", "metadata", "scores", "comments", "comment_count", "model", "provided_model_name",
+    "model_id", "internal_model", "internal_model_id", "model_parameters", "prompt_id", "prompt_name", "prompt_version",
+    "usage", "usage_details", "unit", "latency", "provided_usage_details", "cost_details", "provided_cost_details",
+    "total_cost", "input_cost", "output_cost", "calculated_total_cost", "calculated_input_cost", "calculated_output_cost",
+    "input_price", "output_price", "total_price", "input_usage", "output_usage", "total_usage", "input_tokens", "output_tokens",
+    "total_tokens", "prompt_tokens", "completion_tokens", "time_to_first_token", "tokens_per_second", "usage_pricing_tier_id",
+    "usage_pricing_tier_name", "tool_definitions", "tool_calls", "tool_call_names",
+))  # fmt: skip
+"""The columns of Langfuse's observations."""
 UNNAMED = ""
 """The prompt of an inference whose row names none."""
 
@@ -29,11 +44,14 @@ UNNAMED = ""
 @dataclass(frozen=True, slots=True)
 class ExportedRow:
     """What a row holds; nothing, when it is a row of the tool that is neither answer nor feedback. `backwards` are the ids of
-    answers that end before they start."""
+    answers that end before they start, `unusable` names and values of what is left out of its answer, `others` the columns of a
+    row with an answer that are none of the tool's."""
 
     inferences: list[Inference] = field(default_factory=list)
     feedback: list[RawFeedback] = field(default_factory=list)
     backwards: list[str] = field(default_factory=list)
+    unusable: list[tuple[str, str]] = field(default_factory=list)
+    others: Mapping[str, object] = field(default_factory=dict)
 
 
 def openai_item(row: Mapping[str, object]) -> ExportedRow | None:
@@ -46,17 +64,18 @@ def openai_item(row: Mapping[str, object]) -> ExportedRow | None:
     cut: list[str] = []
     id = id_of(row.get("id"), "id", cut) or ""
     time = moment(row.get("created_at"))
+    finish = short(sample.get("finish_reason"), LONGEST_ID)
     inference = Inference(
         prompt=UNNAMED,
         id=id,
         inputs=as_inputs(row["datasource_item"]),
-        output=as_output(sample.get("output")),
+        output=as_output(sample.get("output") or ""),
         model=id_of(sample.get("model"), "model", cut),
         input_tokens=_whole(usage.get("prompt_tokens")),
         output_tokens=_whole(usage.get("completion_tokens")),
         error=short(failed, LONGEST_TEXT),
         time=time,
-        metadata={"cut": cut} if cut else {},
+        metadata={name: value for name, value in (("finish_reason", finish), ("cut", cut)) if value},
     )
     scores = []
     for number, values in enumerate(_items(row.get("results"))):
@@ -89,7 +108,8 @@ def langfuse(row: Mapping[str, object]) -> ExportedRow | None:
     scores = map(_plainly, _items(named.get("scores")))
     feedback = [_langfuse_score(one, ("inference", inference.id)) for one in scores]
     backwards = [inference.id] if named.get("end_time") and inference.latency is None else []
-    return ExportedRow([inference], [one for one in feedback if one is not None], backwards)
+    others = {key: value for key, value in row.items() if snake_case(key) not in _LANGFUSE}
+    return ExportedRow([inference], [one for one in feedback if one is not None], backwards, others=others)
 
 
 def langfuse_trace(row: Mapping[str, object]) -> ExportedRow | None:
@@ -129,6 +149,7 @@ def _langfuse_answer(named: Mapping[str, object]) -> Inference:
         _mapping(named.get("cost_details")).get("total"),
     )
     cost = next((value for raw in costs if (value := as_number(raw)) is not None), None)
+    amounts = read_amounts(named)
     start, end, latency = named.get("start_time"), named.get("end_time"), as_number(named.get("latency"))
     if latency is None and start and end:
         latency = seconds_between(moment(start) * 1000, moment(end) * 1000)
@@ -144,8 +165,10 @@ def _langfuse_answer(named: Mapping[str, object]) -> Inference:
         model=id_of(named.get("model") or named.get("provided_model_name"), "model", cut),
         cost=cost,
         latency=latency,
-        input_tokens=_whole(usage.get("input", usage.get("promptTokens"))),
-        output_tokens=_whole(usage.get("output", usage.get("completionTokens"))),
+        input_tokens=_whole(usage.get("input", usage.get("promptTokens", amounts.get("input_tokens")))),
+        output_tokens=_whole(
+            usage.get("output", usage.get("completionTokens", amounts.get("output_tokens")))
+        ),
         session=id_of(named.get("session_id"), "session", cut),
         user=id_of(named.get("user_id"), "user", cut),
         episode=id_of(named.get("trace_id"), "episode", cut),
@@ -213,7 +236,8 @@ def phoenix_span(row: Mapping[str, object]) -> ExportedRow | None:
         annotation = _phoenix_annotation(one, ("inference", id), f"{id}#{number}", span.end or span.start)
         feedback += [annotation] if annotation else []
     backwards = [inference.id] if inference is not None and span.end and inference.latency is None else []
-    return ExportedRow([inference] if inference else [], feedback, backwards)
+    unusable = inference.metadata.get(UNUSABLE, {}) if inference is not None else {}
+    return ExportedRow([inference] if inference else [], feedback, backwards, list(unusable.items()))
 
 
 def _phoenix_annotation(

@@ -44,8 +44,8 @@ from whet_client.records import (
 )
 from whet_client.storable import show_value
 from whet_live.traffic import traffic_tables as tables
-from whet_live.traffic.adapters import SOURCE_OF, as_number, convert_content, fit_id, moment, target_of
-from whet_live.traffic.columns import other_columns, read_amounts
+from whet_live.traffic.adapters import SOURCE_OF, convert_content, fit_id, moment, target_of
+from whet_live.traffic.columns import other_columns, read_amounts, read_version, unusable_cells
 from whet_live.traffic.exports import (
     UNNAMED,
     ExportedRow,
@@ -144,6 +144,7 @@ def read_files(
     stated = {snake_case(name): parse_scale(text, f"--scale {name}") for name, text in (scales or {}).items()}
     feedback: list[tuple[str, RawFeedback]] = []
     backwards: list[tuple[str, str]] = []
+    unusable: dict[str, list[tuple[str, str]]] = {}
     skipped: list[tuple[str, str]] = []
     notes: list[str] = []
     rows = [row for path in paths for row in _rows(Path(path), notes)]
@@ -164,6 +165,8 @@ def read_files(
             inferences[one.id] = _merge_rows(inferences[one.id], one) if one.id in inferences else one
         feedback += [(row.where, one) for one in exported.feedback]
         backwards += [(row.where, id) for id in exported.backwards]
+        for name, value in exported.unusable:
+            unusable.setdefault(name, []).append((row.where, value))
     if skipped and not inferences and not feedback:
         where, reason = skipped[0]
         raise UsageError(
@@ -182,10 +185,21 @@ def read_files(
             f'{where}: "{visible(id)}" ends before it starts, so its latency is unknown; '
             f"there {'is 1 such answer' if len(backwards) == 1 else f'are {len(backwards)} such answers'}."
         )
+    notes += [_note_unusable(name, cells) for name, cells in unusable.items()]
     if inferences and not feedback and all(kind_of(Path(path)) in TABLES for path in paths):
         notes.append(f"No column says anything about the answers. The first row has {columns[:500]}.")
     settled, more = settle(kept_rows, stated)
     return ParsedFiles(list(inferences.values()), settled, skipped, notes + more)
+
+
+def _note_unusable(name: str, cells: Sequence[tuple[str, str]]) -> str:
+    where, value = cells[0]
+    there = "is 1 such value" if len(cells) == 1 else f"are {len(cells)} such values"
+    return (
+        f'{where}: "{visible(name[:60])}" is {value}, which is no number that can be used; there {there}. The answers are stored '
+        "without it, and the metadata keep it. Write plain numbers: dollars (0.002), seconds (0.8), whole tokens (12), whole "
+        "versions (3)."
+    )
 
 
 def _rows(path: Path, notes: list[str]) -> list[SourceRow]:
@@ -220,8 +234,26 @@ def _read(row: Mapping[str, object], where: str, naming: _Naming) -> ExportedRow
         if exported is not None:
             if not exported.inferences and not exported.feedback:
                 raise _Unusable("it is neither an answer of a model nor feedback")
-            return exported
+            return _read_others(exported, where, naming) if exported.others else exported
     return _plain_row(row, where, naming)
+
+
+def _read_others(exported: ExportedRow, where: str, naming: _Naming) -> ExportedRow:
+    """An answer with what further columns of its row say about it, such as a rating; the others are its metadata."""
+    (inference,) = exported.inferences
+    content = _read_content(exported.others, where, naming)
+    rows = _verdicts(exported.others, content, ("inference", inference.id), where, naming)
+    metadata = {**other_columns(exported.others, content.metadata), **inference.metadata}
+    said = []
+    for one in rows:
+        user = one.feedback.user or (inference.user if one.feedback.source == "user" else None)
+        time = one.feedback.time if content.time else inference.time
+        said.append(replace(one, feedback=replace(one.feedback, user=user, time=time)))
+    return replace(
+        exported,
+        inferences=[replace(inference, metadata=metadata)],
+        feedback=[*exported.feedback, *said],
+    )
 
 
 def _order(rows: Sequence[SourceRow], good: Sequence[str], bad: Sequence[str]) -> Verdicts:
@@ -229,8 +261,10 @@ def _order(rows: Sequence[SourceRow], good: Sequence[str], bad: Sequence[str]) -
     contents = []
     for row in rows:
         with contextlib.suppress(UsageError):
-            if all(reader(row.value) is None for reader in _READERS):
-                contents.append(read_row(row.value, row.where))
+            exported = next(
+                (one for one in (reader(row.value) for reader in _READERS) if one is not None), None
+            )
+            contents.append(read_row(row.value if exported is None else exported.others, row.where))
     return order_ratings(contents, good, bad)
 
 
@@ -252,10 +286,7 @@ def _name_inference(one: Inference, naming: _Naming, where: str) -> Inference:
 def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> ExportedRow:
     """A row of a plain table, or of feedback in another tool's words."""
     target = target_of(row)
-    try:
-        content = read_row(row, where, verdicts=naming.verdicts)
-    except SaysNothing:
-        content = read_row({**row, "comment": _EMPTY}, where, verdicts=naming.verdicts)
+    content = _read_content(row, where, naming)
     nothing = content.comment == _EMPTY
     if nothing and content.input is None and content.output is None:
         raise _Unusable("it holds no answer and says nothing about one")
@@ -267,18 +298,36 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
         inference = replace(inference, id=inference.id or _row_id(row, inference, content, naming.earlier))
         target = target if target is not None and target[0] != "inference" else ("inference", inference.id)
     assert target is not None
-    own = f"{content.key}:{content_hash(target)[:6]}"
-    parts = [] if nothing else convert_content(content, row, target, own)
-    for further in further_verdicts(row):
-        verdict = read_row(further, where, verdicts=naming.verdicts)
-        parts += convert_content(verdict, further, target, f"{own}:{verdict.column}")
+    parts = _verdicts(row, content, target, where, naming)
     if inference is None:
         left = other_columns(row, content.metadata)
         parts = [
             replace(one, feedback=replace(one.feedback, metadata={**left, **one.feedback.metadata}))
             for one in parts
         ]
-    return ExportedRow([inference] if inference else [], parts)
+    return ExportedRow(
+        [inference] if inference else [], parts, unusable=unusable_cells(row) if inference else []
+    )
+
+
+def _read_content(row: Mapping[str, object], where: str, naming: _Naming) -> FeedbackRow:
+    """What a row says; where it says nothing about an answer, the comment is _EMPTY."""
+    try:
+        return read_row(row, where, verdicts=naming.verdicts)
+    except SaysNothing:
+        return read_row({**row, "comment": _EMPTY}, where, verdicts=naming.verdicts)
+
+
+def _verdicts(
+    row: Mapping[str, object], content: FeedbackRow, target: tuple[str, str], where: str, naming: _Naming
+) -> list[RawFeedback]:
+    """The feedback of a row, each column of verdicts by itself."""
+    own = f"{content.key}:{content_hash(target)[:6]}"
+    parts = [] if content.comment == _EMPTY else convert_content(content, row, target, own)
+    for further in further_verdicts(row):
+        verdict = read_row(further, where, verdicts=naming.verdicts)
+        parts += convert_content(verdict, further, target, f"{own}:{verdict.column}")
+    return parts
 
 
 def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, str] | None) -> Inference:
@@ -288,12 +337,11 @@ def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, 
     named = {snake_case(key): value for key, value in row.items()}
     own = target[1] if target is not None and target[0] == "inference" else ""
     time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
-    version = as_number(named.get("prompt_version"))
     metadata = other_columns(row, content.metadata)
     cut = _cut(inputs, output) + metadata.pop("cut", [])
     inference = Inference(
         prompt=short(named.get("prompt_name"), LONGEST_TEXT) or UNNAMED,
-        version=int(version) if version is not None and version >= 0 else 0,
+        version=read_version(named.get("prompt_version")) or 0,
         id=fit_id(own, "id", cut),
         inputs=as_inputs(inputs),
         output=as_output(output),

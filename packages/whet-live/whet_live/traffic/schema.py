@@ -7,7 +7,7 @@ written in the words of `whet_client.records` (kind, target, value, ...), or in 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from whet.errors import UsageError, did_you_mean
@@ -21,9 +21,10 @@ from whet_client.records import (
     checked_inference,
     thumb_value,
 )
+from whet_client.storable import show_value
 from whet_live.traffic.adapters import is_foreign, translate_row
 from whet_live.traffic.long_numbers import write_long_numbers
-from whet_live.traffic.scales import RawFeedback, settle_batch
+from whet_live.traffic.scales import RawFeedback, parse_scale, settle_batch
 
 MOST_ROWS = 1000
 """Rows of one request."""
@@ -97,8 +98,8 @@ def _read_feedback(row: Mapping[str, object], where: str) -> list[RawFeedback]:
         for one in rows:
             checked_feedback(one.feedback, where)
         return rows
-    values = _fields(_with_target(row, where), where, _FEEDBACK)
-    kind = values.get("kind")
+    values = _fields(_with_target(row, where), where, _FEEDBACK | {"scale"})
+    kind, scale = values.get("kind"), values.pop("scale", None)
     if kind == "thumb" and "value" in values:
         values["value"] = thumb_value(values["value"], f"{where}: value")
     elif isinstance(values.get("value"), bool) and kind != "rating":
@@ -109,7 +110,24 @@ def _read_feedback(row: Mapping[str, object], where: str) -> list[RawFeedback]:
     if missing is not None:
         known = f" Write one of {', '.join(KINDS)}." if missing == "kind" else " Name the inference."
         raise UsageError(f"{where}: {missing} is missing.{known}")
+    if scale is not None:
+        return [_rating_on_scale(Feedback(**values), scale, where)]
     return [RawFeedback(checked_feedback(Feedback(**values), where))]
+
+
+def _rating_on_scale(rating: Feedback, scale: object, where: str) -> RawFeedback:
+    """A rating whose row states its scale; `settle_batch` makes stars of its number."""
+    if rating.kind != "rating" or rating.value is None:
+        checked_feedback(rating, where)
+        raise UsageError(
+            f"{where}: scale: a {rating.kind} has none; a scale belongs to a rating. Leave it out."
+        )
+    if parse_scale(str(scale), f"{where}: scale").kind != "rating":
+        raise UsageError(
+            f"{where}: scale: {show_value(scale)} is no scale of a rating. Write the worst and the best value, as in 1..10."
+        )
+    number = checked_feedback(replace(rating, kind="score"), where)
+    return RawFeedback(number, "rating", scale=str(scale))
 
 
 def _read_each(

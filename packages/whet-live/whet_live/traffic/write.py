@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import BindParameter, Column, Connection, Select, Table, bindparam, func, select, update
@@ -95,6 +96,15 @@ def take_turn(connection: Connection) -> int:
 def end_turn(connection: Connection, newest: int) -> None:
     """Record the newest `seq`."""
     connection.execute(_END, {"newest": newest})
+
+
+class _Place(NamedTuple):
+    """Where an inference stands."""
+
+    time: int
+    seq: int
+    prompt: str
+    version: int
 
 
 class _Known(NamedTuple):
@@ -273,10 +283,11 @@ class _Writing:
         rows = []
         for seq, one in self._new_feedback.values():
             scope = self._known[Feedback][one.id].scope
-            hits = places.get((one.target_kind, one.target), [])
-            about, prompt, version = max(
-                (hit for hit in hits if is_within(scope, hit[1])), default=(None, *WAITING)
-            )
+            hits = [
+                hit for hit in places.get((one.target_kind, one.target), ()) if is_within(scope, hit.prompt)
+            ]
+            at = self._last(one, hits)
+            about, prompt, version = (None, *WAITING) if at is None else (at.seq, at.prompt, at.version)
             row = {name: getattr(one, name) for name in _FEEDBACK} | {"scope": scope}
             row |= {"about": about, "joined": None if about is None else seq}
             row |= {"prompt": prompt, "version": version, "metadata": dict(one.metadata) or None}
@@ -284,37 +295,50 @@ class _Writing:
             add_to_tally(self._tally, (prompt, version, one.kind), one.value, always=True)
         self._connection.execute(feedback.insert(), rows)
 
-    def _places(self, targets: set[tuple[str, str]]) -> dict[tuple[str, str], list[tuple[int, str, int]]]:
-        """`seq`, prompt and version of the inference of each target: of an episode or a session, the last one of each prompt."""
-        places: dict[tuple[str, str], list[tuple[int, str, int]]] = {}
+    def _last(self, one: Feedback, hits: Sequence[_Place]) -> _Place | None:
+        """The last of the answers that feedback may be about, by their own times: the last one before it, if there is any."""
+        last = max(hits, default=None)
+        if last is None or last.time <= one.time or one.target_kind == "inference":
+            return last
+        within = {hit.prompt for hit in hits}
+        values = {"part": [one.target], "until": one.time}
+        rows = self._connection.execute(_PLACES_UNTIL[one.target_kind], values)
+        earlier = (_Place(*row[1:]) for row in rows)
+        return max((place for place in earlier if place.prompt in within), default=last)
+
+    def _places(self, targets: set[tuple[str, str]]) -> dict[tuple[str, str], list[_Place]]:
+        """The inference of each target: of an episode or a session, the last one of each prompt."""
+        places: dict[tuple[str, str], list[_Place]] = {}
         for kind, query in _PLACES.items():
             for part in chunks(target for kind_, target in targets if kind_ == kind):
                 for row in self._connection.execute(query, {"part": part}):
-                    places.setdefault((kind, row[0]), []).append((row[1], row[2], row[3]))
+                    places.setdefault((kind, row[0]), []).append(_Place(*row[1:]))
         absent = [id for kind, id in targets if kind == "inference" and (kind, id) not in places]
         answers = find_answers(self._connection, absent) if absent else {}
         for part in chunks({*answers.values()}):
             rows = {row[0]: row[1:] for row in self._connection.execute(_PLACES["inference"], {"part": part})}
             for id, answer in answers.items():
                 if answer in rows:
-                    places[("inference", id)] = [tuple(rows[answer])]
+                    places[("inference", id)] = [_Place(*rows[answer])]
         return places
 
     def _join_waiting(self) -> None:
         """Join feedback that came before its inference."""
-        arrived: dict[tuple[str, str], list[tuple[int, Inference]]] = {}
+        arrived: dict[tuple[str, str], list[tuple[int, int, Inference]]] = {}
         for seq, one in self._new_inferences.values():
             for kind, name in _NAMES.items():
                 target = getattr(one, name)
                 if target is not None:
-                    arrived.setdefault((kind, target), []).append((seq, one))
+                    arrived.setdefault((kind, target), []).append((min(one.time, self._received), seq, one))
         moved = []
         for part in chunks({target for _, target in arrived}):
             for row in self._connection.execute(_WAITING, {"part": part}):
                 hits = arrived.get((row.target_kind, row.target), [])
-                hits = [hit for hit in hits if is_within(row.scope, hit[1].prompt)]
-                if hits:
-                    moved.append((row, *hits[-1]))
+                hits = [hit for hit in hits if is_within(row.scope, hit[2].prompt)]
+                last = max(hits, key=itemgetter(0, 1), default=None)
+                before = [hit for hit in hits if hit[0] <= row.time]
+                if last is not None:
+                    moved.append((row, *max(before, key=itemgetter(0, 1), default=last)[1:]))
         changes = []
         for row, about, one in sorted(moved, key=lambda move: move[0].seq):
             add_to_tally(self._tally, (*WAITING, row.kind), row.value, -1, always=True)
@@ -343,25 +367,26 @@ _JOINED = select(otlp_spans.c.own, otlp_spans.c.digest, otlp_spans.c.sender).whe
 )
 _ERASED = select(erased.c.id).where(erased.c.id.in_(_PART))
 _WAITING = (
-    select(*(feedback.c[name] for name in ("seq", "target_kind", "target", "kind", "value", "scope")))
+    select(*(feedback.c[name] for name in ("seq", "target_kind", "target", "kind", "value", "scope", "time")))
     .where(feedback.c.about.is_(None), feedback.c.target.in_(_PART))
     .order_by(feedback.c.seq)
 )
 
 
-def _place_by(column: Column[Any]) -> Select[*tuple[Any, ...]]:
-    """The last inference of each value of a column and each prompt, with its `seq`, prompt and version."""
-    query = select(column, inferences.c.seq, inferences.c.prompt, inferences.c.version)
+def _place_by(column: Column[Any], *, until: bool = False) -> Select[*tuple[Any, ...]]:
+    """The last inference of each value of a column and each prompt, with what `_Place` holds; `until` a time, or of all."""
+    places = [inferences.c[name] for name in _Place._fields]
     if column.name == "id":
-        return query.where(column.in_(_PART))
-    return query.where(
-        inferences.c.seq.in_(
-            select(func.max(inferences.c.seq)).where(column.in_(_PART)).group_by(column, inferences.c.prompt)
-        )
-    )
+        return select(column, *places).where(column.in_(_PART))
+    latest = [inferences.c.time.desc(), inferences.c.seq.desc()]
+    rank = func.row_number().over(partition_by=[column, inferences.c.prompt], order_by=latest)
+    query = select(column.label("target"), *places, rank.label("rank")).where(column.in_(_PART))
+    ranked = (query.where(inferences.c.time <= bindparam("until")) if until else query).subquery()
+    return select(ranked.c.target, *(ranked.c[name] for name in _Place._fields)).where(ranked.c.rank == 1)
 
 
 _PLACES = {kind: _place_by(inferences.c[name]) for kind, name in _NAMES.items()}
+_PLACES_UNTIL = {kind: _place_by(inferences.c[name], until=True) for kind, name in _NAMES.items()}
 _JOIN = (
     update(feedback)
     .where(feedback.c.seq == bindparam("row"))

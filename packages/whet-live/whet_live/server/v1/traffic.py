@@ -85,6 +85,10 @@ _FEEDBACK = _object(
             "type": ["number", "boolean", "string", "null"],
             "description": "A number; for a thumb also true, false, up, down and the words of other tools.",
         },
+        "scale": {
+            **_text(40),
+            "description": "Of a rating that is not 1 to 5: its worst and its best value, such as 1..10.",
+        },
         "text": _text(LONGEST_TEXT),
         "label": _text(LONGEST_LABEL),
         "name": _text(LONGEST_NAME),

@@ -106,6 +106,13 @@ def is_message(value: object) -> bool:
     )
 
 
+_FINISH = (
+    "gen_ai.response.finish_reasons", "gen_ai.completion.0.finish_reason", "ai.response.finishReason",
+    "llm.finish_reason", "finish_reason",
+)  # fmt: skip
+"""Where conventions say why an answer ended; the last one stands in events."""
+
+
 def is_part(value: object) -> bool:
     """Whether a value of JSON has the form of a part of a message."""
     if not isinstance(value, Mapping):
@@ -168,6 +175,21 @@ def are_choices(
     return len(indices) > 1 and len(set(indices)) == len(indices)
 
 
+def find_finish_reason(attributes: Mapping[str, object], events: Iterable[OtelEvent]) -> str | None:
+    """Why the answer ended (the first of several), by whichever convention the span says it; words joined by underscores."""
+    sources = [attributes, *(event.attributes for event in events if event.name in (DETAILS, _CHOICE))]
+    for source in sources:
+        reasons = first_attribute(source, *_FINISH)
+        value = parse_json_text(source.get("gen_ai.output.messages"))
+        listed = value if isinstance(value, list) else [value]
+        stated = (reasons[0] if reasons else None) if isinstance(reasons, list) else reasons
+        if not stated and listed and isinstance(listed[0], Mapping):
+            stated = listed[0].get("finish_reason")
+        if isinstance(stated, str) and stated:
+            return stated.replace("-", "_")
+    return None
+
+
 def plain_text(side: str, attributes: Mapping[str, object]) -> str | None:
     """The text of one side where it stands as one attribute."""
     return text_of(attributes, *_TEXTS[side])
@@ -213,7 +235,7 @@ def _message(one: object, role: str) -> dict[str, str]:
             name: value
             for name, value in one.items()
             if name not in ("role", "finish_reason") and value is not None
-        }
+        } or ""
     own_role = one.get("role")
     return {
         "role": own_role if isinstance(own_role, str) and own_role else role,

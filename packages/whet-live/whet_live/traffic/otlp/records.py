@@ -26,6 +26,7 @@ from whet_live.traffic.long_numbers import clean_inference
 from whet_live.traffic.otlp.content import (
     are_choices,
     as_text,
+    find_finish_reason,
     first_attribute,
     messages,
     number_attribute,
@@ -141,9 +142,8 @@ def _metadata(span: OtlpSpan) -> dict[str, object]:
     metadata: dict[str, object] = {"span": span.name, "span_id": span.id, "trace_id": span.trace}
     if fingerprint := _short(span.attributes, LONGEST_ID, *_FINGERPRINT):
         metadata["system_fingerprint"] = fingerprint
-    if reasons := span.attributes.get("gen_ai.response.finish_reasons"):
-        first = str(reasons[0] if isinstance(reasons, list) else reasons)
-        metadata["finish_reason"] = storable_text(first)[:LONGEST_ID]
+    if reason := find_finish_reason(span.attributes, span.events):
+        metadata["finish_reason"] = storable_text(reason)[:LONGEST_ID]
     return metadata
 
 
