@@ -75,7 +75,6 @@ def write_prompts(messages: Any) -> str:
 def test_answers_are_those_of_one_process_and_the_run_holds_no_weights(
     tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """90 rows are three batches of 32."""
     here = evaluate(tmp_path / "here", model, workers=0)
     from whet.models import huggingface
 
@@ -127,7 +126,7 @@ def kill_one(seen: list[int], done: threading.Event) -> None:
                     return
             except psutil.Error:
                 continue
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def test_a_worker_that_is_killed_changes_nothing_and_another_number_goes_on(
@@ -227,6 +226,39 @@ async def test_requests_of_concurrent_branches_share_batches(
         [a.text for a in await here.generate(request)] for request in asks
     ]
     await here.close()
+
+
+async def test_workers_share_the_batches_of_a_call(model: str) -> None:
+    """300 sequences are ten batches of 32, and the texts to score are long enough for three workers."""
+    from whet.models.addresses import resolve
+    from whet.models.model_workers import WorkerChoice, models_in_workers
+    from whet.prompt import Prompt
+    from whet.types import Message, Request
+
+    asks = [
+        Request(
+            (Message("user", f"write {LETTERS[i % 12]} {'say ' * (i % 9)}"),),
+            0.7 * (i % 2),
+            8,
+            n=1 + i % 3,
+            seed=i,
+        )
+        for i in range(150)
+    ]
+    prompts = [Prompt.parse(f"say {'it ' * k}{{{{input}}}} :") for k in range(4)]
+    inputs = [{"input": f"{LETTERS[i % 12]} {LETTERS[i // 12]} {'. ' * (i % 40)}"} for i in range(140)]
+    labels = [["good", "bad twice"]] * len(inputs)
+    here: Any = resolve(model)
+    with models_in_workers(WorkerChoice("processes", 3, None)):
+        there: Any = resolve(model)
+    try:
+        assert await there.generate_batch(asks) == await here.generate_batch(asks)
+        ours, theirs = [await one.score(prompts, inputs, labels) for one in (here, there)]
+        assert theirs.logprobs.tolist() == ours.logprobs.tolist()
+        assert theirs.tokens.tolist() == ours.tokens.tolist()
+    finally:
+        await there.close()
+        await here.close()
 
 
 @pytest.mark.parametrize(
