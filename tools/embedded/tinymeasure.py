@@ -147,7 +147,8 @@ def answers_of(folder: Path) -> Answer:
     weights: Any = load_weights(str(folder), None)
 
     def answer(requests: Sequence[Request]) -> list[str]:
-        return [join_thought(completions[0]).text for completions in generate_batch(weights, requests, 256)]
+        first = (completions[0] for completions in generate_batch(weights, requests, 256))
+        return [join_thought(one).text for one in first if one is not None]
 
     return answer
 
