@@ -108,6 +108,28 @@ def test_the_table_of_labels_says_what_the_reward_says(
     assert found.labels and found.labels["accuracy"] == right
 
 
+def test_a_folder_that_holds_the_evaluation_of_another_prompt_is_no_answer(folder: Path) -> None:
+    """`--out` names the folder: another prompt begins there anew, and the same one is the recorded result."""
+    task = whet.Task.of(
+        "Name it. {{input}}",
+        data=[{"input": f"thing {n}", "target": "good"} for n in range(20)],
+        reward="exact_match",
+    )
+
+    def model(messages: Any) -> str:
+        return "good" if "GOOD" in messages[-1]["content"] else "bad"
+
+    def score_of(prompt: str | None) -> float:
+        return whet.evaluate(task=task, prompt=prompt, lm=model, run="place").score.mean
+
+    assert [score_of(prompt) for prompt in ("GOOD {{input}}", "Nope {{input}}", "GOOD {{input}}", None)] == [
+        1,
+        0,
+        1,
+        0,
+    ]
+
+
 def test_bad_groups_are_refused_with_their_place(folder: Path) -> None:
     data = [*grouped(), {"input": "x", "target": "y", "User": 1}]
     with pytest.raises(whet.UsageError, match=r'data\[120\]: the row has no "user".*Did you mean "User"'):
@@ -486,7 +508,7 @@ def test_missing_answers_to_added_rows_count_against_what_the_limits_leave(folde
             return super().__call__(messages)
 
     model = Throttled()
-    call = words(lm=model, minimum_effect=0.9, budget=whet.Budget(calls=1000, task_calls=300))
+    call = words(lm=model, minimum_effect=0.9, budget=whet.Budget(calls=1000, task_calls=285))
     whet.optimize(PROMPT, **call)
     added = fresh(50, 30)
     model.lost = tuple(row["input"] for row in added[:20])

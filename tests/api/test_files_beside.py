@@ -76,4 +76,6 @@ def test_a_run_that_goes_on_says_it_too(folder: Path, capsys: pytest.CaptureFixt
     (folder / "words.json").write_text('["b"]', "utf-8")
     with pytest.raises(ProviderError):
         whet.evaluate(folder, lm=failing)
-    assert "words.json changed after this run began" in capsys.readouterr().err
+    words = capsys.readouterr().err
+    assert "words.json changed after this run began" in words
+    assert "begin a new run (--out, run= in Python)." in words

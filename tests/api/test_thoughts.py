@@ -91,6 +91,22 @@ def test_after_a_thought_an_answer_about_tags_is_whole(form: str) -> None:
     assert split_thought(thoughtful(said, [f"thought_{form}"])["content"]).answer == said
 
 
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<think>London</think>\n</think>\nParis",
+        "<think>a</think> </think> Paris",
+        "</think></think>Paris",
+        "London</think></think>\n\nParis",
+        "<think>a</think>Paris</think>",
+        "[THINK]x[/THINK][/THINK]Paris",
+    ],
+)
+def test_a_closing_mark_that_comes_twice_is_no_part_of_the_answer(reply: str) -> None:
+    assert split_thought(reply).answer == "Paris"
+    assert split_thought("<think>a</think>Write </think> here.").answer == "Write </think> here."
+
+
 async def test_a_person_may_want_thoughts_to_be_graded(tmp_path: Path) -> None:
     def metric(example: dict[str, Any], output: str) -> float:
         return float(output == f"<think>why</think>\n{example['target']}")

@@ -503,7 +503,7 @@ async def evaluate_task(
         Budget(),
         opts.seed,
         assembly.addresses,
-        {"split": split, **assembly.generation},
+        {"split": split, "prompt": task.prompt.id, **assembly.generation},
     )
     known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
     foreseen = forecast_evaluation(

@@ -43,7 +43,7 @@ from whet.engine.model_client import (
 )
 from whet.engine.served_models import note_served
 from whet.errors import BudgetExceeded, ProviderError, UsageError, quantity
-from whet.models.callable import FUNCTION
+from whet.models.callable import BrokenFunction
 from whet.replies import separate_thought
 from whet.types import EXAMPLE, Completion, Request, Usage, content_hash
 from whet_client.media import lacks_image
@@ -390,8 +390,8 @@ class CallExecutor:
         self, client: ModelClient, digest: str, error: ProviderError, attempt: int
     ) -> float | None:
         """Seconds to wait before the next attempt, None when this request failed for good; raises when all would."""
-        if error.fatal and client.health.known and client.model.address.startswith(FUNCTION):
-            error = ProviderError(str(error))  # the function answered others in an earlier session
+        if isinstance(error, BrokenFunction) and client.health.known:
+            error = ProviderError(str(error))  # it answered others in an earlier session
         if error.fatal:
             client.failed = _with_row(error, client)
             raise client.failed from error

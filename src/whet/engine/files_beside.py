@@ -15,7 +15,6 @@ import orjson
 from whet.engine.journal import Journal
 from whet.engine.progress import Progress
 from whet.engine.run_folder import note_in, noted_in
-from whet.errors import parameter
 
 MOST_BYTES, MOST_FILES = 10_000_000, 1000
 """Larger files, and files beyond so many, are not looked at."""
@@ -28,7 +27,7 @@ def note_files(journal: Journal, task: Path, progress: Progress) -> None:
     if changed := changed_since(journal.path.parent, task):
         progress.warn(
             f"In the task folder, {changed} changed after this run began. Earlier grades stay "
-            f"unchanged. If the reward reads such a file, begin a new run ({parameter('run')})."
+            "unchanged. If the reward reads such a file, begin a new run (--out, run= in Python)."
         )
     if journal.meta(_NOTED) is None:
         note_in(journal, _NOTED, orjson.dumps(_digests(task)).decode())

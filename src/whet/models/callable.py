@@ -34,6 +34,10 @@ _OF_REQUESTS = ("temperature", "stop", "seed")
 _MEMBERS = ("address", "simulated", "local", "can_generate", "can_score", "generate", "count_tokens", "close")
 
 
+class BrokenFunction(ProviderError):
+    """A function that has failed each time since it was given."""
+
+
 class CallableModel(AnswersOnly):
     """A function `(messages) -> answer`, sync or async, as a model.
 
@@ -102,8 +106,9 @@ class CallableModel(AnswersOnly):
 
     def _count_failure(self, what: str) -> ProviderError:
         self._failed += 1
+        words = f"{self.address}: {what.removesuffix('.')}{_of_row()}."
         never = self._answered == 0 and self._failed >= BROKEN_AFTER
-        return ProviderError(f"{self.address}: {what.removesuffix('.')}{_of_row()}.", fatal=never)
+        return BrokenFunction(words, fatal=True) if never else ProviderError(words)
 
     async def _call(self, messages: list[ChatMessage], more: Mapping[str, object]) -> object:
         with watch(f"the model function {self.address}{_of_row()}", self._timeout):

@@ -8,7 +8,7 @@ Models that think hand their thoughts over in many forms; none of them is a part
    are all thoughts. Not closed: the reply was cut, and there is no answer.
 2. Some servers eat the opening mark. A closing mark with no opening one before it ends a thought that began with the reply:
    anywhere where the mark is a model's own (`</think>`, `[/THINK]`, ...), at either end of a line where it could be XML as
-   well (`</thought>`, `</thinking>`, `</reasoning>`).
+   well (`</thought>`, `</thinking>`, `</reasoning>`). Further such marks at the ends of the answer behind a thought go with it.
 3. Marks in fenced blocks, in inline code, in quotation marks and in a reply that is JSON are text of the answer, and so is a pair
    of marks with text before it.
 
@@ -97,11 +97,26 @@ def split_thought(text: str) -> Split:
         return Split("", without_marks(text))
     if at < 0:
         return Split(text, "", cut=True)
-    answer = text[at:].strip()
+    answer = _without_orphans(text[at:].strip())
     wrapped = _WRAPPED.match(answer)
     answer = answer[wrapped.end() :] if wrapped else answer
     answer = without_marks(answer, (*_ENDS, *_TURN_ENDS))
     return Split(text[:at].rstrip(), answer.strip())
+
+
+def _without_orphans(answer: str) -> str:
+    """An answer without further closing marks at its ends, which some servers write once more."""
+    marks = [match.span() for match in _EATEN.finditer(answer)]
+    start, stop = 0, len(answer)
+    for begin, end in marks:
+        if answer[start:begin].strip():
+            break
+        start = end
+    for begin, end in reversed(marks):
+        if begin < start or answer[end:stop].strip():
+            break
+        stop = begin
+    return answer[start:stop].strip()
 
 
 def without_marks(text: str, marks: Sequence[str] = _TURN_ENDS) -> str:
