@@ -28,7 +28,7 @@ async def test_replies_of_no_use_to_prompt_learning_are_a_warning_with_an_exampl
         result = await optimize(url, tmp_path, **learning())
     (warning,) = [text for text in result["warnings"] if "optimizer" in text]
     assert calls["optimizer"] > 1 and "None of the " in warning
-    assert "5 replies of the optimizer model had a form that could not be read" in warning
+    assert "10 replies of the optimizer model had a form that could not be read" in warning
     assert f'Example: "{reply}".' in warning
 
 

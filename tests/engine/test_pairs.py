@@ -57,7 +57,7 @@ async def test_both_prompts_take_turns_and_every_second_pair_begins_with_the_oth
     await close(core)
 
 
-async def test_what_the_provider_refuses_is_asked_for_once_more_and_nothing_is_paid_twice(
+async def test_what_the_provider_refuses_is_asked_for_once_and_nothing_is_paid_twice(
     tmp_path: Path,
 ) -> None:
     seen: dict[tuple[str, str], int] = {}
@@ -65,7 +65,7 @@ async def test_what_the_provider_refuses_is_asked_for_once_more_and_nothing_is_p
     def behave(number: int, request: Request) -> str:
         key = order([request])[0]
         seen[key] = seen.get(key, 0) + 1
-        if (key == ("Old.", "row 1") and seen[key] == 1) or key == ("New.", "row 2"):
+        if key in (("Old.", "row 1"), ("New.", "row 2")):
             raise ProviderError("HTTP 400", status=400)
         return f"echo: {request.messages[-1].content}"
 
@@ -73,12 +73,9 @@ async def test_what_the_provider_refuses_is_asked_for_once_more_and_nothing_is_p
     core = open_core(tmp_path, env.model)  # type: ignore[arg-type]
     sides = (env, PROMPTS[0]), (env, PROMPTS[1])
     before, after = await evaluate_pairs(run_of(core), sides, rows(4))
-    assert [not r.answered for r in before] == [False] * 4
+    assert [not r.answered for r in before] == [False, True, False, False]
     assert [not r.answered for r in after] == [False, False, True, False]
-    assert seen == {(p, f"row {i}"): 1 for p in ("Old.", "New.") for i in range(4)} | {
-        ("Old.", "row 1"): 2,
-        ("New.", "row 2"): 2,
-    }
+    assert seen == {(p, f"row {i}"): 1 for p in ("Old.", "New.") for i in range(4)}
     await close(core)
     calls, again = sum(seen.values()), open_core(tmp_path, env.model)  # type: ignore[arg-type]
     assert await evaluate_pairs(run_of(again), sides, rows(4)) == (before, after)

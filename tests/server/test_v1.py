@@ -599,9 +599,9 @@ def test_answers_have_the_shapes_of_the_document(filled: tuple[Running, World]) 
 
 
 def test_the_schemas_take_what_the_parser_takes() -> None:
-    """Every field of a record is described, and nothing else."""
+    """Every field of a record is described, and the scale that a rating may state; nothing else."""
     inference = traffic.Inferences["properties"]["inferences"]["items"]["properties"]
     feedback_row = traffic.FeedbackRows["properties"]["feedback"]["items"]["properties"]
     assert set(inference) == set(Inference.__dataclass_fields__)
-    assert set(feedback_row) == set(Feedback.__dataclass_fields__)
+    assert set(feedback_row) == {*Feedback.__dataclass_fields__, "scale"}
     assert openapi.document(e for router in ROUTERS for e in router.endpoints)["openapi"] == "3.1.0"
