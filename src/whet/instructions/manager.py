@@ -530,7 +530,7 @@ class InstructionManager:
         """Let stand what earned more: what whole rows demanded since leaves, and what left or gave way since comes back."""
         standing, texts = self.standing(), best.shown
         later = [key for key in standing if key in self.of_rows and key not in texts]
-        back = [key for key in texts if key not in standing]
+        back = [key for key in texts if key not in standing and self.ledger[key].status == EXPIRED]
         self._record(*(Restore(id=key, reason=RETURNED, at=at) for key in back))
         for key in back:
             if self.ledger[key].text != texts[key]:
