@@ -32,7 +32,7 @@ from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
 from whet.engine.calls import CallExecutor
 from whet.engine.durable import DurableRun, RunState
-from whet.engine.journal import Journal
+from whet.engine.journal import Journal, meta_row
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.run import Budget, Run
 from whet.types import Completion, Message, Request, Scores, Usage
@@ -148,7 +148,7 @@ async def time_commit(folder: Path) -> float:
     journal, times = Journal(folder / "journal.sqlite", connect), []
     for number in range(COMMITS):
         began = time.perf_counter()
-        await journal.commit([("INSERT INTO meta VALUES (?, ?)", (f"n{number}", "x" * 100))])
+        await journal.commit([meta_row(f"n{number}", "x" * 100)])
         times.append(time.perf_counter() - began)
     journal.close()
     return statistics.median(times) * 1000

@@ -171,7 +171,7 @@ async def test_a_paused_owner_whose_run_was_taken_over_cannot_append(tmp_path: P
     journal = Journal(tmp_path / "journal.sqlite")
     await append(journal, 0)
     other = sqlite3.connect(tmp_path / "journal.sqlite")
-    other.execute("UPDATE meta SET value = '7' WHERE key = 'session'")
+    other.execute("UPDATE meta SET value = '7', sum = NULL WHERE key = 'session'")
     other.commit()
     other.close()
     with pytest.raises(RunLocked, match="took over this run"):
@@ -204,7 +204,7 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     Journal(tmp_path / "journal.sqlite").close()
     shutil.copy(tmp_path / "journal.sqlite", tmp_path / "other.sqlite")
     db = sqlite3.connect(tmp_path / "other.sqlite")
-    db.execute("UPDATE meta SET value = '99' WHERE key = 'format'")
+    db.execute("UPDATE meta SET value = '99', sum = NULL WHERE key = 'format'")
     db.commit()
     db.close()
     with pytest.raises(UsageError, match="journal format 99"):

@@ -95,8 +95,8 @@ async def test_without_steps_it_is_best_of_n_of_the_untrained_rewriter() -> None
 
 
 async def test_a_limited_control_spends_what_it_may_on_samples_and_all_its_validations_on_the_best() -> None:
-    """A hundred calls: 6 for the start, 63 samples on an example each, of which some come twice, 6 of them on six validation
-    examples."""
+    """A hundred calls: 6 for the start, 63 samples on an example each, of which some come twice, and up to 6 of them on six
+    validation examples: how many come twice depends on how the processor rounds."""
     menu = [f"text {i}" for i in range(4000)] + ["good"]
     policy = scribe(menu)
     policy.logits = {json.dumps(menu): [0.0] * 4000 + [5.0]}
@@ -104,7 +104,8 @@ async def test_a_limited_control_spends_what_it_may_on_samples_and_all_its_valid
     found, run = await search(config, policy, limits=Budget(task_calls=100))
     assert found.prompt.region_text() == "good", "one of many samples, and the best of them on an example"
     assert 85 <= run.spent["task"] <= 100, "samples that come twice are asked once"
-    assert len([1 for name, _ in run.logged if name == "validated"]) == 7
+    validated = len([1 for name, _ in run.logged if name == "validated"])
+    assert validated == 7 or (validated == 6 and run.spent["task"] > 90), "all but what a kill may cost"
 
 
 async def test_search_has_the_greedy_rewrite_among_its_candidates() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from whet.engine.journal import Journal
+from whet.engine.journal import Journal, meta_row
 from whet.prompt import Prompt
 from whet.search.archive import Candidate, describe
 from whet.stats import decide, interval
@@ -73,9 +73,9 @@ def write_journal(
     journal = Journal(folder / "journal.sqlite")
     rows: list[tuple[str, tuple[Any, ...]]] = []
     if header is not None:
-        rows.append(("INSERT INTO meta VALUES ('header', ?)", (orjson.dumps(header).decode(),)))
+        rows.append(meta_row("header", orjson.dumps(header).decode()))
     if seconds is not None:
-        rows.append(("INSERT INTO meta VALUES ('elapsed', ?)", (f"{seconds:.3f}",)))
+        rows.append(meta_row("elapsed", f"{seconds:.3f}"))
     for i, (name, value, calls) in enumerate(events):
         statement = "INSERT INTO events(key, name, value, calls) VALUES (?,?,?,?)"
         rows.append((statement, (f"/{i}", name, orjson.dumps(value), calls)))

@@ -33,7 +33,7 @@ from whet.engine.files_beside import changed_since, note_files
 from whet.engine.final_evaluation import result_of_stopped_run, result_of_untested_run
 from whet.engine.first_round import least_calls
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
-from whet.engine.journal import Journal, read_rows
+from whet.engine.journal import Journal
 from whet.engine.model_client import ModelClient
 from whet.engine.openings import SealedTestLedger
 from whet.engine.options import Options
@@ -56,6 +56,7 @@ from whet.engine.run_folder import (
     evaluated_split,
     goes_on,
     note_in,
+    noted_in,
     open_run,
     places_of,
     read_header,
@@ -436,8 +437,7 @@ def _asks(run: Path, plan: RunPlan, question: str) -> bool:
     header = read_header(run)
     if header is None or differing_entries(header, plan.header()):
         return False
-    rows = read_rows(run / "journal.sqlite", "SELECT value FROM meta WHERE key = ?", (ASKED,))
-    return not rows or rows[0][0] == question
+    return noted_in(run, ASKED) in (None, question)
 
 
 _EVALUATED = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT)
@@ -559,7 +559,7 @@ async def evaluate_task(
         write_parts((m.content for m in task.prompt.messages), run / IMAGES)
         opened.core.executor = assembly.executor
         allow_batches(opened.core.caller, opts.batch, progress.say)
-        opened.core.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (ASKED, question))])
+        note_in(opened.core.journal, ASKED, question)
         note_files(opened.core.journal, task.folder, progress)
         with opened.closing():
             result = await evaluate_within_limits(

@@ -22,7 +22,7 @@ import orjson
 
 from whet.engine.cache import encode_completions
 from whet.engine.calls import BATCHED, NEW_INTENT, REFUSED, UNSENT, CallAttempt, CallExecutor, total_usage
-from whet.engine.journal import NEW_STATE, Journal, Statement, state_values
+from whet.engine.journal import NEW_STATE, Journal, Statement, check_row, meta_row, state_values
 from whet.engine.model_client import ModelClient, ReasoningTruncated, Reservation, usable
 from whet.engine.objectives import needs_call_times
 from whet.engine.served_models import note_served
@@ -67,7 +67,6 @@ BEGINNINGS = 3
 """Attempts to begin a batch."""
 _ROLES = {"task", "judge"}
 _RECORD = "batch:"
-_NEW_RECORD = "INSERT OR REPLACE INTO meta VALUES (?, ?)"
 _FORGET = "DELETE FROM meta WHERE key = ?"
 
 
@@ -86,7 +85,7 @@ class BatchRecord:
 
     def row(self) -> Statement:
         """The statement that writes it."""
-        return _NEW_RECORD, (f"{_RECORD}{self.key}", orjson.dumps(asdict(self)).decode())
+        return meta_row(f"{_RECORD}{self.key}", orjson.dumps(asdict(self)).decode())
 
 
 @dataclass
@@ -128,8 +127,9 @@ class BatchedCalls:
     def load(self) -> None:
         """Take over the batches of earlier sessions: their calls are set aside in the budget. One whose file was not uploaded is
         forgotten, for it never began."""
-        sql = "SELECT value FROM meta WHERE key >= 'batch:' AND key < 'batch;'"
-        for (value,) in self._journal.rows(sql):
+        sql = "SELECT key, value, sum FROM meta WHERE key >= 'batch:' AND key < 'batch;'"
+        for key, value, row_sum in self._journal.rows(sql):
+            check_row(self._journal.path, "meta", row_sum, key, value)
             record = BatchRecord(**orjson.loads(value))
             if not record.file:
                 self._forget(record, UNSENT)

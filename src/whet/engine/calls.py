@@ -29,6 +29,7 @@ from whet.engine.journal import (
     call_sum,
     checksum,
     detail_sum,
+    meta_row,
     state_values,
 )
 from whet.engine.model_client import (
@@ -334,7 +335,7 @@ class CallExecutor:
                 )
             forgotten |= {*health.lost, *health.blank}
         suspects = orjson.dumps(sorted(forgotten)).decode()
-        self.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (SUSPECTS, suspects))])
+        self.journal.append([meta_row(SUSPECTS, suspects)])
         return forgotten
 
     def share_recorded(self, timed: bool = False) -> None:
@@ -356,7 +357,7 @@ class CallExecutor:
                     if role == (client.counts_as or name) and name in places:
                         self.cache.put(self.cache_key(client, digest), value)
             self.cache.flush()
-        self.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (PLACES, where))])
+        self.journal.append([meta_row(PLACES, where)])
 
     def share_answers(self) -> None:
         """Write what was answered into the cache at the end of this turn of the loop, so that no kill loses it for others."""
@@ -380,9 +381,7 @@ class CallExecutor:
         spent.cached[role] += 1
         if made is not None and made < (spent.cached_oldest or math.inf):
             spent.cached_oldest = made
-            self.journal.append(
-                [("INSERT OR REPLACE INTO meta VALUES (?, ?)", (CACHED_OLDEST, f"{made:.3f}"))]
-            )
+            self.journal.append([meta_row(CACHED_OLDEST, f"{made:.3f}")])
         self.results[digest] = value
         self.journal.append([self.call_row(role, digest, "cached", Usage(), 0.0), _result_row(digest, value)])
 
@@ -540,7 +539,7 @@ class CallExecutor:
             if counted:
                 counts[attempt.role] = counts.get(attempt.role, 0) + 1
         counted_so_far = orjson.dumps([spent.gateway_cached, spent.gateway_drawn]).decode()
-        return "INSERT OR REPLACE INTO meta VALUES (?, ?)", (GATEWAY, counted_so_far)
+        return meta_row(GATEWAY, counted_so_far)
 
     def next_number(self) -> int:
         """The number of the next call."""
@@ -582,7 +581,7 @@ def _of_row() -> str:
 def _add_count(key: str, counts: dict[str, int], role: str, number: int) -> Statement:
     """Add to what is counted for a role; the statement that records the counts under a key."""
     counts[role] = counts.get(role, 0) + number
-    return "INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, orjson.dumps(counts).decode())
+    return meta_row(key, orjson.dumps(counts).decode())
 
 
 def _detail_rows(call: int, usage: Usage) -> list[Statement]:

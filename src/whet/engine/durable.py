@@ -20,7 +20,7 @@ from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import decode
 from whet.engine.calls import INTERRUPT_SECONDS, CallExecutor
-from whet.engine.journal import NEW_EVENT, Journal, checksum, event_row
+from whet.engine.journal import NEW_EVENT, Journal, checksum, event_row, meta_row
 from whet.engine.model_client import Reservation
 from whet.engine.recorded_answers import read_matching
 from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter
@@ -107,16 +107,12 @@ class RunState:
     def note_unanswered(self, rollouts: Sequence[Rollout]) -> None:
         """Write down that rows of an evaluation have no answer: the next session asks them again, once."""
         if not all(rollout.answered for rollout in rollouts):
-            row = (
-                "INSERT OR REPLACE INTO meta VALUES (?, ?)",
-                (UNFINISHED, str(self.incomplete_sessions + 1)),
-            )
-            self.journal.append([row])
+            self.journal.append([meta_row(UNFINISHED, str(self.incomplete_sessions + 1))])
 
     def _keep(self, name: str, extent: int | list[int]) -> None:
         """Write down how far a search goes: a later session, which replays it, says at its end why it ended."""
         text = orjson.dumps(extent).decode()
-        self.journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (name, text))])
+        self.journal.append([meta_row(name, text)])
 
     def read_record(self, key: str, name: str, digest: str) -> Recorded | None:
         """What the journal holds at a position. Raises ReplayDiverged when it is something else."""
@@ -185,8 +181,7 @@ class RunState:
         self._clocks[id(state)] = clock
         self.training_seconds += spent
         self.budget.spent.cost += spent / 3600 * self.training_price
-        row = ("INSERT OR REPLACE INTO meta VALUES ('training', ?)", (f"{self.training_seconds:.3f}",))
-        self.journal.append([row])
+        self.journal.append([meta_row("training", f"{self.training_seconds:.3f}")])
 
     async def reason_to_stop(self, seen: int) -> str:
         """Why the training must end: what `alarm` says, where something was validated since there were `seen` validations."""

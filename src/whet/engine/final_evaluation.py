@@ -29,7 +29,7 @@ from whet.engine.diagnostics import (
 from whet.engine.durable import DurableRun, RunState
 from whet.engine.forecast import price_unknown
 from whet.engine.grading_warnings import grading_warnings
-from whet.engine.journal import read_events
+from whet.engine.journal import meta_row, read_events
 from whet.engine.label_figures import label_figures
 from whet.engine.ledger_store import LedgerUnavailable
 from whet.engine.objectives import calibrate, needs_call_times, objective_figures
@@ -554,7 +554,7 @@ def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
 
 def elapsed_row(core: RunState) -> tuple[str, tuple[Any, ...]]:
     """The statement that saves the run's wall time over all its sessions."""
-    return "INSERT OR REPLACE INTO meta VALUES ('elapsed', ?)", (f"{core.budget.seconds:.3f}",)
+    return meta_row("elapsed", f"{core.budget.seconds:.3f}")
 
 
 async def execute_evaluation(

@@ -8,7 +8,7 @@ intent is written in its stead). Appends are ordered: everything appended before
 Tables: `meta` (header, owner, elapsed seconds), `effects` (position -> recorded value), `results`
 (content -> completions, shared by positions that ask the same), `calls` (one row per paid attempt, written before it is sent),
 `details` (what a provider says of a call beyond that: cached input, thought, a cost), `events` (what methods log; read by
-progress and report). Each row of all but `meta` has a checksum; rows of older versions may have none.
+progress and report). Each row has a checksum; rows of older versions may have none.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ except ImportError:  # not a POSIX system: the owner number alone guards the jou
 FORMAT = 1
 _ROWS_A_STEP = 128
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL, sum INTEGER);
 CREATE TABLE IF NOT EXISTS effects(
   key TEXT PRIMARY KEY, name TEXT NOT NULL, digest TEXT NOT NULL, value BLOB,
   role TEXT, calls INTEGER NOT NULL DEFAULT 0, sum INTEGER) WITHOUT ROWID;
@@ -56,6 +56,7 @@ CREATE TABLE IF NOT EXISTS events(
 """
 
 _ADD_SUM = {
+    "meta": "ALTER TABLE meta ADD COLUMN sum INTEGER",
     "effects": "ALTER TABLE effects ADD COLUMN sum INTEGER",
     "results": "ALTER TABLE results ADD COLUMN sum INTEGER",
     "calls": "ALTER TABLE calls ADD COLUMN sum INTEGER",
@@ -65,6 +66,9 @@ _ADD_SUM = {
 NEW_EVENT = "INSERT OR IGNORE INTO events(key, name, value, calls, sum) VALUES (?,?,?,?,?)"
 NEW_STATE = "UPDATE calls SET state = ?, sum = (sum & ~65535) | ? WHERE id = ?"
 """Changes the state of a call, and that part of its checksum: the first parameters are those of `state_values`."""
+
+_META = "SELECT * FROM meta WHERE key = ?"
+_NEW_META = "INSERT OR REPLACE INTO meta(key, value, sum) VALUES (?,?,?)"
 
 Statement = tuple[str, tuple[Any, ...]]
 Connect = Callable[[str], Any]
@@ -143,13 +147,12 @@ class Journal:
         self._db.execute("BEGIN IMMEDIATE")
         self.session = int(self.meta("session") or 0) + 1
         for key, value in (("format", FORMAT), ("session", self.session)):
-            self._db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, str(value)))
+            self._db.execute(*meta_row(key, str(value)))
         self._db.execute("COMMIT")
 
     def meta(self, key: str) -> str | None:
         """A value of the header table."""
-        rows = list(self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)))
-        return str(rows[0][0]) if rows else None
+        return _meta_value(self.path, list(self._db.execute(_META, (key,))))
 
     def rows(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Read committed rows. Call before the run starts, or after `flush`."""
@@ -260,7 +263,7 @@ class Journal:
         `remove` are files, and folders that are empty by then, which go before another process can take the journal.
         """
         if self._thread.is_alive():
-            closed = ("INSERT OR REPLACE INTO meta VALUES ('closed', ?)", (str(self.session),))
+            closed = meta_row("closed", str(self.session))
             self._buffer.append(_Entry([closed], None, True))
             self._hand_over()
             self._queue.put(None)
@@ -331,6 +334,19 @@ def check_details(path: Path, rows: Iterable[tuple[Any, ...]]) -> None:
     for *numbers, row_sum in rows:
         if row_sum is not None and row_sum != detail_sum(*numbers):
             raise changed_row(path, "details", numbers[0])
+
+
+def meta_row(key: str, value: str) -> Statement:
+    """The statement that writes a value of the header table."""
+    return _NEW_META, (key, value, checksum(key, value))
+
+
+def _meta_value(path: Path, rows: Sequence[Sequence[Any]]) -> str | None:
+    """The value of the one row that was looked for in `meta`. Raises StorageError for a row that has changed."""
+    for key, value, *row_sum in rows:
+        check_row(path, "meta", row_sum[0] if row_sum else None, key, value)
+        return str(value)
+    return None
 
 
 def event_row(key: str, name: str, value: bytes, calls: int) -> tuple[object, ...]:
@@ -458,6 +474,14 @@ def _events(path: Path, seq: int, limit: int) -> list[tuple[int, LoggedEvent]]:
         except (ValueError, TypeError) as error:
             raise damaged_journal(path, error) from error
     return events
+
+
+def read_meta(path: Path, key: str) -> str | None:
+    """A value of the header table of a journal, also while its run is going on; None where there is none.
+
+    Raises UsageError for a file that is no journal, StorageError for a value that has changed.
+    """
+    return _meta_value(path, read_rows(path, _META, (key,)))
 
 
 def has_sums(path: Path, table: str) -> bool:

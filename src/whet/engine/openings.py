@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from whet.engine.journal import read_rows
+from whet.engine.journal import read_meta
 from whet.engine.ledger_store import LedgerTables, LedgerUnavailable, reading_ledger, writing_ledger
 from whet.engine.plan_json import PlanJSON
 from whet.engine.result_json import OpeningsJSON
@@ -376,14 +376,17 @@ def _show_folder(folder: Path) -> str:
 
 def run_id(folder: Path) -> str:
     """What tells the run in a folder from every other one, also from a later one in the same folder."""
-    return str(read_rows(folder / "journal.sqlite", "SELECT value FROM meta WHERE key = 'run'")[0][0])
+    name = read_meta(folder / "journal.sqlite", "run")
+    if name is None:
+        raise UsageError(f"{folder} holds no run. Name the folder of a run.")
+    return name
 
 
 def _id_in(folder: Path | None) -> str:
     """The id of the run in a folder; an empty text where there is none."""
     try:
         return "" if folder is None else run_id(folder)
-    except (UsageError, StorageError, IndexError):
+    except (UsageError, StorageError):
         return ""
 
 

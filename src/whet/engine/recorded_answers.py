@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from whet.engine.journal import check_row, has_sums, read_events, read_rows
+from whet.engine.journal import check_row, has_sums, read_events, read_meta, read_rows
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.search.archive import candidate_of
@@ -35,10 +35,10 @@ def read_prompts(folder: Path) -> list[Prompt]:
 
 def read_seed(folder: Path) -> int:
     """The seed of a run. Raises UsageError for a folder without a run."""
-    rows = read_rows(folder / JOURNAL, "SELECT value FROM meta WHERE key = 'header'")
-    if not rows:
+    header = read_meta(folder / JOURNAL, "header")
+    if header is None:
         raise UsageError(f"{folder} holds no run. Name the folder of a finished run.")
-    return int(orjson.loads(rows[0][0])["seed"])
+    return int(orjson.loads(header)["seed"])
 
 
 def read_matching(

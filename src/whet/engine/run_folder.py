@@ -45,7 +45,8 @@ from whet.engine.journal import (
     checksum,
     connect,
     damaged_journal,
-    read_rows,
+    meta_row,
+    read_meta,
     state_values,
 )
 from whet.engine.model_client import ModelClient
@@ -192,12 +193,8 @@ def read_header(folder: Path) -> dict[str, Any] | None:
     """The pinned header of a run folder without taking its lease, or None when there is none."""
     look_for_images_in(folder / IMAGES)
     try:
-        rows = read_rows(folder / "journal.sqlite", "SELECT value FROM meta WHERE key = 'header'")
-    except UsageError:
-        return None
-    try:
-        header = orjson.loads(rows[0][0]) if rows else None
-    except (ValueError, TypeError):  # damaged; who opens the journal is told so
+        header = orjson.loads(read_meta(folder / "journal.sqlite", "header") or "null")
+    except (UsageError, StorageError, ValueError):  # damaged; who opens the journal is told so
         return None
     return header if isinstance(header, dict) else None
 
@@ -205,24 +202,23 @@ def read_header(folder: Path) -> dict[str, Any] | None:
 def remember_task(journal: Journal, folder: Path) -> None:
     """Write down where the run's task lies now. It is no part of the identity of the run."""
     if (folder / "task.yaml").is_file():
-        journal.append([("INSERT OR REPLACE INTO meta VALUES ('task', ?)", (str(folder.absolute()),))])
+        journal.append([meta_row("task", str(folder.absolute()))])
 
 
 def task_folder(run: Path) -> Path | None:
     """Where the task of a run lay when it ran last; None where the task was in memory, or the run is older than the note."""
-    rows = read_rows(run / "journal.sqlite", "SELECT value FROM meta WHERE key = 'task'")
-    return Path(rows[0][0]) if rows else None
+    folder = read_meta(run / "journal.sqlite", "task")
+    return None if folder is None else Path(folder)
 
 
 def note_in(journal: Journal, key: str, value: str) -> None:
     """Write down something of a run that is no part of its identity."""
-    journal.append([("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))])
+    journal.append([meta_row(key, value)])
 
 
 def noted_in(run: Path, key: str) -> str | None:
     """What is written down of a run under a key; None where nothing is."""
-    rows = read_rows(run / "journal.sqlite", "SELECT value FROM meta WHERE key = ?", (key,))
-    return str(rows[0][0]) if rows else None
+    return read_meta(run / "journal.sqlite", key)
 
 
 def places_of(clients: Mapping[str, ModelClient]) -> dict[str, str]:
@@ -355,14 +351,16 @@ def open_run(
         header = plan.header()
         pinned = journal.meta("header")
         if pinned is None:
+            if journal.rows("SELECT 1 FROM calls UNION ALL SELECT 1 FROM effects LIMIT 1"):
+                raise damaged_journal(file, "its header is missing")
             journal.pin(
                 [
-                    ("INSERT INTO meta VALUES ('header', ?)", (to_json(header).decode(),)),
-                    ("INSERT INTO meta VALUES ('run', ?)", (secrets.token_hex(8),)),
+                    meta_row("header", to_json(header).decode()),
+                    meta_row("run", secrets.token_hex(8)),
                 ]
             )
         elif goes_on(folder, orjson.loads(pinned), header):
-            journal.append([("UPDATE meta SET value = ? WHERE key = 'header'", (to_json(header).decode(),))])
+            journal.append([meta_row("header", to_json(header).decode())])
         elif changed := differing_entries(orjson.loads(pinned), header):
             raise ReplayDiverged(
                 f"{folder}: this folder holds a run that differs in {'; '.join(changed)}. "

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import orjson
 
-from whet.engine.journal import Journal, Statement
+from whet.engine.journal import Journal, Statement, meta_row
 from whet.types import Completion
 
 SERVED = "served"
@@ -26,7 +26,7 @@ def note_served(served: dict[str, list[str]], address: str, answers: Sequence[Co
     if not (new := [name for name in dict.fromkeys(c.model for c in answers) if name and name not in known]):
         return []
     served[address] = [*known, *new]
-    return [("INSERT OR REPLACE INTO meta VALUES (?, ?)", (SERVED, orjson.dumps(served).decode()))]
+    return [meta_row(SERVED, orjson.dumps(served).decode())]
 
 
 def served_warnings(served: Mapping[str, Sequence[str]]) -> list[str]:

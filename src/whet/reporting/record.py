@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import orjson
 
-from whet.engine.journal import read_events, read_rows
+from whet.engine.journal import read_events, read_meta, read_rows
 from whet.engine.result_json import UsageJSON
 from whet.engine.run_folder import read_header
 from whet.errors import quantity
@@ -281,8 +281,8 @@ def read_record(folder: Path, result: Mapping[str, Any] | None) -> Record:
         _take(record, event.name, event.value, event.calls)
     record.header = read_header(folder) or {}
     record.spending = _spending(path)
-    elapsed = [value for (value,) in read_rows(path, "SELECT value FROM meta WHERE key = 'elapsed'")]
-    record.seconds = float(elapsed[0]) if elapsed else None
+    elapsed = read_meta(path, "elapsed")
+    record.seconds = None if elapsed is None else float(elapsed)
     return record
 
 
