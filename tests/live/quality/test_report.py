@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sqlalchemy import Text, cast, func, type_coerce, update
 from tests.live.quality.traffic import BEGIN, DAY, HOUR, NAME, Weeks, fill_weeks, make_prompt
 
 from whet.errors import UsageError
@@ -18,6 +19,7 @@ from whet_live import Live
 from whet_live.database import Database
 from whet_live.experiments.assigned_answers import assigned_answers
 from whet_live.quality import rows
+from whet_live.traffic.traffic_tables import inferences
 
 
 @pytest.fixture
@@ -262,3 +264,15 @@ def test_what_cannot_be_is_refused(live: Live, options: dict[str, object], part:
 def test_a_prompt_that_is_not_there_is_named(live: Live) -> None:
     with pytest.raises(UsageError, match='no prompt "shop/hlep"'):
         live.quality.measure("shop/hlep")
+
+
+def test_a_nul_in_stored_metadata_ends_no_report(live: Live) -> None:
+    kept = {"a": {"b": "NUL"}, "back": "\\NUL", "finish_reason": "content_filter", "zone": "x"}
+    live.traffic.add([answer("a", 0, metadata=kept), answer("b", 1, metadata={"zone": "x"})], [])
+    with live.database.begin() as connection:
+        escaped = func.replace(cast(inferences.c.metadata, Text), "NUL", r"\u0000")
+        connection.execute(update(inferences).values(metadata=type_coerce(escaped, Text)))
+    report = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, by="metadata.zone")
+    refused = report.groups[0].of("refusal")
+    assert [group.name for group in report.groups] == ["x"] and refused is not None
+    assert (refused.whole.n, refused.whole.mean) == (2, 0.5)

@@ -79,7 +79,8 @@ class AnswerColumns:
 def metadata_text(connection: Connection, table: Any, key: str) -> ColumnElement[Any]:
     """The value of a key of a row's metadata as text; NULL where there is none."""
     if connection.dialect.name == "postgresql":
-        return cast(cast(table.c.metadata, Text), JSONB).op("->>")(literal(key))
+        text = func.replace(cast(table.c.metadata, Text), r"\u0000", r"\ufffd")  # a NUL, which JSONB refuses
+        return cast(text, JSONB).op("->>")(literal(key))
     path = '$."' + key.replace('"', "") + '"'
     metadata = cast(table.c.metadata, Text)
     kind = func.json_type(metadata, path)  # SQLite has no truth values: it extracts 1 for true
