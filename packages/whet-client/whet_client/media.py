@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from whet_client.errors import UsageError
+from whet_client.storable import show_value
 
 MARK = re.compile(r"\[\[whet:(image|audio|file):([0-9a-f]{64})\]\]")
 TOKENS = 2_000
@@ -329,6 +330,11 @@ def keep_prompt_part(part: Mapping[str, Any], where: str) -> str:
         coded = f"data:{source.get('media_type')};base64,{source.get('data')}"
         if source.get("type") == "base64":
             return keep_inline(coded, where)
+        if part["type"] == "document" or source.get("type") != "url":
+            raise UsageError(
+                f"{where}: the source of this {part['type']} is {show_value(dict(source))}. Give the content in base64, or for "
+                "an image its address (url)."
+            )
         part = {"type": "image_url", "image_url": {"url": source.get("url")}}
     value = part.get("image_url")
     url = value.get("url") if isinstance(value, Mapping) else value
