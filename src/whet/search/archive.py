@@ -209,8 +209,8 @@ class Archive:
     def _comparable_means(self, new: str, incumbent: Candidate) -> tuple[float, float]:
         """The means of a candidate and of the incumbent on the same rows.
 
-        Where the provider failed, they are the rows that either has an answer to, and one that a prompt lacks counts as the lowest
-        reward: nothing becomes or stays the incumbent by leaving out the rows that the provider refuses under it. Against the
+        Where the provider failed, they are the rows that either has an answer to, and one that a prompt lacks counts as the
+        lowest reward: nothing becomes or stays the incumbent by leaving out the rows that the provider refuses under it. Against the
         start they are the rows that the start has an answer to, unless these are fewer than half.
         """
         means = self.validated[new], self.validated[incumbent.id]
