@@ -210,7 +210,7 @@ class Archive:
         """The means of a candidate and of the incumbent on the same rows.
 
         Where the provider failed, they are the rows that either has an answer to, and one that a prompt lacks counts as the
-        lowest reward: nothing becomes or stays the incumbent by leaving out the rows that the provider refuses under it. Against the
+        lowest reward: nothing becomes or stays the incumbent by leaving out rows that the provider refuses under it. Against the
         start they are the rows that the start has an answer to, unless these are fewer than half.
         """
         means = self.validated[new], self.validated[incumbent.id]
