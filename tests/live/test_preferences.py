@@ -55,6 +55,18 @@ def test_every_kind_of_judgement_becomes_a_pair(tmp_path: Path) -> None:
     assert {pair.person for pair in read.judged.pairs} == {"ann", "bob"}
 
 
+def test_of_the_thumbs_of_one_person_the_last_is_a_row(tmp_path: Path) -> None:
+    with open_live(f"sqlite:///{tmp_path}/w.db") as live:
+        thumbs = (("ann", 0.0), ("bob", 0.0), ("ann", 1.0))
+        said = [
+            Feedback("thumb", "a", value, user=user, time=n, id=f"t{n}")
+            for n, (user, value) in enumerate(thumbs)
+        ]
+        live.traffic.add([Inference("shop/help", 1, {"question": "q"}, "x", id="a")], said)
+        rows = preference_rows(live.traffic, "shop/help")
+    assert [(row["user"], row["value"]) for row in rows] == [("bob", 0.0), ("ann", 1.0)]
+
+
 def test_the_command_reads_a_live_database(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     fill(f"sqlite:///{tmp_path}/w.db")
