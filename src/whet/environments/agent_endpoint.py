@@ -10,8 +10,8 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from whet.environments.agent_anthropic import MessagesForm
 from whet.environments.agent_chat import ChatForm
@@ -32,6 +32,7 @@ HIDDEN = (
 _MOST_BODY = 64 * 2**20
 _SERVED = "/v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens and /v1/models"
 _log = logging.getLogger("whet.program")
+R = TypeVar("R")
 
 
 @contextlib.asynccontextmanager
@@ -97,7 +98,9 @@ class _Endpoint:
 
         return count
 
-    async def _read(self, request: web.Request, form: AgentForm, read: Any) -> Any:
+    async def _read(
+        self, request: web.Request, form: AgentForm, read: Callable[[Any], R]
+    ) -> R | web.Response:
         """What `read` makes of the body of a request, or the refusal of the request."""
         keys = request.headers.get("x-api-key"), request.headers.get("Authorization")
         if keys[0] != self.token and keys[1] != f"Bearer {self.token}":
