@@ -297,6 +297,8 @@ def test_patterns_of_failures(
 def test_a_kind_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UsageError, match=r'there is no kind "ratng" of feedback\. Did you mean "rating"\?'):
         feedback.main(["list", "--kind", "ratng"], standalone_mode=False)
+    with pytest.raises(UsageError, match='--source: "usr" is none of user, annotator, model, code'):
+        feedback.main(["list", "--source", "usr"], standalone_mode=False)
 
 
 def test_an_answer_that_was_imported_under_an_earlier_id_is_no_second_answer(
