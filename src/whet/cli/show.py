@@ -12,7 +12,7 @@ from typing import Any
 from click.formatting import wrap_text
 
 from whet import api
-from whet.api import MethodComparison, Progress, RunResult, answered_rows, sample_size
+from whet.api import MethodComparison, Progress, RunResult, answered_rows, sample_size, show_gaps
 from whet.cli.common import say, show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
@@ -31,7 +31,6 @@ from whet.engine import (
     TransferSummaryJSON,
     UsageJSON,
 )
-from whet.engine.result_json import show_gaps
 from whet.errors import quantity, show_reward, show_share, show_size
 from whet.methods import NEEDS_IN_WORDS
 from whet.reporting import (

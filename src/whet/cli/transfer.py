@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from whet.api import show_gaps
 from whet.cli.common import (
     TRIAL_LIMITS,
     dry_run_option,
@@ -26,8 +27,7 @@ from whet.cli.common import (
 )
 from whet.cli.interrupt import run as run_stoppable
 from whet.cli.show import show_dollars, show_interval
-from whet.engine import MatrixJSON, TransferJSON, UsageJSON
-from whet.engine.result_json import MeanJSON, show_gaps
+from whet.engine import MatrixJSON, MeanJSON, TransferJSON, UsageJSON
 from whet.errors import show_reward
 
 
