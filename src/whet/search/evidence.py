@@ -39,13 +39,13 @@ class Evidence:
     def pool_rewards(self, prompt: Prompt, archive: Archive, rows: int) -> tuple[float, float]:
         """Mean reward over training and validation (`rows` examples, or as many as were answered), and its standard error;
         infinite without evidence."""
-        total, n = self._earned(prompt, archive, rows)
+        total, n = self._sum_rewards(prompt, archive, rows)
         if n == 0:
             return float("-inf"), float("inf")
         rewards = self.rewards.get(prompt.id, [])
         return total / n, max(self._spread(), pstdev(rewards) if rewards else 0.0, 1e-9) / math.sqrt(n)
 
-    def _earned(self, prompt: Prompt, archive: Archive, rows: int) -> tuple[float, int]:
+    def _sum_rewards(self, prompt: Prompt, archive: Archive, rows: int) -> tuple[float, int]:
         """What a prompt earned in training and validation together, and on how many examples."""
         rewards = self.rewards.get(prompt.id, [])
         validated, answered = archive.validated.get(prompt.id), archive.rewards.get(prompt.id)
@@ -84,7 +84,7 @@ class Evidence:
 
     def _best_wording(self, order: Sequence[Candidate], archive: Archive, rows: int) -> Candidate:
         """The prompt with the highest mean, drawn towards that of all prompts; of equals the shortest."""
-        earned = [self._earned(c.prompt, archive, rows) for c in order]
+        earned = [self._sum_rewards(c.prompt, archive, rows) for c in order]
         usual = sum(total for total, _ in earned) / max(1, sum(n for _, n in earned))
         means = [(total + _DOUBT * usual) / (n + _DOUBT) for total, n in earned]
         places = range(len(order))
