@@ -51,7 +51,7 @@ _AT_LIMIT = {
     "modelcontextwindowexceeded",
 }
 """Words of providers for an answer that reached a limit on tokens; these and the next ones as `_bare` writes them."""
-_FILTERED = {
+FILTER_REASONS = {
     *("contentfilter", "contentfiltered", "safety", "recitation", "blocklist"),
     *("prohibitedcontent", "spii", "sensitive", "refusal", "guardrailintervened"),
 }
@@ -334,7 +334,7 @@ def finish_of(reason: Any) -> str:
     word = _bare(reason)
     if word in _AT_LIMIT:
         return "length"
-    if word in _FILTERED:
+    if word in FILTER_REASONS:
         return "content_filter"
     return "stop" if word == "stop" else reason
 
