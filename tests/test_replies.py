@@ -506,3 +506,16 @@ def test_records_are_the_innermost_objects() -> None:
 
 def test_typographic_quotes_inside_a_text_stay() -> None:
     assert json_values('So: {"text": "Say “hi”, then [“more”]"}') == [{"text": "Say “hi”, then [“more”]"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 8 out of 10, "b": 1}', {"a": "8 out of 10", "b": 1}),
+        ("{'a': 10^6, 'b': \"c: 4 of 5, d\"}", {"a": "10^6", "b": "c: 4 of 5, d"}),
+        ('{"a": 4 # of 10\n}', {"a": 4}),
+        ("{a: 4 b: 5}", {"a": 4, "b": 5}),
+    ],
+)
+def test_a_number_that_goes_on_without_quotation_marks_is_a_text(text: str, value: object) -> None:
+    assert json_values(text) == [value]

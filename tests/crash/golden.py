@@ -5,13 +5,15 @@ python -m tests.crash.golden [METHOD ...]   records them anew, after a change th
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import orjson
 
@@ -73,32 +75,31 @@ def record(method: str, settings: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def restore(folder: Path, golden: dict[str, Any]) -> None:
-    async def write() -> None:
-        journal = Journal(folder / "run" / "journal.sqlite")
-        rows = [
-            ("INSERT INTO effects(key, name, digest, value, role, calls) VALUES (?,?,?,?,?,?)",
-             (*row[:3], None if row[3] is None else row[3].encode(), *row[4:]))
-            for row in golden["effects"]
-        ]  # fmt: skip
-        rows += [
-            ("INSERT INTO results(digest, value) VALUES (?,?)", (d, v.encode())) for d, v in golden["results"]
-        ]
-        await journal.commit(rows)
-        journal.close()
-
+@contextmanager
+def restore(folder: Path, golden: dict[str, Any]) -> Iterator[None]:
+    """While a run is begun in `folder/run`, its journal gets what was recorded together with its header."""
+    rows: list[Any] = [
+        ("INSERT INTO effects(key, name, digest, value, role, calls) VALUES (?,?,?,?,?,?)",
+         (*row[:3], None if row[3] is None else row[3].encode(), *row[4:]))
+        for row in golden["effects"]
+    ]  # fmt: skip
+    rows += [
+        ("INSERT INTO results(digest, value) VALUES (?,?)", (d, v.encode())) for d, v in golden["results"]
+    ]
     (folder / "run").mkdir()
-    asyncio.run(write())
     for blob in golden.get("blobs", {}).values():
         Blobs(folder / "run" / "blobs").write(blob.encode())
+    pin = Journal.pin
+    with patch.object(Journal, "pin", lambda journal, header: pin(journal, [*header, *rows])):
+        yield
 
 
 def replay(folder: Path, method: str, settings: dict[str, Any]) -> None:
     """Restore a recorded journal and go through it: no call, and the recorded answer."""
     golden = json.loads((FOLDER / f"{method}.json").read_text())
     write_task(folder / "task", fences=fences_of(method))
-    restore(folder, golden)
-    result = optimize(folder, method, settings, NOBODY)
+    with restore(folder, golden):
+        result = optimize(folder, method, settings, NOBODY)
     assert sum(result["usage"]["calls"].values()) == 0
     for key in ("baseline", "best", "improvement"):
         recorded = golden["answer"][key]

@@ -62,6 +62,5 @@ def test_a_journal_of_other_behaviour_is_refused(tmp_path: Path) -> None:
     row = next(row for row in golden["effects"] if row[1] == "optimizer")
     row[2] = "0" * 64
     write_task(tmp_path / "task")
-    restore(tmp_path, golden)
-    with pytest.raises(ReplayDiverged, match=f"position {row[0]}"):
+    with restore(tmp_path, golden), pytest.raises(ReplayDiverged, match=f"position {row[0]}"):
         optimize(tmp_path, "opro", SETTINGS["opro"], NOBODY)

@@ -198,6 +198,21 @@ async def test_rows_at_the_end_that_a_server_never_answers_are_rows_without_an_a
     assert (result.score.n, result.score.of) == (16, 18)
 
 
+async def test_rows_that_a_server_never_answers_under_one_prompt_end_no_search(tmp_path: Path) -> None:
+    """The last one of them has no answer behind it, but the server said the same of the others and answered more."""
+
+    def handle(body: dict[str, Any], number: int) -> Any:
+        careful_prompt = "careful" in str(body["messages"])
+        return (losing("Dish 204 ", "Dish 213 ", status=500) if careful_prompt else sorter)(body, number)
+
+    rows = [{"input": f"Dish 2{i:02} was bad.", "target": "negative"} for i in range(22)]
+    data = {"train": rows[:2], "validation": rows[2:14], "test": rows[14:]}
+    words: dict[str, Any] = {"data": data, "concurrency": 1, "budget": whet.Budget(calls=300)}
+    async with odd_server(task=handle, optimizer=careful) as (url, _calls):
+        result = await optimize(url, tmp_path, **words)
+    assert result.status in ("completed", "budget_exhausted") and result["test_openings"] == 1
+
+
 async def test_a_fresh_evaluation_that_fails_leaves_the_finished_one_as_it_is(tmp_path: Path) -> None:
     rows = [{"input": f"Dish 1{i:02} was bad.", "target": "negative"} for i in range(8)]
     data = {"train": rows[:1], "validation": rows[2:], "test": rows[1:2]}

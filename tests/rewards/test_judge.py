@@ -332,6 +332,46 @@ def test_scores_are_read_on_their_scale(reply: str, scale: tuple[float, float], 
     assert found is not None and found.score == pytest.approx(score)
 
 
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ('{"score": 4, "max_score": 10}', None),
+        ('{"score": 4, "maxScore": 5}', 4),
+        ('{"score": 4, "out of": 10}', None),
+        ('{"score": 4, "points_possible": 10}', None),
+        ('{"score": 4, "scale": "1-10"}', None),
+        ('{"score": 4, "scale": "1 (bad) to 5 (good)"}', 4),
+        ('{"score": 4, "scale": [0, 5]}', None),
+        ('{"score": 4, "scale": {"min": 1, "max": 10}}', None),
+        ('{"score": {"value": 4, "max": 10}}', None),
+        ('{"max_score": 10, "result": {"score": 4, "reason": "e"}}', None),
+        ('{"score": 4, "pages": 10, "max_length": 200, "scale": "ordinal"}', 4),
+        ('{"score_out_of_10": 4, "reason": "e"}', None),
+        ('{"score_out_of_5": 4, "reason": "e"}', 4),
+        ("Score: 4\nMax score: 10", None),
+        ("Score (out of 10): 4", None),
+        ("Score out of 10: 4", None),
+        ("Bewertung (1 bis 10): 4", None),
+        ("1. It lacks a source.\n2. Score: 4", 4),
+        ('{"explanation": "e", "score": 4 out of 10}', None),
+        ('{"explanation": "e", "score": 4 out of 5}', 4),
+        ('{"explanation": "e", "score": 4 / 10}', None),
+        ('{"explanation": "e", "score": 3 - 4,}', None),
+        ('{"explanation": "e", "score": 4 points}', 4),
+        ('{"explanation": "e", "score": 4 // of 10\n}', 4),
+    ],
+)
+def test_a_score_on_another_scale_is_no_score(reply: str, score: float | None) -> None:
+    verdict_read = Judge("r").read(reply)
+    assert (verdict_read.score if verdict_read else None) == score
+
+
+def test_two_answers_on_another_scale_have_no_score() -> None:
+    both = '"answer_1": {"explanation": "e", "score": 4}, "answer_2": {"explanation": "e", "score": 3}'
+    assert Judge("r").read(f'{{{both}, "max_score": 10}}', 0) is None
+    assert Judge("r").read(f'{{{both}, "max_score": 5}}', 0) is not None
+
+
 def test_what_stands_beside_a_score_is_the_explanation() -> None:
     replies = (
         "Bewertung: 2 (Die Quelle fehlt.)",

@@ -87,6 +87,8 @@ async def test_equal_scores_are_ties_and_the_critique_is_that_of_the_answer() ->
         reply({1: 5, 2: 4, 3: 9}),
         reply({1: 0, 2: 4, 3: 3}),
         json.dumps({"answers": [{"answer": 1, "score": 5}] * 3}),
+        json.dumps({"answers": [{"answer": n, "score": n, "max_score": 10} for n in (1, 2, 3)]}),
+        json.dumps({"answers": [{"answer": n, "score": n} for n in (1, 2, 3)], "scale": "1-10"}),
         json.dumps({"answers": "5, 4, 3"}),
     ],
 )

@@ -61,6 +61,23 @@ def test_a_candidate_with_few_answers_does_not_become_the_incumbent_by_them() ->
     assert archive.incumbent == better  # 4 of 6 at its worst, against 3
 
 
+def test_a_candidate_that_the_provider_refuses_does_not_stay_before_one_that_answers_all() -> None:
+    """Of 8 rows, 1.0 on 6 and none on 2 is 0.75 at its worst; 0.875 on all is better, in either order."""
+    env = Environment(Answers(lambda question, sample: "yes"), ConstantReward(0.5), (), ())
+    start = Candidate(Prompt.parse("Sort the mail of a shop by its team."))
+    refused, whole = (Candidate(Prompt.parse(text), (start.id,), "edit") for text in ("Sort.", "Sort mail."))
+    rewards: dict[str, list[float | None]] = {
+        start.id: [0.0] * 7 + [1.0],
+        refused.id: [*[1.0] * 6, None, None],
+        whole.id: [1.0] * 7 + [0.0],
+    }
+    for order in ((refused, whole), (whole, refused)):
+        run, archive = MemoryRun({}), Archive()
+        for candidate in (start, *order):
+            archive.add_rollouts(run, env, candidate, rollouts(candidate, rewards[candidate.id]))
+        assert archive.incumbent == whole
+
+
 def test_evidence_counts_the_rows_that_were_answered() -> None:
     model = Answers(lambda question, sample: "yes")
     env = Environment(model, ConstantReward(0.5), (), ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import signal
 import socket
@@ -29,12 +30,17 @@ from whet_live import Live, open_live
 from whet_live.cli.serve import access as access_command
 from whet_live.cli.serve import serve as serve_command
 from whet_live.erasure import retain
+from whet_live.experiments import manager
+from whet_live.learner import learner
 from whet_live.learner.learner_store import LearnerSettings
 from whet_live.server import background_tasks as work_module
+from whet_live.server import middleware
 from whet_live.server.access import Access, digest
 from whet_live.server.app_state import ServerSettings
 from whet_live.server.background_tasks import BackgroundTasks
 from whet_live.server.limits import TokenBucket
+from whet_live.server.metrics import LOGGERS, log_to_stderr
+from whet_live.server.pages import oidc
 from whet_live.server.roles import Role
 from whet_live.server.run import (
     ServeOptions,
@@ -48,6 +54,28 @@ from whet_live.server.run import (
 from whet_live.traffic.traffic_tables import inferences
 
 PATIENCE = 600
+
+
+@pytest.fixture
+def logged() -> Iterator[None]:
+    """The loggers as they were, after the test."""
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    before = [(one, one.handlers, one.propagate, one.level) for one in loggers]
+    yield
+    for one, handlers, propagate, level in before:
+        one.handlers, one.propagate = handlers, propagate
+        one.setLevel(level)
+
+
+@pytest.mark.usefixtures("logged")
+def test_every_logger_of_the_server_writes_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    log_to_stderr(logging.INFO)
+    for logger in (middleware.log, work_module.log, oidc.log, manager.log, learner._log):
+        logger.info("failure", extra={"facts": {"number": "21d15ee6"}})
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [(line["what"], line["number"]) for line in lines] == [("failure", "21d15ee6")] * 5
+
+
 PROGRAM = "from whet_live.cli.serve import serve; serve()"
 
 

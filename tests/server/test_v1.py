@@ -88,6 +88,23 @@ def test_rows_that_cannot_be_are_refused_with_their_place(server: Running, body:
     assert server.state.live.traffic.head() == 0
 
 
+@pytest.mark.parametrize("field", ["inputs", "metadata"])
+@pytest.mark.parametrize("value", [{"a": {"b": "\x00"}}, {"a\x00": 1}])
+def test_a_nul_inside_of_a_json_value_is_refused(server: Running, field: str, value: Any) -> None:
+    rows = [{"id": "bad", "prompt": "p", field: value}, {"id": "fine", "prompt": "p"}]
+    answer = server.client("app").send("/v1/inferences", {"inferences": rows})
+    assert answer.status == 400 and f"inferences[0]: {field}" in answer.message and "NUL" in answer.message
+    assert [row["id"] for row in answer.json["refused"]] == ["bad"]
+
+
+def test_half_a_surrogate_pair_is_replaced(server: Running) -> None:
+    answer = server.client("app").send(
+        "/v1/inferences", {"inferences": [{"id": "a", "prompt": "p", "output": "x\ud83d"}]}
+    )
+    assert answer.status == 200
+    assert server.client("viewer").get("/v1/inferences/a").json["inference"]["output"] == "x\ufffd"
+
+
 def test_every_row_that_cannot_be_stored_is_named(server: Running) -> None:
     """One row too large, one without a prompt, one that is none: none is stored, each is named with its reason."""
     app = server.client("app")

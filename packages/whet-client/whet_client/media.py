@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from whet_client.errors import UsageError
+from whet_client.storable import show_value
 
 MARK = re.compile(r"\[\[whet:(image|audio|file):([0-9a-f]{64})\]\]")
 TOKENS = 2_000
@@ -275,6 +276,11 @@ def read_sources(text: str, where: str, folder: Path | None = None) -> str:
 def _keep_source(kind: str, source: str, where: str, folder: Path | None) -> str:
     if source.startswith("data:"):
         return keep_inline(source, where)
+    if "{{" in source:
+        raise UsageError(
+            f"{where}: {source[:80]} has a slot in it. Rows hold whole images, sounds and files: write a slot alone, such as "
+            "{{photo}}."
+        )
     if source.startswith(("https://", "http://")):
         if kind != "image":
             raise UsageError(
@@ -319,8 +325,8 @@ def keep_inline(url: str, where: str) -> str:
 
 
 def keep_prompt_part(part: Mapping[str, Any], where: str) -> str:
-    """Remember a part of a prompt's message, in OpenAI's or Anthropic's form. Returns its mark, or for `{"image": FILE}` the mark
-    with its source. Raises UsageError with the place."""
+    """Remember a part of a prompt's message, in the form of OpenAI, Anthropic or LangChain. Returns its mark, or for `{"image":
+    FILE}` the mark with its source. Raises UsageError with the place."""
     kind = next(iter(part), "")
     if len(part) == 1 and kind in KINDS and isinstance(part[kind], str):
         return f"[[whet:{kind}:{part[kind]}]]"
@@ -329,7 +335,16 @@ def keep_prompt_part(part: Mapping[str, Any], where: str) -> str:
         coded = f"data:{source.get('media_type')};base64,{source.get('data')}"
         if source.get("type") == "base64":
             return keep_inline(coded, where)
+        if part["type"] == "document" or source.get("type") != "url":
+            raise UsageError(
+                f"{where}: the source of this {part['type']} is {show_value(dict(source))}. Give the content in base64, or for "
+                "an image its address (url)."
+            )
         part = {"type": "image_url", "image_url": {"url": source.get("url")}}
+    elif part.get("type") in KINDS and isinstance(coded := part.get("base64") or part.get("data"), str):
+        return keep_inline(f"data:{part.get('mime_type')};base64,{coded}", where)
+    elif part.get("type") == "image" and isinstance(part.get("url"), str):
+        part = {"type": "image_url", "image_url": {"url": part["url"]}}
     value = part.get("image_url")
     url = value.get("url") if isinstance(value, Mapping) else value
     detail = part.get("detail") or (value.get("detail") if isinstance(value, Mapping) else None)

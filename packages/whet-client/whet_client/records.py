@@ -440,7 +440,6 @@ def _mapping(value: object, name: str, where: str, most: int) -> None:
         text = json.dumps(dict(value), ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{where}: {name} is not JSON: {error}.") from None
-    checked_text(text, f"{where}: {name}")
     if text.count("{") + text.count("[") > DEEPEST:
         checked_depth(value, f"{where}: {name}")
     _check_members(value, f"{where}: {name}")
@@ -449,15 +448,18 @@ def _mapping(value: object, name: str, where: str, most: int) -> None:
 
 
 def _check_members(value: object, where: str) -> None:
-    """Refuse a JSON value with a key that is no text, or with a whole number beyond 64 bits, which no database keeps."""
+    """Refuse a JSON value with a key that is no text, or with a text or a whole number that no database keeps."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise UsageError(f"{where}: the key {_shorten(key)} is no text. Write it as one.")
+            checked_text(key, f"{where}: the key {_shorten(key)}")
             _check_members(inner, where)
     elif isinstance(value, list | tuple):
         for inner in value:
             _check_members(inner, where)
+    elif isinstance(value, str):
+        checked_text(value, f"{where}: {_shorten(value)}")
     elif isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise UsageError(f"{where}: {_shorten(value)} has more than 64 bits. Write it as a text.")
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from whet.errors import UsageError
-from whet_client.records import Inference
+from whet_client.records import Feedback, Inference
 from whet_live.tasks import inferences_of
 from whet_live.traffic import Filter, Traffic
-from whet_live.traffic.dataset import PEOPLE
+from whet_live.traffic.dataset import PEOPLE, RATED_BY_PEOPLE, name_rater
 
 MOST = 20_000
 """Inferences that are read, the newest first."""
@@ -24,6 +24,7 @@ def preference_rows(
     traffic: Traffic, prompt: str, *, since: int | None = None, most: int = MOST
 ) -> list[dict[str, Any]]:
     """Rows for `whet.learn_preferences` from the newest `most` inferences of a prompt since a time (microseconds), oldest first.
+    Of the thumbs or ratings that one person gave an answer the last counts.
 
     Raises UsageError where people judged no answer of the prompt.
     """
@@ -39,9 +40,11 @@ def preference_rows(
         judgements += [
             (one.feedback.time, one.seq, inference, one.feedback) for one in traffic.about(stored.seq)
         ]
+    judgements.sort(key=lambda one: one[:2])
+    last = {_judgement(seq, inference, feedback): seq for _, seq, inference, feedback in judgements}
     rows = []
-    for _, seq, inference, feedback in sorted(judgements, key=lambda one: one[:2]):
-        if feedback.source not in PEOPLE:
+    for _, seq, inference, feedback in judgements:
+        if feedback.source not in PEOPLE or last[_judgement(seq, inference, feedback)] != seq:
             continue
         shared: dict[str, Any] = {
             "id": f"live-{seq}",
@@ -65,6 +68,13 @@ def preference_rows(
             "`whet feedback add` and the page Compare two answers collect them."
         )
     return rows
+
+
+def _judgement(seq: int, inference: Inference, feedback: Feedback) -> tuple[object, ...]:
+    """What a later thumb or rating of the same person takes the place of; the row alone where nobody can tell."""
+    rater = name_rater(feedback.source, feedback.user, inference.user)
+    replaces = rater and feedback.kind in RATED_BY_PEOPLE
+    return (inference.id, feedback.kind, feedback.name, rater) if replaces else (seq,)
 
 
 def input_text(inputs: Mapping[str, Any]) -> str:

@@ -277,6 +277,7 @@ class CallExecutor:
                     last = final > 1 or (error.billed and alike >= ALIKE)
                     wait = self._judge_failure(client, digest, error, MAX_ATTEMPTS if last else attempt)
                 if wait is None:
+                    client.health.note_lost(digest, error)
                     value = await self._give_up(role, client, digest, error)
                     if not error.retryable:
                         self._refused[digest] = value

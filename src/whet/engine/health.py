@@ -27,7 +27,8 @@ class EndpointHealth:
 
     `lost` are the requests since its last answer that got none, by digest, and `attempts` the numbers of their calls that
     were not billed. `odd` are requests that failed before others were answered: they say nothing of the model. `blank` are
-    answers that hold no usable text, by digest, as long as there was no other answer.
+    answers that hold no usable text, by digest, as long as there was no other answer. `refusals` are the odd
+    requests that failed until the end, by status and words.
     """
 
     known: int = 0
@@ -39,6 +40,7 @@ class EndpointHealth:
     attempts: list[int] = field(default_factory=list)
     odd: set[str] = field(default_factory=set)
     blank: dict[str, str] = field(default_factory=dict)
+    refusals: dict[tuple[int | None, str], set[str]] = field(default_factory=dict)
 
     @property
     def trusted(self) -> bool:
@@ -54,11 +56,25 @@ class EndpointHealth:
         self.lost[digest] = error
         self.failures += digest not in self.odd
 
+    def note_lost(self, digest: str, error: ProviderError) -> None:
+        """Note that a request is not asked again."""
+        if digest in self.odd and error.status not in _GONE:
+            self.refusals.setdefault((error.status, str(error)), set()).add(digest)
+
     def tells(self, digest: str, error: ProviderError) -> bool:
         """Whether a failed attempt says that the model may be gone: not where it answered others after this request had failed
-        before, and not where a server that is there fails again what an earlier session lost."""
+        before, not where a server that is there fails again what an earlier session lost, and not where it failed others so."""
         again = digest in self.suspects and error.status is not None and error.status not in _GONE
-        return not (again or digest in self.odd)
+        return not (again or self._is_fault_of_request(digest, error))
+
+    def _is_fault_of_request(self, digest: str, error: ProviderError) -> bool:
+        """Whether a server that answered others failed the request before, or failed as many others for good in the same words as
+        it now does in a row."""
+        if digest in self.odd:
+            return True
+        words = error.status, str(error)
+        now = sum((e.status, str(e)) == words for d, e in self.lost.items() if d not in self.odd)
+        return words in self.refusals and now <= len(self.refusals[words])
 
     def note_answer(self, digest: str, completions: Sequence[Completion]) -> bool:
         """Note an answer. Whether it holds a usable text."""
@@ -84,11 +100,15 @@ class EndpointHealth:
         """Why nothing more is to be expected of the model, judged by what is known once it is not asked any more.
 
         What a server that is there loses again, after the run was stopped for it, is no reason to stop again: then it is the
-        request that it cannot take.
+        request that it cannot take. So it is where it failed other requests with the same words and answered more.
         """
         if self._never and self.blank:
             return self._blank_error(address)
-        lost = {d: error for d, error in self.lost.items() if d not in self.odd}
+        lost = {
+            digest: error
+            for digest, error in self.lost.items()
+            if not self._is_fault_of_request(digest, error)
+        }
         if not lost:
             return None
         last = list(lost.values())[-1]

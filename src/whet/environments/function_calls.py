@@ -15,6 +15,8 @@ from typing import Any
 
 from whet.errors import UsageError
 from whet.replies.tool_calls import show_tool_call, split_tool_calls
+from whet_client.prompt.chat import read_messages
+from whet_client.storable import show_value
 
 _MANUAL = (
     "You may call tools. To call one, write a line such as\n"
@@ -26,6 +28,8 @@ _ONE = "Write at most one such line in a message."
 _REQUIRED = "This message must call a tool."
 _FORBIDDEN = "Call no tool in this message: answer in words."
 _HEADING = "Tools:"
+_TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
+"""The parameters by which a model calls a tool that takes a text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +81,45 @@ class OfferedTools:
             return text, []
         return before, calls if self.several else calls[:1]
 
+    def takes_text(self, name: str) -> bool:
+        """Whether a tool takes a text instead of arguments."""
+        return any(tool["name"] == name and tool["parameters"] is _TEXT for tool in self.tools)
+
 
 def _function_of(tool: object) -> Mapping[str, Any]:
-    """The name, description and parameters of a tool."""
-    function = tool.get("function") if isinstance(tool, Mapping) and tool.get("type") == "function" else None
+    """The name, description and parameters of a tool: a function, or a custom tool, which takes a text."""
+    kind = tool.get("type") if isinstance(tool, Mapping) else None
+    function = tool.get(kind) if isinstance(tool, Mapping) and kind in ("function", "custom") else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise UsageError(
-            'Each of the `tools` must be a function: {"type": "function", "function": {"name": ...}}. whet runs no other tools.'
+            f"One of the `tools` is {show_value(tool)}. Each must be a function with a name, which the command runs itself; "
+            "tools that a provider runs or describes itself, such as a web search, cannot be offered."
         )
-    return function
+    about = str(function.get("description") or "").strip()
+    if kind == "custom":
+        return {"name": function["name"], "description": about + _grammar_of(function), "parameters": _TEXT}
+    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    return {"name": function["name"], "description": about, "parameters": parameters}
+
+
+def _grammar_of(function: Mapping[str, Any]) -> str:
+    """What a description says of the form of the text that a tool takes."""
+    form = function.get("format")
+    if not isinstance(form, Mapping) or form.get("type") in (None, "text"):
+        return ""
+    grammar = form.get("grammar", form)
+    if not isinstance(grammar, Mapping) or "definition" not in grammar:
+        raise UsageError(
+            f"`format` of the tool {function['name']} is {show_value(form)}, and must be text or a grammar."
+        )
+    return f"\nThe input obeys this grammar ({grammar.get('syntax')}):\n{grammar['definition']}"
 
 
 def _choice_of(choice: object) -> str:
     if choice is None:
         return "auto"
     if isinstance(choice, Mapping):
-        function = choice.get("function", choice)
+        function = choice.get("function") or choice.get("custom") or choice
         choice = function.get("name") if isinstance(function, Mapping) else None
     if not isinstance(choice, str):
         raise UsageError("`tool_choice` must be auto, none, required, or name a function.")
@@ -100,10 +127,7 @@ def _choice_of(choice: object) -> str:
 
 
 def _describe(tool: Mapping[str, Any]) -> str:
-    parameters = json.dumps(
-        tool.get("parameters") or {"type": "object", "properties": {}}, ensure_ascii=False
-    )
-    about = str(tool.get("description") or "").strip()
+    parameters, about = json.dumps(tool["parameters"], ensure_ascii=False), tool["description"]
     return f"- {tool['name']} {parameters}" + (f": {about}" if about else "")
 
 
@@ -119,14 +143,16 @@ def write_messages_as_text(messages: object, tools: OfferedTools) -> object:
         if role == "assistant" and (calls := _calls_of(message)):
             lines = []
             for call in calls:
-                function = call.get("function", call)
+                function = call.get("function") or call.get("custom") or call
+                arguments = {"input": function["input"]} if "input" in function else function.get("arguments")
                 names[str(call.get("id"))] = str(function.get("name"))
-                lines.append(show_tool_call(str(function.get("name")), _arguments(function.get("arguments"))))
+                lines.append(show_tool_call(str(function.get("name")), _arguments(arguments)))
             text = _text(message.get("content"))
             written.append({"role": "assistant", "content": "\n".join([*([text] if text else []), *lines])})
         elif role in ("tool", "function"):
             name = message.get("name") or names.get(str(message.get("tool_call_id")), "a tool")
-            result = f"{name} returned:\n{_text(message.get('content'))}"
+            word = "failed" if message.get("failed") else "returned"
+            result = f"{name} {word}:\n{_text(message.get('content'))}"
             if written and written[-1].get("result"):
                 written[-1]["content"] += f"\n\n{result}"
             else:
@@ -160,11 +186,9 @@ def _arguments(arguments: object) -> object:
 
 
 def _text(content: object) -> str:
-    """The text of a content, which may be a list of parts."""
+    """The text of a content, which may be a list of parts, with a mark for each image. Raises UsageError for an unknown part."""
     if isinstance(content, list):
-        return "\n".join(
-            str(part.get("text", "")) if isinstance(part, Mapping) else str(part) for part in content
-        )
+        return read_messages([{"role": "user", "content": content}], "messages")[0].content if content else ""
     return "" if content is None else str(content)
 
 
@@ -173,14 +197,24 @@ def message_of(text: str, tools: OfferedTools, legacy: bool) -> tuple[dict[str, 
     before, calls = tools.read(text)
     if not calls:
         return {"role": "assistant", "content": text}, "stop"
-    functions = [
-        {"name": call["name"], "arguments": json.dumps(call["arguments"], ensure_ascii=False)}
-        for call in calls
-    ]
     message: dict[str, Any] = {"role": "assistant", "content": before or None}
+    written = [_write_call(call, tools) for call in calls]
     if legacy:
-        return {**message, "function_call": functions[0]}, "function_call"
-    listed = [
-        {"id": f"call_{secrets.token_hex(8)}", "type": "function", "function": one} for one in functions
-    ]
+        return {**message, "function_call": written[0]["function"]}, "function_call"
+    listed = [{"id": f"call_{secrets.token_hex(8)}", **one} for one in written]
     return {**message, "tool_calls": listed}, "tool_calls"
+
+
+def text_of(call: Mapping[str, Any]) -> str:
+    """The text by which a model calls a tool that takes one."""
+    value = call["arguments"].get("input", "")
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _write_call(call: Mapping[str, Any], tools: OfferedTools) -> dict[str, Any]:
+    """A call in OpenAI's form, without an id."""
+    name = call["name"]
+    if tools.takes_text(name):
+        return {"type": "custom", "custom": {"name": name, "input": text_of(call)}}
+    arguments = json.dumps(call["arguments"], ensure_ascii=False)
+    return {"type": "function", "function": {"name": name, "arguments": arguments}}

@@ -1,8 +1,8 @@
 """A command as a program: any agent that reads its prompts from files, such as a SKILL.md, an AGENTS.md or a system prompt.
 
 Each rollout gets a fresh copy of the workspace with the prompts written into it. The command is started there, and what it asks
-an OpenAI-compatible endpoint goes through the run: whet serves one on the loopback interface for each rollout, so that calls are
-counted, limited, recorded and replayed as those of any program. An optional check, such as a test suite, runs afterwards.
+the endpoint that whet serves for the rollout (`agent_endpoint.py`) goes through the run. An optional check, such as a test suite,
+runs afterwards.
 """
 
 from __future__ import annotations
@@ -11,28 +11,23 @@ import asyncio
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from whet.environments.function_calls import OfferedTools, message_of, write_messages_as_text
+from whet.environments.agent_endpoint import HIDDEN, serve_agent
 from whet.environments.program import Program, ProgramModelHere
 from whet.environments.program_model import ProgramFailed
 from whet.errors import UsageError, did_you_mean
 from whet.prompt import Prompt, write_prompt_as
-from whet.types import JSON, Message, content_hash
-from whet_client.prompt.chat import read_messages
+from whet.types import content_hash
 from whet_client.prompt.slots import SLOT, canonical_name, slot_names
-
-if TYPE_CHECKING:
-    from aiohttp import web
 
 MOST_OUTPUT = 1_000_000
 """Bytes that a command may print, or a file with its answer may hold."""
@@ -44,7 +39,6 @@ SHOWN = 2_000
 """Characters of a failed command's output that an error or a check reports: the end of it."""
 CHECK = "check"
 """The name of the step in which the check of a harness is recorded."""
-_HIDDEN = ("OPENAI_ORG_ID", "OPENAI_PROJECT_ID")
 
 
 @dataclass(frozen=True)
@@ -66,6 +60,8 @@ class Harness:
     protect: tuple[str, ...] = ()
     calls: int = 8
     seconds: float = 60.0
+    _warnings: set[str] = field(default_factory=set, init=False, compare=False, repr=False)
+    """Options of requests that the task decides, of which a warning was logged."""
 
     def program(self) -> Program:
         """The harness as a program. Raises UsageError for what cannot be run."""
@@ -82,7 +78,7 @@ class Harness:
                 f"there is no folder {self.folder / self.workspace}. Name the workspace that is copied."
             )
         self._refuse_unprotectable()
-        values = {key: value for key, value in asdict(self).items() if key != "folder"}
+        values = {key: value for key, value in asdict(self).items() if key not in ("folder", "_warnings")}
         if not self.protect:
             del values["protect"]
         digest = content_hash([values, self._files()])
@@ -145,7 +141,7 @@ class Harness:
             for name, path in self.documents.items():
                 target = _keep_inside(place, path)
                 target.write_text(write_prompt_as(lm.document(name), "document"), "utf-8", newline="")
-            async with _endpoint(lm) as variables:
+            async with serve_agent(lm, self._warnings) as variables:
                 printed = await self._start(lm, place, example, variables)
             answer = printed if self.answer is None else _read_answer(place / self.answer, self.answer)
             if self.check is not None:
@@ -221,7 +217,7 @@ async def _run(
 ) -> tuple[int, str, str]:  # fmt: skip
     """Exit code, output and errors of a command that reads the row as JSON from stdin. Raises ProgramFailed when it does not
     start, takes more than `seconds` beside its calls of models, or prints too much."""
-    kept = {key: value for key, value in os.environ.items() if not variables or key not in _HIDDEN}
+    kept = {key: value for key, value in os.environ.items() if not variables or key not in HIDDEN}
     try:
         process = await asyncio.create_subprocess_exec(
             *command, cwd=place, env={**kept, **variables}, start_new_session=True,
@@ -309,127 +305,6 @@ def _read_answer(path: Path, name: str) -> str:
     if path.stat().st_size > MOST_OUTPUT:
         raise ProgramFailed(f"program: {name} has more than {MOST_OUTPUT:,} bytes")
     return path.read_text("utf-8", errors="replace").strip()
-
-
-@contextlib.asynccontextmanager
-async def _endpoint(lm: ProgramModelHere) -> AsyncIterator[dict[str, str]]:
-    """An OpenAI-compatible endpoint for one rollout on the loopback interface, as the variables that name it."""
-    from aiohttp import web
-
-    token = secrets.token_urlsafe(24)
-
-    async def chat(request: web.Request) -> web.StreamResponse:
-        if request.headers.get("Authorization") != f"Bearer {token}":
-            return _failure(
-                401, "This endpoint belongs to another rollout. Use OPENAI_BASE_URL and OPENAI_API_KEY."
-            )
-        try:
-            call = AgentRequest.of(await request.json())
-        except (UsageError, ValueError) as error:
-            return _failure(400, str(error))
-        try:
-            text = await lm.ask_in_form(call.messages, call.schema)
-        except ProgramFailed as error:
-            return _failure(502, str(error))
-        except (Exception, asyncio.CancelledError):  # the run itself has ended, and says why
-            return _failure(503, "The run has ended.")
-        return await _answer(request, call, text, lm.tokens())
-
-    async def models(request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": "whet", "object": "model"}]})
-
-    app = web.Application(client_max_size=64 * 2**20)
-    app.router.add_post("/v1/chat/completions", chat)
-    app.router.add_get("/v1/models", models)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = runner.addresses[0][1]
-        url = f"http://127.0.0.1:{port}/v1"
-        yield {
-            "OPENAI_BASE_URL": url,
-            "OPENAI_API_BASE": url,
-            "OPENAI_API_KEY": token,
-            "OPENAI_MODEL": "whet",
-        }
-    finally:
-        await runner.cleanup()
-
-
-@dataclass(frozen=True)
-class AgentRequest:
-    """What a command asks a model: messages of texts, whether it wants a stream, and the tools that it offers. `legacy`: it calls
-    them `functions`. `schema`: that of the JSON which it wants; None: it wants text."""
-
-    messages: tuple[Message, ...]
-    stream: bool
-    tools: OfferedTools
-    legacy: bool = False
-    schema: Mapping[str, JSON] | None = None
-
-    @classmethod
-    def of(cls, body: Any) -> AgentRequest:
-        """The request of a body. Raises UsageError for what whet cannot pass on."""
-        if not isinstance(body, dict):
-            raise UsageError("The body must be a JSON object.")
-        if body.get("audio"):
-            raise UsageError("`audio` cannot be passed on: whet records texts.")
-        if body.get("n", 1) not in (1, None):
-            raise UsageError("`n` must be 1. Ask once for each answer.")
-        tools = OfferedTools.of(body)
-        messages = read_messages(write_messages_as_text(body.get("messages"), tools))
-        schema = _schema_of(body.get("response_format"))
-        return cls(tuple(messages), bool(body.get("stream")), tools, bool(body.get("functions")), schema)
-
-
-def _schema_of(form: Any) -> Mapping[str, JSON] | None:
-    """The schema of the JSON that a request wants. Raises UsageError for a form that nobody knows."""
-    kind = form.get("type") if isinstance(form, dict) else form
-    if kind in (None, "text"):
-        return None
-    if kind == "json_object":
-        return {"type": "object"}
-    inner = form.get("json_schema") if kind == "json_schema" else None
-    if not isinstance(inner, dict) or not isinstance(inner.get("schema"), dict):
-        raise UsageError("`response_format` must be text, json_object, or json_schema with a schema.")
-    schema: Mapping[str, JSON] = inner["schema"]
-    return schema
-
-
-async def _answer(
-    request: web.Request, call: AgentRequest, text: str, tokens: tuple[int, int]
-) -> web.StreamResponse:
-    from aiohttp import web
-
-    usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
-    base = {"id": "whet", "created": 0, "model": "whet"}
-    message, finish = message_of(text, call.tools, call.legacy)
-    if not call.stream:
-        choice = {"index": 0, "message": message, "finish_reason": finish}
-        return web.json_response({**base, "object": "chat.completion", "choices": [choice], "usage": usage})
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-    await response.prepare(request)
-    if "tool_calls" in message:
-        message["tool_calls"] = [{"index": n, **one} for n, one in enumerate(message["tool_calls"])]
-    for delta, end in ((message, None), ({}, finish)):
-        choice = {"index": 0, "delta": delta, "finish_reason": end}
-        chunk = {
-            **base,
-            "object": "chat.completion.chunk",
-            "choices": [choice],
-            "usage": usage if end else None,
-        }
-        await response.write(f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n".encode())
-    await response.write(b"data: [DONE]\n\n")
-    return response
-
-
-def _failure(status: int, message: str) -> web.Response:
-    from aiohttp import web
-
-    return web.json_response({"error": {"message": message, "type": "whet"}}, status=status)
 
 
 def check_documents(prompt: Prompt, documents: Mapping[str, str]) -> None:

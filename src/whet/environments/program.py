@@ -12,8 +12,9 @@ import copy
 import inspect
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -30,9 +31,10 @@ from whet._util.sources import program_of as text_of_function
 from whet._util.storable import describe_exception
 from whet._util.user_code import OutOfTime, caught, in_thread
 from whet._util.workers import Asking, Back, Job, Work
+from whet.environments.agent_forms import AgentAnswer, AgentRequest
 from whet.environments.environment import Environment, Generation, as_environment_type
 from whet.environments.episodes import Actor, ActorObservation
-from whet.environments.program_model import ProgramFailed, ProgramModel, to_text
+from whet.environments.program_model import ProgramFailed, ProgramModel, read_answer, to_text
 from whet.errors import UsageError, WhetError, did_you_mean, quantity
 from whet.prompt import Prompt
 from whet.rewards.program import function_of_text, load_module, place_of, program_digest
@@ -134,12 +136,13 @@ class ProgramEnvironment(Environment):
     """An environment whose rollouts run a program. Labels are read from its answer, never scored.
 
     `expected`: the calls of a rollout that a search plans with; None: as many as there may be. `actor` answers the calls of the
-    task model; None: that model.
+    task model; None: that model. `held`: answers of calls that nobody makes, by the prompt and the number of its call.
     """
 
     program: Program | None = None
     expected: int | None = None
     actor: Actor | None = None
+    held: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     @property
     def calls(self) -> int:
@@ -152,7 +155,9 @@ class ProgramEnvironment(Environment):
         assert self.program is not None
         loop = asyncio.get_running_loop()
         async with _PLACES.setdefault(loop, asyncio.Semaphore(AT_ONCE)):
-            rollout = _ProgramRun(self.program, self.generation, run, prompt, example, sample, self.actor)
+            rollout = _ProgramRun(
+                self.program, self.generation, run, prompt, example, sample, self.actor, self.held
+            )
             completion = await rollout.completion()
         if completion.error is None and self.labels:
             completion = self._parse_label(completion)
@@ -189,8 +194,10 @@ class _ProgramRun:
         example: Example,
         sample: int,
         actor: Actor | None = None,
+        held: Mapping[tuple[str, int], str] | None = None,
     ) -> None:
         self.program, self.generation, self.run, self.actor = program, generation, run, actor
+        self.held, self._numbers = held or {}, Counter[str]()
         self.prompt, self.example, self.sample = prompt, example, sample
         self.steps: list[TraceStep] = []
         self._loop, self._turn = asyncio.get_running_loop(), asyncio.Lock()
@@ -360,7 +367,7 @@ class _ProgramRun:
                     messages = self._render_prompt(name, inputs)
             except UsageError as error:
                 return {"misused": str(error)}
-            return await self._ask(role, name, inputs, messages, question.get("schema"))
+            return await self._ask(role, name, inputs, messages, question)
         finally:
             EXAMPLE.reset(token)
 
@@ -388,7 +395,7 @@ class _ProgramRun:
         name: str,
         inputs: Mapping[str, str],
         messages: tuple[Message, ...],
-        schema: Mapping[str, JSON] | None,
+        question: Mapping[str, Any],
     ) -> dict[str, Any]:
         if self._calls == self.program.calls:
             most = quantity(self._calls, "call")
@@ -397,12 +404,19 @@ class _ProgramRun:
         place, again = self._place([role, [[m.role, m.content] for m in messages]])
         g, run = self.generation, self.run.branch(place)
         sample = self.sample + again * _AGAIN
+        schema, stop = question.get("schema"), (*g.stop, *question.get("stop", ()))
         form = g.schema if schema is None else schema
-        request = Request(messages, g.temperature, g.max_tokens, stop=g.stop, schema=form, sample=sample)
+        limits = [limit for limit in (g.max_tokens, question.get("limit")) if limit is not None]
+        request = Request(
+            messages, g.temperature, min(limits, default=None), stop=stop, schema=form, sample=sample
+        )
         self._spent, self._waiting = self.own_seconds(), 1
         record: JSON = None
+        held = await self._recall_held(run, name) if role == "task" and self.held else None
         try:
-            if self.actor is not None and role == "task":
+            if held is not None:
+                completion = Completion(held, "stop")
+            elif self.actor is not None and role == "task":
                 (action,) = await self.actor.act(run, [ActorObservation.first(messages)], sample)
                 finish, record = "length" if action.cut else "stop", action.record
                 completion = Completion(action.text, finish, action.usage, action.error)
@@ -413,7 +427,19 @@ class _ProgramRun:
         self._add_step(place, TraceStep(name, inputs, completion.text, role, completion.usage, record))
         if role == "task" and completion.finish == "length":
             self._finish = "length"
-        return {"value": completion.text} if completion.error is None else {"failed": completion.error}
+        if completion.error is not None:
+            return {"failed": completion.error}
+        return {"value": completion.text, "finish": completion.finish, "usage": asdict(completion.usage)}
+
+    async def _recall_held(self, run: Run, name: str) -> str | None:
+        """The answer that the next call of a prompt is held to; None where it is free. Recorded, because calls that are made at
+        once may come in another order in a replay."""
+        number, self._numbers[name] = self._numbers[name], self._numbers[name] + 1
+
+        async def compute() -> JSON:
+            return self.held.get((name, number))
+
+        return convert_record(await run.effect("held", compute), str | None)
 
     async def _use_tool(self, name: str, inputs: Mapping[str, str], back: Back) -> dict[str, Any]:
         """What a tool returns, from the journal where it is recorded; a failure is recorded too. The program calls it."""
@@ -434,10 +460,12 @@ class ProgramModelHere(ProgramModel):
 
     _asking: _ProgramRun
 
-    async def ask_in_form(self, messages: Sequence[Message], schema: Mapping[str, JSON] | None) -> str:
-        """The answer to messages, as JSON of a schema where there is one."""
-        pairs = [[m.role, m.content] for m in messages]
-        return await self._ask({"role": self._role, "prompt": "", "messages": pairs, "schema": schema})
+    async def ask_as_agent(self, call: AgentRequest) -> AgentAnswer:
+        """The answer to the request of a command. Raises ProgramFailed for a call that brought none."""
+        pairs = [[m.role, m.content] for m in call.messages]
+        own = {"schema": call.schema, "stop": call.stop, "limit": call.limit}
+        answer = await self._asking.ask({"role": self._role, "prompt": "", "messages": pairs, **own})
+        return AgentAnswer(str(read_answer(answer)), answer["finish"], Usage(**answer["usage"]))
 
     def document(self, name: str) -> Prompt:
         """A named prompt as it is, with its front matter and slots. Raises UsageError for a name that nobody knows."""
@@ -446,11 +474,6 @@ class ProgramModelHere(ProgramModel):
     def own_seconds(self) -> float:
         """Seconds since the rollout began in which it did not wait for a model."""
         return self._asking.own_seconds()
-
-    def tokens(self) -> tuple[int, int]:
-        """Input and output tokens of the latest step."""
-        usage = self._asking.steps[-1].usage if self._asking.steps else Usage()
-        return usage.input_tokens, usage.output_tokens
 
 
 def load_rollout(

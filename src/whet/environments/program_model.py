@@ -40,7 +40,7 @@ class ProgramModel:
         return await self._ask({"role": self._role, "prompt": prompt, "messages": pairs})
 
     async def _ask(self, question: dict[str, Any]) -> str:
-        return str(_read_answer(await self._asking.ask(question)))
+        return str(read_answer(await self._asking.ask(question)))
 
     async def tool(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         """What a function returns, recorded as JSON: a resume gets the same without calling it. Raises ProgramFailed with what
@@ -55,7 +55,7 @@ class ProgramModel:
             except (Exception, SystemExit) as error:
                 return {"error": f"program: tool {name}: {describe_exception(error)}"}
 
-        return _read_answer(await self._asking.ask({"tool": name, "inputs": inputs}, call))
+        return read_answer(await self._asking.ask({"tool": name, "inputs": inputs}, call))
 
     def role(self, role: str) -> ProgramModel:
         """The same with the model of another role: task or judge. Raises UsageError for any other."""
@@ -64,7 +64,7 @@ class ProgramModel:
         return type(self)(self._asking, role)
 
 
-def _read_answer(answer: dict[str, Any]) -> Any:
+def read_answer(answer: dict[str, Any]) -> Any:
     """What the run answered. Raises ProgramFailed for a call that brought nothing, UsageError for one that cannot be made."""
     if "failed" in answer:
         raise ProgramFailed(answer["failed"])

@@ -37,6 +37,12 @@ _MARK = re.compile(
 _LITERAL = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|true|false|null")
 _STRICT = re.compile(r'\{\s*+["}]|\[\s*+["\[{\]\d\-tfnNI]')
 _LIKE_JSON = re.compile(r"""\{\s*+(?:["'“}/#]|[^\W\d]\w{0,80}+\s*+:)|\[\s*+["'“\[{\]/#]""")
+_BARE_NUMBER = re.compile(
+    r"""("(?:[^"\\]|\\.)*+"|'(?:[^'\\\n]|\\.)*+'|[{,]\s*+[^\W\d]\w*+)(\s*+:\s*+)"""
+    r"""([-+]?\d(?:[^\s\[\]{},:;"'#/]|/(?![/*])|[ \t]++(?![#}\],\n]|/[/*]))++)(?=\s*+[,}\n])""",
+    re.DOTALL,
+)
+"""A member whose value begins as a number and goes on, without quotation marks: `"score": 8 out of 10`."""
 _CLOSING = {"{": "}", "[": "]"}
 _DECODER = json.JSONDecoder(strict=False)
 
@@ -347,11 +353,18 @@ class _Metered(str):
 def _repair(span: str, allowance: _Allowance) -> object:
     if len(span) > _LONGEST_BROKEN:
         return None
+    span = _BARE_NUMBER.sub(_quote_bare_number, span)
     try:
         value = json_repair.loads(_Metered.of(span, allowance), skip_json_loads=True)
         return json.loads(json.dumps(value))  # plain texts
     except (ValueError, RecursionError):
         return None
+
+
+def _quote_bare_number(match: re.Match[str]) -> str:
+    """A member with its value as a text where that is more than a number: json-repair takes the number and drops the rest."""
+    name, colon, value = match.groups()
+    return match.group() if _LITERAL.fullmatch(value) else f'{name}{colon}"{value}"'
 
 
 def _is_deep(value: Any) -> bool:

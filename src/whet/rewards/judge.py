@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -25,7 +25,15 @@ from whet.rewards.asking import (
 from whet.rewards.judge_memory import JudgeMemory, read_memory
 from whet.rewards.judge_reply import agree_on, lower_keys, parse_place, read_reply
 from whet.rewards.reward import JUDGE
-from whet.rewards.score_reading import ScoreInReply, find_lone_score, find_marked_scores, parse_number
+from whet.rewards.score_reading import (
+    ScoreInReply,
+    find_lone_score,
+    find_marked_scores,
+    fits_stated_scale,
+    labelled_lines,
+    names_scale,
+    parse_number,
+)
 from whet.rewards.text import targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Message, Reward
@@ -72,6 +80,11 @@ class Judge:
     def judge_calls(self) -> int:
         """Calls of the judge for one rollout, repeats of unreadable answers aside."""
         return self.samples * (2 if self.reference == COMPARE else 1)
+
+    @property
+    def judge_calls_without_target(self) -> int:
+        """As `judge_calls`, for rows without a target, with which nothing is compared."""
+        return self.samples
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         target = None if example.target is None or self.reference == IGNORE else targets_of(example)[0]
@@ -127,14 +140,21 @@ class Judge:
         return "\n\n".join(enclose_in_markers(name, text) for name, text in parts)
 
     def read(self, reply: str, place: int | None = None, *, whole: bool = True) -> Verdict | None:
-        """The verdict that a reply holds on the answer at `place` (None: there is one answer); None when it holds none, two
-        that differ, a score outside the scale, or one out of another number than the best one (5/10 where the best is 5). JSON
-        without an explanation does not count beside JSON with one: it is quoted. True and false are the ends of a scale from 0
-        to 1. Of a reply that is not `whole`, the last line without JSON is not read: its number may be half of one.
+        """The verdict that a reply holds on the answer at `place` (None: there is one answer); None when it holds none, two that
+        differ, a score outside the scale, or one on another scale: out of another number than the best one (5/10 where the best
+        is 5), or beside other ends (`"max_score": 10`). JSON without an explanation does not count beside JSON with one: it is
+        quoted. True and false are the ends of a scale from 0 to 1. Of a reply that is not `whole`, the last line without JSON
+        is not read: its number may be half of one.
         """
         answer = read_reply(reply, whole)
-        entries = [one if place is None else _entry(one, place + 1) for one in answer.objects]
-        verdicts = [verdict for entry in entries if (verdict := self._verdict(entry)) is not None]
+        if not fits_stated_scale(labelled_lines(answer.own), self.scale):
+            return None
+        entries = [(one, one if place is None else _entry(one, place + 1)) for one in answer.objects]
+        verdicts = [
+            self._with_scale_of(one, verdict)
+            for one, entry in entries
+            if (verdict := self._verdict(entry)) is not None
+        ]
         verdicts = [verdict for verdict in verdicts if verdict.explanation] or verdicts
         if place is None:
             verdicts += map(self._of_text, find_marked_scores(answer.own, self.scale))
@@ -149,30 +169,38 @@ class Judge:
     def _of_text(score: ScoreInReply) -> Verdict:
         return Verdict(score.value, " ".join(re.sub(_LABEL, "", score.rest.strip()).split()))
 
+    def _with_scale_of(self, keys: Mapping[str, object], verdict: Verdict) -> Verdict:
+        """A verdict as it stands; its score is not a number where the object around it states another scale."""
+        return verdict if fits_stated_scale(keys.items(), self.scale) else replace(verdict, score=math.nan)
+
     def _verdict(self, value: object) -> Verdict | None:
-        """The verdict of an object; its score is not a number where it is one out of another number than the best one."""
+        """The verdict of an object; its score is not a number where it is one on another scale."""
         if not isinstance(value, Mapping):
             return None
         keys = lower_keys(value)
         score = first_of(keys, "score", "rating", "grade", "value")
         explanation = first_of(keys, *REASONS)
         if isinstance(score, Mapping):
-            return self._verdict({**keys, **score, "score": first_of(lower_keys(score), "score", "value")})
+            return self._verdict(
+                {**keys, **lower_keys(score), "score": first_of(lower_keys(score), "score", "value")}
+            )
         if score is None:
             inner = [self._verdict(one) for one in keys.values()]
             verdicts = [one for one in inner if one is not None]
-            return verdicts[0] if len(verdicts) == 1 else None
+            return self._with_scale_of(keys, verdicts[0]) if len(verdicts) == 1 else None
         number = parse_number(score, self.scale)
         if number is None and parse_number(score) is None:
             return None
         reason = " ".join(explanation.split()) if isinstance(explanation, str) else ""
-        return Verdict(math.nan if number is None else number, reason)
+        return self._with_scale_of(keys, Verdict(math.nan if number is None else number, reason))
 
     def _read_unnamed(self, value: Mapping[str, object]) -> Verdict | None:
         """The verdict of an object with other names, such as those of another language: one number beside texts."""
         scores = {key: n for key, one in value.items() if (n := parse_number(one, self.scale)) is not None}
         texts = [one for key, one in value.items() if key not in scores]
         if len(scores) != 1 or not all(isinstance(text, str) for text in texts):
+            return None
+        if not all(names_scale(key, self.scale) for key in scores):
             return None
         return self._on_scale(
             Verdict(next(iter(scores.values())), " ".join(" ".join(map(str, texts)).split()))

@@ -34,7 +34,7 @@ from whet.rewards.asking import (
 )
 from whet.rewards.judge_reply import agree_on, lower_keys, parse_place, read_reply
 from whet.rewards.reward import JUDGE, TARGET
-from whet.rewards.score_reading import parse_number
+from whet.rewards.score_reading import fits_stated_scale, parse_number
 from whet.rewards.text import targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
@@ -160,7 +160,9 @@ def read_placement(reply: str, order: Sequence[int], *, whole: bool = True) -> P
     the scale, or scores them twice and not alike."""
     placements: list[Placed] = []
     for value in read_reply(reply, whole).objects:
-        rows = first_of(value, "answers", "items", "scores")
+        rows = (
+            first_of(value, "answers", "items", "scores") if fits_stated_scale(value.items(), SCALE) else None
+        )
         scores: dict[int, tuple[float, str]] = {}
         for row in rows if isinstance(rows, list) else ():
             number, score, reason = _read_row(row)
@@ -182,7 +184,7 @@ def _read_row(row: object) -> tuple[int | None, float | None, str]:
     keys = lower_keys(row)
     score = parse_number(first_of(keys, "score", "rating", "grade", "value"), SCALE)
     reason = first_of(keys, *REASONS)
-    if score is not None and not SCALE[0] <= score <= SCALE[1]:
+    if score is not None and not (SCALE[0] <= score <= SCALE[1] and fits_stated_scale(keys.items(), SCALE)):
         score = None
     number = parse_place(first_of(keys, "answer", "number", "name", "id"))
     return number, score, reason if isinstance(reason, str) else ""

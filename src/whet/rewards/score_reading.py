@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import regex
@@ -36,6 +36,14 @@ _NAMES = ("score", "rating", "grade")
 _NAMED = regex.compile(
     rf"\W{{0,20}}(?:final |overall )?(?:{'|'.join(_NAMES)})\W{{0,20}}(?:\([^()]{{0,20}}\))?\W{{0,20}}"
 )
+_OF_A_SCORE = "(?:score|rating|grade|value|scale|points?|total)*"
+_ENDS_OF_SCALE = regex.compile(
+    rf"{_OF_A_SCORE}(?:(?P<highest>max(?:imum)?|outof|possible)|(?P<lowest>min(?:imum)?)|(?P<both>(?:score|rating|grade)range|scale))"
+    rf"(?:possible)?{_OF_A_SCORE}"
+)
+"""Names under which a reply states the scale of its score, without blanks and marks."""
+_LIST_ITEM = regex.compile(r"\A\W*\p{Nd}{1,3}[.)]")
+_IN_BRACKETS = regex.compile(r"\(([^()]*)\)")
 _SENTENCE = regex.compile(
     r"(?:(?<=[\p{Nd}%][*_`]{0,3})(?:[.;,]\s|\s{1,3}[-\u2013\u2014]\s)|(?<=\p{Nd})\u3002)([^\p{N}\n]*)\Z"
 )
@@ -139,6 +147,58 @@ def _value(digits: str, scale: Scale | None) -> float | None:
     return float(number) if number is not None and math.isfinite(float(number)) else None
 
 
+def fits_stated_scale(stated: Iterable[tuple[str, object]], scale: Scale) -> bool:
+    """Whether what a reply says beside its score is of no other scale than `scale`: names that state one, such as `max_score`,
+    `out_of` and `scale`, with other ends than its own.
+
+    >>> [fits_stated_scale([pair], (1, 5)) for pair in (("max_score", 10), ("Out of", "5"), ("scale", "1-10"), ("pages", 10))]
+    [False, True, False, True]
+    """
+    for name, value in stated:
+        match = _ENDS_OF_SCALE.fullmatch(regex.sub(r"[\W_\d]+", "", fold(name[:_LONGEST_LABEL])))
+        if match is None:
+            continue
+        if isinstance(value, Mapping):
+            if not fits_stated_scale([(str(key), one) for key, one in value.items()], scale):
+                return False
+        elif ends := sorted(_numbers_of(value)):
+            fits_low = match["highest"] or ends[0] == scale[0] or (match["both"] and len(ends) == 1)
+            if not fits_low or not (match["lowest"] or ends[-1] == scale[1]):
+                return False
+    return True
+
+
+def _numbers_of(value: object) -> list[float]:
+    """The numbers of a JSON value that states a scale."""
+    if isinstance(value, str):
+        return [float(number) for number in numbers.numbers_in(value[:_LONGEST])]
+    if isinstance(value, list):
+        return [
+            number for one in value[:_MOST_LINES] if not isinstance(one, list) for number in _numbers_of(one)
+        ]
+    number = None if isinstance(value, bool) else parse_number(value)
+    return [] if number is None else [number]
+
+
+def names_scale(label: str, scale: Scale) -> bool:
+    """Whether the numbers in the name of a score are ends of the scale, as in `Score (1-5)`; true where there are none. In a name
+    of other words than `score` only brackets count, and the mark of a list is none of them.
+
+    >>> [names_scale(label, (1, 5)) for label in ("Score (1-10)", "score_out_of_5", "2. Score", "Question 7", "Note (von 6)")]
+    [False, True, True, True, False]
+    """
+    plain = _LIST_ITEM.sub("", fold(label[:_LONGEST_LINE]))
+    named = any(name in plain for name in _NAMES)
+    parts = [plain.replace("_", " ")] if named else _IN_BRACKETS.findall(plain)
+    return all(float(number) in scale for part in parts for number in numbers.numbers_in(part))
+
+
+def labelled_lines(reply: HiddenPieces) -> list[tuple[str, str]]:
+    """The labels of a reply's lines, and what stands behind each."""
+    lines = reply.text.split("\n")[-_MOST_LINES:]
+    return [(label, value) for label, value in map(_split_label, lines) if label]
+
+
 def find_marked_scores(reply: HiddenPieces, scale: Scale) -> list[ScoreInReply]:
     """The scores that a reply marks as such: `[[4]]`, `<score>4</score>` and lines `Score: 4`, with a sentence without a number
     behind it on the line too; where there is none of these, the box of LaTeX."""
@@ -157,6 +217,7 @@ def find_marked_scores(reply: HiddenPieces, scale: Scale) -> list[ScoreInReply]:
         if label and _NAMED.fullmatch(reply.restore(label)):
             score = parse_number(_SENTENCE.sub("", reply.unwrap(value)), scale)
             if score is not None:
+                score = score if names_scale(reply.restore(label), scale) else math.nan
                 scores.append(ScoreInReply(score, reply.restore(_without_line(lines, at))))
     boxed = parse_number(last_box(text), scale) if "boxed" in text and not scores else None
     return scores if boxed is None else [ScoreInReply(boxed, reply.restore(text))]
@@ -201,9 +262,9 @@ def marked_texts(reply: str) -> list[str]:
 
 
 def _score_of_line(line: str, scale: Scale) -> Iterator[float]:
-    _, value = _split_label(line)
+    label, value = _split_label(line)
     score = parse_number(value, scale)
-    if score is not None:
+    if score is not None and names_scale(label, scale):
         yield score
 
 

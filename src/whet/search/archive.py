@@ -199,27 +199,27 @@ class Archive:
         """Whether a validated candidate takes the place of the incumbent."""
         if self.incumbent is None:
             return True
-        means = self._comparable_means(candidate.id, self.incumbent.id)
+        means = self._comparable_means(candidate.id, self.incumbent)
         new, old = (
             (one.id not in self.outside, *preference(mean, one.prompt.text if self.prefers_shorter else ""))
             for one, mean in zip((candidate, self.incumbent), means, strict=True)
         )
         return new > old and (new[:2] > old[:2] or bool(self.incumbent.parents))
 
-    def _comparable_means(self, new: str, old: str) -> tuple[float, float]:
+    def _comparable_means(self, new: str, incumbent: Candidate) -> tuple[float, float]:
         """The means of a candidate and of the incumbent on the same rows.
 
-        Where the provider failed, they are the rows that the incumbent has an answer to; one that the candidate lacks counts as
-        the lowest reward, so that nothing becomes the incumbent by the few rows that it was asked on. Where the incumbent has
-        answers to fewer than half of the rows that either has, they are all of these, and one that it lacks counts as the lowest
-        reward too, so that nothing stays the incumbent by few rows.
+        Where the provider failed, they are the rows that either has an answer to, and one that a prompt lacks counts as the
+        lowest reward: nothing becomes or stays the incumbent by leaving out rows that the provider refuses under it. Against the
+        start they are the rows that the start has an answer to, unless these are fewer than half.
         """
-        means = self.validated[new], self.validated[old]
-        mine, other = self.rewards.get(new), self.rewards.get(old)
+        means = self.validated[new], self.validated[incumbent.id]
+        mine, other = self.rewards.get(new), self.rewards.get(incumbent.id)
         if mine is None or other is None or mine.keys() == other.keys():
             return means
         either = mine.keys() | other.keys()
-        rows = other.keys() if 2 * len(other) >= len(either) else either
+        alone = not incumbent.parents and 2 * len(other) >= len(either)
+        rows = other.keys() if alone else either
         return fmean(mine.get(row, self.low) for row in rows), fmean(other.get(row, self.low) for row in rows)
 
 

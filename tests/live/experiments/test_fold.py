@@ -46,6 +46,10 @@ def said(at: int, inference: str, value: float, metric: str = "thumb") -> Metric
     return MetricOutcome(at * S, inference, metric, value)
 
 
+def vote(at: int, inference: str, value: float, rater: str) -> MetricOutcome:
+    return MetricOutcome(at * S, inference, "thumb", value, rater=rater)
+
+
 def values(fold: ExperimentReducer, now: int, metric: str = "thumb") -> list[float]:
     return [round(value, 6) for value in fold.sample(metric, now * S).values.tolist()]
 
@@ -67,6 +71,15 @@ def test_what_comes_too_late_is_counted_and_left_out() -> None:
     fold = fold_of([seen(0, "a"), said(60, "a-0", 1), said(61, "a-0", 0)])
     assert values(fold, 100) == [1]
     assert fold.counts.late == 1
+
+
+def test_a_vote_that_its_person_changes_counts_once_as_the_last() -> None:
+    """Also after the unit was settled; others about the same answer are counted too."""
+    fold = fold_of([seen(0, "a"), seen(0, "b"), vote(1, "a-0", 0, "eva"), vote(2, "a-0", 1, "eva"), vote(3, "b-0", 1, "eva"),
+                    vote(4, "b-0", 0, "max")])  # fmt: skip
+    assert values(fold, 60) == [1, 0.5]
+    fold.apply(vote(60, "b-0", 1, "max"))
+    assert values(fold, 60) == [1, 1]
 
 
 def test_a_unit_without_an_outcome_is_missing_or_the_value_that_was_declared() -> None:

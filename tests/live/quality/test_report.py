@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sqlalchemy import Text, cast, func, type_coerce, update
 from tests.live.quality.traffic import BEGIN, DAY, HOUR, NAME, Weeks, fill_weeks, make_prompt
 
 from whet.errors import UsageError
@@ -18,6 +19,7 @@ from whet_live import Live
 from whet_live.database import Database
 from whet_live.experiments.assigned_answers import assigned_answers
 from whet_live.quality import rows
+from whet_live.traffic.traffic_tables import inferences
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def test_figures_by_hand(live: Live) -> None:
     ]
     said = [
         Feedback("thumb", "a", 1.0, id="1", time=BEGIN),
-        Feedback("thumb", "a", 0.0, id="2", time=BEGIN),
+        Feedback("thumb", "a", 0.0, id="2", time=BEGIN, source="annotator", user="eva"),
         Feedback("thumb", "c", 0.0, id="3", time=BEGIN),
         Feedback("correction", "c", text="No.", id="4", time=BEGIN),
         Feedback("correction", "c", text="No!", id="5", time=BEGIN),
@@ -127,6 +129,32 @@ def test_values_under_several_names_count_as_their_mean(live: Live) -> None:
     assert means["thumb"] == (2 / 3, 1)
     assert means["copy"] == (0.5, 2)
     assert (means["score:clear"], means["score:kind"]) == ((0.25, 1), (0.75, 1))
+
+
+def test_who_changes_a_vote_counts_with_the_last_one(live: Live) -> None:
+    """However it arrives; two people, and annotators without a name, are counted both."""
+    said = [
+        *(Feedback("thumb", key, 1.0, id=f"{key}-2", time=BEGIN + 2, user="u") for key in "ab"),
+        *(Feedback("thumb", key, 0.0, id=f"{key}-1", time=BEGIN + 1) for key in "ab"),
+        Feedback("thumb", "b", 0.0, id="v", time=BEGIN + 3, user="v"),
+        *(
+            Feedback("rating", "a", value, id=f"r{value}", time=BEGIN + at, source="annotator", user="eva")
+            for at, value in enumerate((1.0, 3.0, 5.0))
+        ),
+        *(
+            Feedback("rating", "b", value, id=f"s{value}", time=BEGIN, source="annotator")
+            for value in (1.0, 4.0)
+        ),
+        *(
+            Feedback("score", "a", value, name="clear", id=f"c{value}", time=BEGIN, source=source)
+            for source, value in (("user", 0.0), ("user", 1.0), ("model", 0.25), ("model", 0.75))
+        ),
+    ]
+    live.traffic.add([answer("a", 0, user="u"), answer("b", 1, user="u")], said)
+    (group,) = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, step="day").groups
+    means = {one.measure.name: [one.whole.mean, one.whole.n] for one in group.series}
+    assert means["thumb"] == [0.75, 2] and means["rating"] == [3.75, 2]
+    assert means["score:clear"] == [pytest.approx(2 / 3), 1]
 
 
 def test_a_user_with_many_answers_counts_once(live: Live) -> None:
@@ -262,3 +290,41 @@ def test_what_cannot_be_is_refused(live: Live, options: dict[str, object], part:
 def test_a_prompt_that_is_not_there_is_named(live: Live) -> None:
     with pytest.raises(UsageError, match='no prompt "shop/hlep"'):
         live.quality.measure("shop/hlep")
+
+
+def test_a_nul_in_stored_metadata_ends_no_report(live: Live) -> None:
+    kept = {"a": {"b": "NUL"}, "back": "\\NUL", "finish_reason": "content_filter", "zone": "x"}
+    live.traffic.add([answer("a", 0, metadata=kept), answer("b", 1, metadata={"zone": "x"})], [])
+    with live.database.begin() as connection:
+        escaped = func.replace(cast(inferences.c.metadata, Text), "NUL", r"\u0000")
+        connection.execute(update(inferences).values(metadata=type_coerce(escaped, Text)))
+    report = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, by="metadata.zone")
+    refused = report.groups[0].of("refusal")
+    assert [group.name for group in report.groups] == ["x"] and refused is not None
+    assert (refused.whole.n, refused.whole.mean) == (2, 0.5)
+
+
+def test_a_model_and_a_version_that_are_not_there_are_refused_with_those_that_are(live: Live) -> None:
+    live.traffic.add([answer("a", 0, model="openai/m"), answer("b", 1, version=7, model="local/n")], [])
+    period = {"since": BEGIN, "until": BEGIN + DAY}
+    with pytest.raises(UsageError, match=r'by the model "openai/k"\. Its models: local/n, openai/m\.'):
+        live.quality.measure(NAME, model="openai/k", **period)
+    with pytest.raises(UsageError, match=r"has no version 9\. Its versions: (?:\d+, )*1\."):
+        live.quality.measure(NAME, version=9, **period)
+    assert live.quality.measure(NAME, version=7, model="local/n", **period).answers == 1
+    assert live.quality.measure(NAME, version=1, since=BEGIN + DAY, until=BEGIN + 2 * DAY).answers == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "share"),
+    [
+        *[("content_filter", 1), ("FinishReason.PROHIBITED_CONTENT", 1), ("guardrail-intervened", 1)],
+        *[("Content Filtered", 1), ("stop", 0), ("unsafety", 0), ("a new reason", 0)],
+    ],
+)
+def test_the_reasons_that_providers_document_for_a_filter_are_refusals(
+    live: Live, reason: str, share: float
+) -> None:
+    live.traffic.add([answer("a", 0, metadata={"finish_reason": reason})], [])
+    refused = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY).groups[0].of("refusal")
+    assert refused is not None and refused.whole.mean == share

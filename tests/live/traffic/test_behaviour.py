@@ -227,6 +227,7 @@ def test_answers_are_read_from_the_store(database: Database) -> None:
     said = [
         ("i0", "rating", 5.0, "user"), ("i0", "thumb", 0.0, "annotator"), ("i0", "rating", 1.0, "model"),
         ("i0", "copy", 0.2, "user"), ("i0", "copy", 0.7, "user"), ("i1", "dwell", 3.0, "user"),
+        ("i1", "thumb", 0.0, "user"), ("i1", "thumb", 1.0, "user"),
         ("i1", "dwell", 4.0, "user"), ("i1", "edit_distance", 0.9, "user"), ("i1", "edit_distance", 0.1, "user"),
         ("i2", "external_check", 1.0, "code"), ("i2", "external_check", 0.0, "code"), ("other", "abandon", 1.0, "user"),
     ]  # fmt: skip
@@ -234,7 +235,7 @@ def test_answers_are_read_from_the_store(database: Database) -> None:
     found = {one.id: one for one in observations(database, "p")}
     assert list(found) == ["i3", "i2", "i1", "i0"]
     assert found["i0"] == RatedAnswer("i0", {"copy": 0.7}, 0.5, None)
-    assert found["i1"] == RatedAnswer("i1", {"dwell": 7.0, "edit_distance": 0.1}, None, "u")
+    assert found["i1"] == RatedAnswer("i1", {"dwell": 7.0, "edit_distance": 0.1}, 1.0, "u"), "the last thumb"
     assert found["i2"].signals == {"external_check": 0.5} and found["i3"].signals == {}
     assert [one.id for one in observations(database, "p", version=2)] == ["i3", "i1"]
     assert [one.id for one in observations(database, "p", most=1)] == ["i3"]

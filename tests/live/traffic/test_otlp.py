@@ -863,6 +863,33 @@ def test_a_span_that_cannot_be_read_is_rejected_alone(wrong: dict[str, Any], rea
     assert found.message == f'The span "chat m" cannot be read: {reason}'
 
 
+def test_half_a_surrogate_pair_in_a_span_loses_nothing() -> None:
+    """As JSON.stringify writes a text that was cut in the middle of an emoji."""
+    good = span({"gen_ai.operation.name": "chat"})
+    half = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.output.messages": json.dumps(
+            [{"role": "assistant", "parts": [{"type": "text", "content": "a\ud83d"}]}]
+        ),
+    }
+    body = json.dumps(traces(good, span(half, spanId="b7ad6b7169203332"))).encode()
+    found = parse_otlp(body, JSON_TYPE)
+    assert [one.output for one in found.inferences][1] == "a\ufffd" and found.rejected == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'"\ud83d\ude00"', "\U0001f600"),
+        (r'"\ud83d\\ude00"', "\ufffd\\ude00"),
+        (r'"\\ud83d"', "\\ud83d"),
+        (r'"\uDE00\ud83dx\n"', "\ufffd\ufffdx\n"),
+    ],
+)
+def test_halves_of_pairs_become_the_replacement_character(text: str, value: str) -> None:
+    assert read_json(text) == read_json(text.encode()) == value
+
+
 def test_a_log_record_that_cannot_be_read_is_rejected_alone() -> None:
     good = {"eventName": "gen_ai.evaluation.result", "spanId": SPAN, "attributes": pairs(EVALUATION)}
     found = parse_otlp(json.dumps(logs({**good, "timeUnixNano": "x"}, good)).encode(), JSON_TYPE, "logs")

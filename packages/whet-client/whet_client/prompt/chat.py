@@ -13,35 +13,36 @@ import logging
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from whet_client import media
 from whet_client.errors import UsageError, did_you_mean
-from whet_client.prompt.fence import front_matter_of
-from whet_client.prompt.slots import is_slot_name, slot_names
+from whet_client.prompt.headed import (
+    AUTO,
+    CHAT_ROLES,
+    CODED,
+    ROLES,
+    note_media_slot,
+    parse_below_front_matter,
+    parse_headed_messages,
+)
+from whet_client.prompt.slots import SLOT, is_slot_name, slot_names
 from whet_client.storable import show_value
 from whet_client.types import Message
 
-AUTO = "auto"
-CHAT_ROLES = ("system", "user", "assistant")
 EXAMPLE = '[{"role": "system", "content": "..."}, {"role": "user", "content": "{{input}}"}]'
-_ROLES = {
-    **dict.fromkeys(("system", "developer"), "system"),
-    **dict.fromkeys(("user", "human"), "user"),
-    **dict.fromkeys(("assistant", "ai", "model"), "assistant"),
-}
-_HEADING = re.compile(rf"(?:\A|\r?\n\r?\n)\[({'|'.join(CHAT_ROLES)})\](?:\r?\n|\Z)")
-PROMPTY_HEADING = re.compile(rf"^({'|'.join(_ROLES)}):[ \t]*(?:\r?\n|\Z)", re.MULTILINE)
-_DOTPROMPT_HEADING = re.compile(rf"""\{{\{{role ["']({"|".join(_ROLES)})["']\}}\}}[ \t]*(?:\r?\n)?""")
-_MEDIA_HELPER = re.compile(r"""\{\{media url="((?:data:(\w+)/|https?://)[^"\n]+)"\}\}""")
+_CONTENTS = ("url", "image_url", "data", "base64", "file_data", "image", "audio", "file")
+"""Keys of a part, or of what it holds, that hold its content."""
+_OF_CONTENT = frozenset(("type", "source_type", "mime_type", "media_type", "format", "cache_control"))
+"""Keys of a part that a slot makes needless: the row says what its content is."""
 _MEANT_AS_JSON = re.compile(
     r"""\s*(?:\[\s*)?\{\s*["'](?:role|content|messages|lc|_type)["']\s*:|\s*\[\s*[\[(]\s*["'](?:system|human|user|ai|assistant)["']\s*,"""
 )
 _MEANT_AS_YAML = re.compile(r"\s*(?:messages:\s*)?-[ \t]+role:")
 _TEXT_PARTS = ("text", "input_text", "output_text")
-_SENT = ("image_url", "input_image", "input_audio", "file", "image", "document")
-"""Parts of OpenAI's and Anthropic's form that are images, sounds and files."""
+_SENT = ("image_url", "input_image", "input_audio", "file", "image", "document", "audio")
+"""Parts of the forms of OpenAI, Anthropic and LangChain that are images, sounds and files."""
 _BESIDE = frozenset(
     ("type", "name", "id", "cache_control", "additional_kwargs", "response_metadata", "example")
 )
@@ -84,9 +85,9 @@ def parse_messages(text: str, where: str = "prompt", *, json_only: bool = False)
 def _read_text(text: str, where: str, json_only: bool) -> tuple[tuple[Message, ...], object]:
     """The messages of a text, and the value of JSON that they were read from."""
     text = text.removeprefix("\ufeff")
-    if (headed := _parse_headed_messages(text)) is not None:
+    if (headed := parse_headed_messages(text)) is not None:
         return headed, None
-    if (below := _parse_below_front_matter(text)) is not None:
+    if (below := parse_below_front_matter(text, where)) is not None:
         return below, None
     if text.lstrip()[:1] in ("[", "{") or json_only:
         try:
@@ -120,7 +121,7 @@ def join_messages(messages: Sequence[Message]) -> str:
     """Messages with roles as one text that `read_text` reads as the same: headed by their roles, or as JSON where a text has such
     headings itself."""
     text = "\n\n".join(f"[{m.role}]\n{m.content}" for m in messages)
-    if _parse_headed_messages(text) == tuple(messages):
+    if parse_headed_messages(text) == tuple(messages):
         return text
     return _as_json([{"role": m.role, "content": m.content} for m in messages])
 
@@ -217,53 +218,6 @@ def _way_in_words(way: tuple[str | int, ...]) -> str:
     return "" if number is None else f", message {number + 1}"
 
 
-def _parse_headed_messages(text: str, heading: re.Pattern[str] = _HEADING) -> tuple[Message, ...] | None:
-    """The messages of a text whose first line is `[system]`, `[user]` or `[assistant]`; None for any other text."""
-    headings = list(heading.finditer(text))
-    if not headings or headings[0].start():
-        return None
-    stops = [*(following.start() for following in headings[1:]), len(text)]
-    return tuple(
-        Message(_ROLES[match[1]], text[match.end() : stop])
-        for match, stop in zip(headings, stops, strict=True)
-    )
-
-
-def _parse_below(body: str, heading: re.Pattern[str]) -> tuple[Message, ...] | None:
-    """The messages of a text that begins with such a heading; None for any other text.
-
-    Empty lines between a message and the next heading belong to neither.
-    """
-    messages = _parse_headed_messages(body.lstrip("\r\n"), heading)
-    if messages is None:
-        return None
-    return *(Message(m.role, m.content.rstrip("\r\n")) for m in messages[:-1]), messages[-1]
-
-
-def _parse_below_front_matter(text: str) -> tuple[Message, ...] | None:
-    """The messages below front matter, headed as whet, Prompty (`system:`) or dotprompt (`{{role "system"}}`) heads them; None
-    for any other text. The first message keeps the front matter, which no model gets."""
-    front = front_matter_of(text)
-    body = text[len(front) :]
-    messages = (
-        _parse_headed_messages(body)
-        or _parse_below(body, PROMPTY_HEADING)
-        or _parse_below(body, _DOTPROMPT_HEADING)
-        if front
-        else None
-    )
-    if messages is None:
-        return None
-    messages = tuple(Message(m.role, _MEDIA_HELPER.sub(_read_helper, m.content)) for m in messages)
-    return Message(messages[0].role, front + messages[0].content), *messages[1:]
-
-
-def _read_helper(match: re.Match[str]) -> str:
-    """A part as dotprompt names it, as whet does."""
-    kind = "image" if match[2] in (None, "image") else "audio" if match[2] == "audio" else "file"
-    return f"[[whet:{kind}:{match[1]}]]"
-
-
 def _messages(value: Any, way: tuple[str | int, ...]) -> list[Message]:
     if _is_langchain(value):
         return _messages(importlib.import_module("langchain_core.load").dumpd(value), way)
@@ -306,7 +260,8 @@ def _message(item: Any, way: tuple[str | int, ...]) -> Message:
     if _is_pair(item):
         if item[0] == "placeholder":
             _refuse_placeholder(str(item[1]), way)
-        return Message(_role(item[0], way), _of_pair(_content(item[1], way), way))
+        listed = item[1] if isinstance(item[1], list | tuple) and item[1] else [_content(item[1], way)]
+        return Message(_role(item[0], way), "\n".join(_of_pair_part(part, way) for part in listed))
     if not isinstance(item, Mapping):
         raise _Unreadable(
             way,
@@ -333,7 +288,7 @@ def _message(item: Any, way: tuple[str | int, ...]) -> Message:
 
 
 def _role(role: Any, way: tuple[str | int, ...]) -> str:
-    known = _ROLES.get(role) if isinstance(role, str) else None
+    known = ROLES.get(role) if isinstance(role, str) else None
     if known is None:
         raise _Unreadable(way, f'there is no role "{role}".{did_you_mean(str(role), CHAT_ROLES)}')
     return known
@@ -361,6 +316,8 @@ def _text_of(part: object, way: tuple[str | int, ...]) -> str:
     if isinstance(part, Mapping) and (
         kind in _SENT or ("type" not in part and media.KINDS_OF_FILES & part.keys())
     ):
+        if (slot := _slot_of(part, way)) is not None:
+            return slot
         try:
             return media.keep_prompt_part(part, "part")
         except UsageError as error:
@@ -369,6 +326,39 @@ def _text_of(part: object, way: tuple[str | int, ...]) -> str:
         way,
         f"this message has a part of the type {show_value(kind)}, and no prompt holds such a part. Remove it.",
     )
+
+
+def _slot_of(part: Mapping[str, Any], way: tuple[str | int, ...]) -> str | None:
+    """The slot that is the content of a part, which every row fills with an image, a sound or a file; None where the part holds
+    its content itself. Raises _Unreadable for a part that is filled in another way."""
+    texts = dict(_texts_in(part))
+    filled = [key for key, text in texts.items() if SLOT.search(text) and key not in _OF_CONTENT]
+    if not filled:
+        return None
+    alone = CODED.sub("", texts[filled[0]].strip())
+    if len(filled) > 1 or filled[0] not in _CONTENTS or not SLOT.fullmatch(alone):
+        raise _Unreadable(
+            way,
+            f"this message has a part that slots fill in a part ({show_value(texts[filled[0]])}). Rows hold whole images, sounds "
+            f"and files: write one slot in the place of its address or content.",
+        )
+    others = [key for key, text in texts.items() if key not in (*_OF_CONTENT, filled[0]) and text != "auto"]
+    if others:
+        raise _Unreadable(
+            way,
+            f"this message has a part with the slot {alone} and `{others[0]}`, which stands with the image in each row. "
+            "Remove it here.",
+        )
+    return note_media_slot(alone)
+
+
+def _texts_in(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The texts of a part and of what it holds, by their keys."""
+    for key, value in part.items():
+        if isinstance(value, Mapping):
+            yield from _texts_in(value)
+        elif isinstance(value, str) and value:
+            yield str(key), value
 
 
 def _refuse_placeholder(name: str, way: tuple[str | int, ...]) -> NoReturn:
@@ -385,7 +375,7 @@ def _is_pair(item: object) -> bool:
         isinstance(item, list | tuple)
         and len(item) == 2
         and isinstance(item[0], str)
-        and (item[0] in _ROLES or item[0] == "placeholder")
+        and (item[0] in ROLES or item[0] == "placeholder")
     )
 
 
@@ -404,6 +394,22 @@ def _of_pair(text: str, way: tuple[str | int, ...]) -> str:
             )
         return _from_format(text, way)
     return text if slot_names(text) else _from_format(text, way)
+
+
+def _of_pair_part(part: Any, way: tuple[str | int, ...]) -> str:
+    """A part of a pair: a text, or an image, a sound or a file whose texts may have fields."""
+    if isinstance(part, str):
+        return _of_pair(part, way)
+    if isinstance(part, Mapping) and part.get("type", "text") in _TEXT_PARTS:
+        return _of_pair(_text_of(part, way), way)
+    return _text_of(_fill_part(part, lambda text: _of_pair(text, way)), way)
+
+
+def _fill_part(part: Any, fill: Callable[[str], str]) -> Any:
+    """A part, in whose texts slots stand in the place of fields."""
+    if isinstance(part, Mapping):
+        return {key: _fill_part(value, fill) for key, value in part.items()}
+    return fill(part) if isinstance(part, str) else part
 
 
 def _from_format(text: str, way: tuple[str | int, ...]) -> str:
@@ -491,7 +497,21 @@ def _langchain_message(value: Mapping[str, Any], way: tuple[str | int, ...]) -> 
         kind, inner = (
             _langchain_kind(part) if isinstance(part, Mapping) and {"lc", "_type"} & part.keys() else ("", {})
         )
-        if kind != "PromptTemplate" or inner.get("partial_variables"):
-            raise _Unreadable(way, "this message holds more than a plain template of text. Write its text.")
-        texts.append(_template(inner.get("template"), inner.get("template_format"), way))
+        if kind not in _TEMPLATES or inner.get("partial_variables"):
+            raise _Unreadable(
+                way, "this message holds more than plain templates of texts and images. Write its text."
+            )
+        texts.append(_langchain_part(kind, inner, way))
     return Message(role, "\n".join(texts))
+
+
+_TEMPLATES = ("PromptTemplate", "ImagePromptTemplate", "DictPromptTemplate")
+
+
+def _langchain_part(kind: str, held: Mapping[str, Any], way: tuple[str | int, ...]) -> str:
+    """A template of a text, an image or another part as a text with slots."""
+    template, form = held.get("template"), held.get("template_format")
+    if kind == "PromptTemplate":
+        return _template(template, form, way)
+    part = _fill_part(template, lambda text: _template(text, form, way))
+    return _text_of({"type": "image_url", "image_url": part} if kind == "ImagePromptTemplate" else part, way)

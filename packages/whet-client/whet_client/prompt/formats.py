@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 
 from whet_client.errors import UsageError, did_you_mean
 from whet_client.media import MARK, content_bytes, content_of, read_mime
-from whet_client.prompt.chat import AUTO, PROMPTY_HEADING
 from whet_client.prompt.document import Prompt
 from whet_client.prompt.fence import front_matter_of
+from whet_client.prompt.headed import AUTO, PROMPTY_HEADING
 from whet_client.prompt.slots import SLOT
 from whet_client.types import Message
 

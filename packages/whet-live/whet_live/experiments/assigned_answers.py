@@ -105,7 +105,7 @@ def _to_assigned_answer(
         draw, own = (LOGGED, {inference.version: chance}) if chance is not None else ("", {})
     place = more.get(POSITION)
     position = place if isinstance(place, int) and not isinstance(place, bool) and place > 0 else 0
-    answer = RatedAnswer(inference.id, values, rating(rows), user)
+    answer = RatedAnswer(inference.id, values, rating(rows, inference.user), user)
     segment = _segment_of(more.get(key)) if key else ""
     unread = not draw and more.get(PROPENSITY) is not None
     return AssignedAnswer(answer, inference.version, inference.time, draw, own, segment, position, unread)

@@ -58,13 +58,15 @@ class Exposure:
 class MetricOutcome:
     """A value of a metric for one inference, after the exposure that it belongs to. `at` is when the value itself
     arrived, which may have been before the inference was known. For a metric with a reward, `signal` is what was done,
-    and the value how much of it; the answer itself comes first, without a signal."""
+    and the value how much of it; the answer itself comes first, without a signal. `rater` is the person who judged: a later value
+    of the same person about the same inference takes the place of the earlier one."""
 
     at: int
     inference: str
     metric: str
     value: float
     signal: str = ""
+    rater: str = ""
 
 
 Event = Exposure | MetricOutcome
@@ -73,7 +75,8 @@ Event = Exposure | MetricOutcome
 @dataclass
 class AssignedUnit:
     """A unit: when and how it was assigned first, its different requests by number, the values of each metric with the
-    request that each is about, and what was done with each answer to a request, where a metric has a reward."""
+    request that each is about, the place among them of what a person said of an inference, and what was done with each answer to
+    a request, where a metric has a reward."""
 
     at: int
     arm: int
@@ -81,6 +84,7 @@ class AssignedUnit:
     stratum: int
     requests: dict[str, int] = field(default_factory=dict)
     values: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
+    judged: dict[tuple[str, str, str], int] = field(default_factory=dict)
     done: dict[tuple[int, str], list[Signal]] = field(default_factory=dict)
 
 
@@ -311,7 +315,12 @@ class ExperimentReducer:
                 done.append(Signal(event.signal, event.value))
         else:
             self._clipped[metric.name] += not metric.low <= event.value <= metric.high
-            unit.values.setdefault(metric.name, []).append((request, metric.unit(event.value)))
+            values = unit.values.setdefault(metric.name, [])
+            values.append((request, metric.unit(event.value)))
+            if event.rater:
+                place = unit.judged.setdefault((metric.name, event.inference, event.rater), len(values) - 1)
+                if place < len(values) - 1:
+                    values[place] = values.pop()
 
     def _outcome(self, unit: AssignedUnit, metric: Metric) -> float:
         """The outcome of a unit on the scale from 0 (worst) to 1 (best); nan for none."""

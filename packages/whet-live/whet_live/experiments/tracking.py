@@ -24,7 +24,7 @@ from whet_live.experiments.experiment_view import figures
 from whet_live.experiments.metrics import BEHAVIOUR, MEASURED
 from whet_live.experiments.reducer import Event, ExperimentReducer, Exposure, MetricOutcome, Snapshot
 from whet_live.experiments.verdict import ExperimentVerdict, judge
-from whet_live.traffic.dataset import PEOPLE, RATED_BY_PEOPLE
+from whet_live.traffic.dataset import JUDGEMENTS, PEOPLE, RATED_BY_PEOPLE, name_rater
 from whet_live.traffic.search import head
 from whet_live.traffic.traffic_tables import erased, feedback, inferences
 
@@ -268,7 +268,7 @@ def _outcomes(
 
     New feedback that was joined at once and new feedback that had to wait are two questions, each with an index of its own.
     There the kind and the experiment are looked at here, so that no database is led to read all of them again. Ratings and thumbs
-    are those of people.
+    are those of people, and of one person's about one answer the last counts.
     """
     names = {name for name in definition.metrics if name not in MEASURED and name != BEHAVIOUR}
     done = IMPLICIT if BEHAVIOUR in definition.metrics else ()
@@ -280,6 +280,8 @@ def _outcomes(
         outcome.value,
         outcome.received,
         outcome.source,
+        outcome.user,
+        inference.user.label("asker"),
         inference.id,
         inference.experiment,
     )
@@ -301,7 +303,9 @@ def _outcomes(
             continue
         at, metric = max(row.received, row.inference_received), row.name if row.kind == "score" else row.kind
         if metric in names:
-            yield (row.joined, 0), MetricOutcome(at, row.id, metric, row.value)
+            rater = name_rater(row.source, row.user, row.asker) if row.kind in JUDGEMENTS else ""
+            rater = rater and f"{row.name or ''}|{rater}"
+            yield (row.joined, 0), MetricOutcome(at, row.id, metric, row.value, rater=rater)
         if row.kind in done:
             yield (row.joined, 0), MetricOutcome(at, row.id, BEHAVIOUR, row.value, row.kind)
 

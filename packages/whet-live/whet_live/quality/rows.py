@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from sqlalchemy import ColumnElement, Connection, String, Text, and_, case, cast, func, literal, or_, select
 from sqlalchemy.dialects.postgresql import JSONB
 
+from whet.models.openai_answers import FILTER_REASONS
 from whet_live.quality.measures import DONE, FIELDS, JUDGED, SCORE
-from whet_live.traffic.dataset import PEOPLE, RATED_BY_PEOPLE
+from whet_live.traffic.dataset import JUDGEMENTS, PEOPLE, RATED_BY_PEOPLE
 from whet_live.traffic.traffic_tables import feedback, inferences
 
 MOST_ANSWERS = 100_000
@@ -79,7 +80,8 @@ class AnswerColumns:
 def metadata_text(connection: Connection, table: Any, key: str) -> ColumnElement[Any]:
     """The value of a key of a row's metadata as text; NULL where there is none."""
     if connection.dialect.name == "postgresql":
-        return cast(cast(table.c.metadata, Text), JSONB).op("->>")(literal(key))
+        text = func.replace(cast(table.c.metadata, Text), r"\u0000", r"\ufffd")  # a NUL, which JSONB refuses
+        return cast(text, JSONB).op("->>")(literal(key))
     path = '$."' + key.replace('"', "") + '"'
     metadata = cast(table.c.metadata, Text)
     kind = func.json_type(metadata, path)  # SQLite has no truth values: it extracts 1 for true
@@ -87,11 +89,16 @@ def metadata_text(connection: Connection, table: Any, key: str) -> ColumnElement
 
 
 def flag_refusal(connection: Connection) -> ColumnElement[Any]:
-    """1 for an answer without an error that is empty, or whose metadata hold a `refusal` or a `finish_reason` of a filter."""
+    """1 for an answer without an error that is empty, or whose metadata hold a `refusal` or a `finish_reason` that providers
+    document for a filter; any other reason is none."""
     reason = metadata_text(connection, inferences, "finish_reason")
+    bare = func.lower(func.coalesce(reason, ""))
+    for separator in "-_ ":
+        bare = func.replace(bare, separator, "")
     refusal = func.coalesce(metadata_text(connection, inferences, "refusal"), "")
     filtered = or_(
-        func.coalesce(reason, "").in_(["content_filter", "refusal", "safety", "SAFETY"]),
+        bare.in_(FILTER_REASONS),
+        *(bare.like(f"%.{word}") for word in FILTER_REASONS),  # behind the name of an enumeration
         refusal.not_in(["", "0", "false", "null"]),
     )
     marked = case((_i.metadata.is_(None), False), else_=filtered)
@@ -146,6 +153,18 @@ def read_answers(
     return answers
 
 
+def _number_back() -> ColumnElement[int]:
+    """1 for the last value of a person about an answer under a name, 2 for the one before it, ... (`dataset.name_rater`)."""
+    person = case((_f.source == "user", func.coalesce(_f.user, _i.user, "")), else_=_f.user)
+    named = and_(_f.kind.in_(JUDGEMENTS), _f.source.in_(PEOPLE), person.is_not(None))
+    one = case((named, ""), else_=cast(_f.seq, String))
+    order = func.row_number().over(
+        partition_by=(_f.about, _f.kind, func.coalesce(_f.name, ""), _f.source, person, one),
+        order_by=(_f.time.desc(), _f.seq.desc()),
+    )
+    return order
+
+
 def _add_feedback(
     connection: Connection,
     where: list[ColumnElement[bool]],
@@ -153,14 +172,21 @@ def _add_feedback(
     answers: AnswerColumns,
 ) -> None:
     """What was said or done: several values about one answer count as their mean, under whatever names they came; scores count by
-    their name. What has the value 0 alone was not done. Ratings and thumbs are those of people."""
+    their name. Of what one person says under one name the last value counts. What has the value 0 alone was not done. Ratings
+    and thumbs are those of people."""
     score = case((_f.kind == "score", func.coalesce(_f.name, "")), else_="").label("score")
-    done = func.max(func.coalesce(_f.value, 1.0)).label("done")
-    query = (
-        select(_f.about, _f.kind, score, func.avg(_f.value).label("value"), done)
+    values = (
+        select(_f.about, _f.kind, score, _f.value, _number_back().label("back"))
         .join(inferences, _i.seq == _f.about)
         .where(*where, _f.kind.in_(_KINDS), or_(_f.kind.not_in(RATED_BY_PEOPLE), _f.source.in_(PEOPLE)))
-        .group_by(_f.about, _f.kind, score)
+        .subquery()
+    )
+    v = values.c
+    done = func.max(func.coalesce(v.value, 1.0)).label("done")
+    query = (
+        select(v.about, v.kind, v.score, func.avg(v.value).label("value"), done)
+        .where(v.back == 1)
+        .group_by(v.about, v.kind, v.score)
     )
     sums: dict[str, NDArray[np.float64]] = {}
     n = len(answers.time)

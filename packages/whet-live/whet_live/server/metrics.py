@@ -13,7 +13,8 @@ from whet_client.version import __version__
 from whet_live.quality import Quality
 
 BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
-LOGGERS = ("whet_live.server", "whet.learner", "whet.experiments", "uvicorn.error")
+LOGGERS = ("whet", "uvicorn.error")
+"""All loggers of the server, the learner, experiments and models stand below the first one."""
 
 
 class Metrics:

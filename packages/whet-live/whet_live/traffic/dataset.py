@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from statistics import fmean
@@ -30,6 +30,10 @@ MOST_OBSERVED = 100_000
 PEOPLE = ("user", "annotator")
 RATED_BY_PEOPLE = ("rating", "thumb")
 """Kinds of feedback that count as what people say, from `PEOPLE` only. Models and programs send scores under a name."""
+JUDGEMENTS = (*RATED_BY_PEOPLE, "score")
+"""Kinds of feedback of which the last by one person about one answer, and under one name, counts."""
+UNNAMED = "input"
+"""What an import calls an input that has no name of its own."""
 _ROWS = 1000
 OLDEST_FIRST = feedback.c.time, feedback.c.seq
 """The order of feedback about one answer, however late it arrived."""
@@ -50,9 +54,9 @@ def observations(
 ) -> Iterator[RatedAnswer]:
     """The newest `most` answers of a prompt, rated or not, newest first.
 
-    A rating of 1 to 5 becomes 0 to 1, a thumb 0 or 1; several by people are averaged, those of models and programs are
-    left out. Of several equal signals counts and seconds are added up, checks averaged, the last edit distance and
-    the largest part that was copied count.
+    A rating of 1 to 5 becomes 0 to 1, a thumb 0 or 1; those of several people are averaged, the last of each, and those of
+    models and programs are left out. Of several equal signals counts and seconds are added up, checks averaged, the last
+    edit distance and the largest part that was copied count.
     """
     wanted, cursor, left = Filter(prompt=prompt, version=version, since=since), None, most
     while left > 0:
@@ -61,7 +65,8 @@ def observations(
             by_answer = _feedback_by_answer(connection, [row.seq for row in page.rows])
         for row in page.rows:
             rows = by_answer.get(row.seq, [])
-            yield RatedAnswer(row.inference.id, signals(rows), rating(rows), row.inference.user)
+            asker = row.inference.user
+            yield RatedAnswer(row.inference.id, signals(rows), rating(rows, asker), asker)
         left -= len(page.rows)
         cursor = page.next
         if cursor is None:
@@ -116,12 +121,30 @@ def behaviour_of(
 
 def _feedback_by_answer(connection: Connection, numbers: Sequence[int]) -> dict[int, list[object]]:
     by_answer: dict[int, list[object]] = {}
-    columns = (feedback.c.about, feedback.c.kind, feedback.c.value, feedback.c.source)
+    columns = (
+        feedback.c.about,
+        feedback.c.kind,
+        feedback.c.value,
+        feedback.c.source,
+        feedback.c.user,
+        feedback.c.name,
+    )
     for part in chunks(numbers):
         query = select(*columns).where(feedback.c.about.in_(part)).order_by(*OLDEST_FIRST)
         for row in connection.execute(query):
             by_answer.setdefault(row.about, []).append(row)
     return by_answer
+
+
+def slot_values(slots: Collection[str], inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The inputs of an answer by the slots of a prompt, all inputs for a prompt without slots; None where they do not fill the
+    slots. The one input of an import, which no name was given, fills the one slot of a prompt."""
+    if not slots:
+        return dict(inputs)
+    if all(slot in inputs for slot in slots):
+        return {slot: inputs[slot] for slot in sorted(slots)}
+    (*names,) = slots
+    return {names[0]: inputs[UNNAMED]} if len(names) == 1 and list(inputs) == [UNNAMED] else None
 
 
 def signals(rows: Sequence[Any]) -> Mapping[str, float]:
@@ -133,11 +156,20 @@ def signals(rows: Sequence[Any]) -> Mapping[str, float]:
     return {kind: _COMBINED.get(kind, max)(amounts) for kind, amounts in values.items()}
 
 
-def rating(rows: Sequence[Any]) -> float | None:
-    """The mean rating by people in 0..1, from rows with `kind`, `value` and `source`; None without one."""
-    ratings = [
-        (row.value - 1) / 4 if row.kind == "rating" else row.value
-        for row in rows
-        if row.kind in RATED_BY_PEOPLE and row.source in PEOPLE and row.value is not None
-    ]
-    return fmean(ratings) if ratings else None
+def name_rater(source: str, user: str | None, asker: str | None) -> str:
+    """Who rated an answer, as far as that is known: `SOURCE:NAME`, where a user without a name is the `asker`, to whom the answer
+    was given. Empty for models and programs, and for annotators without a name, who may be several."""
+    if source == "user":
+        return f"user:{user or asker or ''}"
+    return f"{source}:{user}" if source in PEOPLE and user else ""
+
+
+def rating(rows: Sequence[Any], asker: str | None) -> float | None:
+    """The mean rating by people in 0..1 of an answer to `asker`, from rows with `kind`, `name`, `value`, `source` and `user`,
+    oldest first; None without one. Of several thumbs or ratings that one person gave under one name the last counts."""
+    ratings: dict[object, float] = {}
+    for number, row in enumerate(rows):
+        if row.kind in RATED_BY_PEOPLE and row.source in PEOPLE and row.value is not None:
+            who = row.kind, row.name or "", name_rater(row.source, row.user, asker) or number
+            ratings[who] = (row.value - 1) / 4 if row.kind == "rating" else row.value
+    return fmean(ratings.values()) if ratings else None

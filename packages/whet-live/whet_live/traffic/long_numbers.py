@@ -1,4 +1,5 @@
-"""Whole numbers beyond 64 bits, such as numbers of orders: no database keeps them as numbers, and a float would alter them."""
+"""Whole numbers beyond 64 bits, such as numbers of orders: no database keeps them as numbers, and a float would alter them. And
+halves of surrogate pairs, which a text that was cut in the middle of an emoji has."""
 
 from __future__ import annotations
 
@@ -18,11 +19,19 @@ _MOST_DIGITS = 4000
 """Digits of a number that is read as such (Python reads no more than 4,300)."""
 _LONG = re.compile("[0-9]{20}")
 _LONG_BYTES = re.compile(rb"[0-9]{20}")
+_HIGH, _LOW, _HALF = (rf"u[dD]{part}[0-9a-fA-F]{{2}}" for part in ("[89abAB]", "[c-fC-F]", "[89a-fA-F]"))
+_ESCAPE = re.compile(rf"\\(?:{_HIGH}\\{_LOW}|(?P<half>{_HALF})|.)", re.DOTALL)
 
 
 def read_json(text: str | bytes) -> Any:
-    """JSON with whole numbers of any length, of which orjson makes floats. Raises orjson.JSONDecodeError."""
-    value = orjson.loads(text)
+    """JSON with whole numbers of any length, of which orjson makes floats, and with U+FFFD for an escape that is half of a
+    surrogate pair, which orjson refuses. Raises orjson.JSONDecodeError."""
+    try:
+        value = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        whole = _replace_half_pairs(text)
+        value = orjson.loads(whole)
+        text = whole
     pattern: re.Pattern[Any] = _LONG if isinstance(text, str) else _LONG_BYTES
     if pattern.search(text) is None:
         return value
@@ -30,6 +39,16 @@ def read_json(text: str | bytes) -> Any:
         return json.loads(text, parse_int=_whole)
     except RecursionError:  # nested deeper than any row may be, which its check says
         return value
+
+
+def _replace_half_pairs(text: str | bytes) -> str | bytes:
+    """JSON with U+FFFD for each escape that is half of a surrogate pair; a body that is not UTF-8 as it is."""
+    if not isinstance(text, str):
+        try:
+            text = text.decode("utf-8")
+        except UnicodeDecodeError:
+            return text
+    return _ESCAPE.sub(lambda match: match.group() if match["half"] is None else "\\ufffd", text)
 
 
 def _whole(digits: str) -> int | float:

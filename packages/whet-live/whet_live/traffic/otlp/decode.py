@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from whet.errors import UsageError
+from whet_live.traffic.long_numbers import read_json
 
 JSON_TYPE, PROTOBUF_TYPE = "application/json", "application/x-protobuf"
 SIGNALS = ("traces", "logs")
@@ -99,7 +100,7 @@ _Record = Mapping[str, Any]
 
 def _json_groups(body: bytes, signal: str) -> Iterable[tuple[dict[str, object], _Record]]:
     try:
-        request = orjson.loads(body)
+        request = read_json(body)
     except orjson.JSONDecodeError as error:
         raise UsageError(f"The body is not JSON: {error}.") from None
     resources, scopes = f"resource{_NAMES[signal][0]}", f"scope{_NAMES[signal][0]}"
