@@ -313,3 +313,18 @@ def test_a_model_and_a_version_that_are_not_there_are_refused_with_those_that_ar
         live.quality.measure(NAME, version=9, **period)
     assert live.quality.measure(NAME, version=7, model="local/n", **period).answers == 1
     assert live.quality.measure(NAME, version=1, since=BEGIN + DAY, until=BEGIN + 2 * DAY).answers == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "share"),
+    [
+        *[("content_filter", 1), ("FinishReason.PROHIBITED_CONTENT", 1), ("guardrail-intervened", 1)],
+        *[("Content Filtered", 1), ("stop", 0), ("unsafety", 0), ("a new reason", 0)],
+    ],
+)
+def test_the_reasons_that_providers_document_for_a_filter_are_refusals(
+    live: Live, reason: str, share: float
+) -> None:
+    live.traffic.add([answer("a", 0, metadata={"finish_reason": reason})], [])
+    refused = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY).groups[0].of("refusal")
+    assert refused is not None and refused.whole.mean == share

@@ -235,7 +235,7 @@ def test_weights_of_signals(run: Any, traffic: Traffic) -> None:
     assert model["weights"][0]["weight"]["low"] > 0
     frozen = behaviour_of(traffic.database, "p")
     assert BehaviourModel.from_json(model) == frozen
-    traffic.add((), [Feedback(kind="thumb", target=f"a{n}", value=0.0) for n in range(120)])
+    traffic.add((), [Feedback(kind="thumb", target=f"a{n}", value=0.0, user="eva") for n in range(120)])
     copied = BehaviourModel.from_json(model).reward({"copy": 1.0})
     assert copied == frozen.reward({"copy": 1.0}) > behaviour_of(traffic.database, "p").reward({"copy": 1.0})
 

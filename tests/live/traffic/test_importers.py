@@ -133,6 +133,31 @@ def test_columns_that_were_added_to_langfuse_generations_are_read(tmp_path: Path
     ]
 
 
+@pytest.mark.parametrize("header", ["type,", ""])
+def test_all_rows_of_a_table_of_langfuse_are_read_alike_whichever_cells_are_empty(
+    tmp_path: Path, header: str
+) -> None:
+    """A table without the type is known by the names of prompts, which some rows have."""
+    kind, name = ("GENERATION,", "") if header else ("", "s/h")
+    rows = (
+        f"full,t,{kind}{TIME},m,{name},q,a\n"
+        f"nomodel,t,{kind}{TIME},,,q,a\n"
+        f"noinput,t,{kind}{TIME},m,,,a\n"
+        f"notrace,,{kind}{TIME},m,,q,a\n"
+        f"nooutput,t,{kind}{TIME},m,,q,\n"
+    )
+    path = tmp_path / "table.csv"
+    path.write_text(f"id,traceId,{header}startTime,model,promptName,input,output\n{rows}", "utf-8")
+    found = read_files([path], prompt="s/h", version=1)
+    assert [(one.id, one.time, one.episode) for one in found.inferences] == [
+        ("full", MICROS, "t"),
+        ("nomodel", MICROS, "t"),
+        ("noinput", MICROS, "t"),
+        ("notrace", MICROS, None),
+        ("nooutput", MICROS, "t"),
+    ]
+
+
 def test_langfuse_rows_of_blob_storage(tmp_path: Path) -> None:
     rows = [
         {"id": "obs-2", "trace_id": "t-1", "parent_observation_id": None, "type": "GENERATION", "prompt_name": None,

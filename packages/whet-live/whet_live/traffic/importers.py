@@ -57,6 +57,7 @@ from whet_live.traffic.exports import (
     openai_item,
     phoenix_span,
     short,
+    with_observation_columns,
 )
 from whet_live.traffic.long_numbers import clean_inference
 from whet_live.traffic.rows import chunks
@@ -215,7 +216,11 @@ def _rows(path: Path, notes: list[str]) -> list[SourceRow]:
             return [SourceRow(row, f"{path}:1: data[{number}]") for number, row in enumerate(data)]
         if isinstance(page, dict) and isinstance(page.get("observations"), list):
             return [SourceRow(page, f"{path}:1")]
-    return table_rows(path, notes)
+    rows = table_rows(path, notes)
+    if kind_of(path) not in TABLES:
+        return rows
+    values = with_observation_columns([row.value for row in rows])
+    return [replace(row, value=value) for row, value in zip(rows, values, strict=True)]
 
 
 class _Unusable(Exception):
