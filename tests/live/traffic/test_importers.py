@@ -133,6 +133,63 @@ def test_columns_that_were_added_to_langfuse_generations_are_read(tmp_path: Path
     ]
 
 
+def test_a_table_of_langfuse_is_read_alike_where_cells_are_empty(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(
+        "id,traceId,type,name,startTime,endTime,input,output,model,promptName,latency,level\n"
+        f"g1,t,GENERATION,n,{TIME},,q,a,m,,1.5,DEFAULT\n"
+        f"g2,t,GENERATION,n,{TIME},,q,a,m,,1.5,DEFAULT\n"
+        f"g3,t,GENERATION,n,{TIME},,q,a,m,s/h,1.5,DEFAULT\n"
+        f"g4,,GENERATION,n,{TIME},,,,,,,ERROR\n"
+        f"s1,t,SPAN,n,{TIME},,q,a,,,,DEFAULT\n",
+        "utf-8",
+    )
+    found = read_files([path], prompt="p")
+    assert [(one.id, one.prompt, one.episode, one.time) for one in found.inferences] == [
+        ("g1", "p", "t", MICROS), ("g2", "p", "t", MICROS), ("g3", "s/h", "t", MICROS), ("g4", "p", None, MICROS)
+    ]  # fmt: skip
+    assert (found.inferences[3].error, found.skipped[0][0]) == ("error", f"{path}:6")
+
+
+def test_scores_and_observations_of_langfuse_in_one_table(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(
+        "id,traceId,sessionId,type,name,startTime,input,output,promptName,observationId,dataType,value,timestamp\n"
+        f"g1,t,,GENERATION,n,{TIME},q,a,,,,,\n"
+        f"sc,t,,,good,,,,,g1,NUMERIC,0.5,{TIME}\n"
+        f"sd,,s,,good,,,,,,NUMERIC,0.5,{TIME}\n",
+        "utf-8",
+    )
+    found = read_files([path], prompt="p")
+    assert [one.id for one in found.inferences] == ["g1"]
+    assert [(one.id, one.target_kind, one.target, one.value) for one in found.feedback] == [
+        ("sc", "inference", "g1", 0.5), ("sd", "session", "s", 0.5)
+    ]  # fmt: skip
+
+
+def test_a_plain_table_may_name_traces_and_prompts(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("trace_id,question,answer,prompt_name,rating\nt,q,a,s/h,5\nt2,q2,a2,,1\n", "utf-8")
+    found = read_files([path], prompt="p")
+    assert [(one.prompt, one.inputs, one.output, one.episode) for one in found.inferences] == [
+        ("s/h", {"input": "q"}, "a", "t"), ("p", {"input": "q2"}, "a2", "t2")
+    ]  # fmt: skip
+    assert [one.value for one in found.feedback] == [5.0, 1.0]
+
+
+def test_answers_that_are_stored_once_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("question,answer\nq,a\nq,b\nq,a\nq,a\n", "utf-8")
+    found = read_files([path], prompt="p")
+    assert len(found.inferences) == 2
+    assert found.skipped == [
+        (
+            f"{path}:4",
+            "an earlier row holds the same answer; 2 such rows are stored once. Rows with a user or an inference_id are told apart",
+        )
+    ]
+
+
 def test_langfuse_rows_of_blob_storage(tmp_path: Path) -> None:
     rows = [
         {"id": "obs-2", "trace_id": "t-1", "parent_observation_id": None, "type": "GENERATION", "prompt_name": None,

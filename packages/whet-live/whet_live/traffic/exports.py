@@ -93,14 +93,10 @@ def openai_item(row: Mapping[str, object]) -> ExportedRow | None:
 def langfuse(row: Mapping[str, object]) -> ExportedRow | None:
     """A Langfuse observation or score, in the words of its interface or of its blob storage."""
     named = {snake_case(key): value for key, value in row.items()}
-    if "trace_id" in named and "name" in named and named.keys() & {"data_type", "string_value"}:
+    if _is_langfuse_score(named):
         score = _langfuse_score(named, ("episode", str(named["trace_id"] or "")))
         return ExportedRow(feedback=[score] if score else [])
-    if "trace_id" not in named or not named.keys() & {
-        "parent_observation_id",
-        "prompt_name",
-        "provided_model_name",
-    }:
+    if not _is_langfuse_observation(named):
         return None
     if str(named.get("type") or "GENERATION").upper() != "GENERATION":
         return ExportedRow()
@@ -108,8 +104,24 @@ def langfuse(row: Mapping[str, object]) -> ExportedRow | None:
     scores = map(_plainly, _items(named.get("scores")))
     feedback = [_langfuse_score(one, ("inference", inference.id)) for one in scores]
     backwards = [inference.id] if named.get("end_time") and inference.latency is None else []
-    others = {key: value for key, value in row.items() if snake_case(key) not in _LANGFUSE}
+    others = {
+        key: value for key, value in row.items() if value is not None and snake_case(key) not in _LANGFUSE
+    }
     return ExportedRow([inference], [one for one in feedback if one is not None], backwards, others=others)
+
+
+def _is_langfuse_score(named: Mapping[str, object]) -> bool:
+    """Whether a row is a score. A table of both kinds has all columns; what began at some time is an observation."""
+    is_score = {"trace_id", "name"} <= named.keys() and bool(named.keys() & {"data_type", "string_value"})
+    return is_score and named.get("start_time") in (None, "")
+
+
+def _is_langfuse_observation(named: Mapping[str, object]) -> bool:
+    """Whether a row is an observation. Plain tables may name a trace and a prompt too, with other columns for the texts."""
+    if "trace_id" not in named or named.keys() & {"parent_observation_id", "provided_model_name"}:
+        return "trace_id" in named
+    has_texts = bool(named.keys() & {"input", "output"})
+    return "id" in named and ({"type", "start_time"} <= named.keys() or "prompt_name" in named and has_texts)
 
 
 def langfuse_trace(row: Mapping[str, object]) -> ExportedRow | None:

@@ -1,6 +1,6 @@
 """Files of other tools and plain tables, read as inferences and feedback, and stored.
 
-The columns of a row show which tool wrote it, row by row. Ids follow the rows, so that the same file may be imported
+The columns of a row show which tool wrote it, row by row; those of a table also where a cell is empty. Ids follow the rows, so that the same file may be imported
 twice. Text in a row is data from strangers: it is bounded, and nothing in it is ever executed.
 """
 
@@ -67,6 +67,8 @@ from whet_live.traffic.write import Clash, IdConflict
 _READERS = (openai_item, phoenix_span, langfuse, langfuse_trace)
 _TIMES = frozenset(("time", "timestamp", "created_at", "start_time", "end_time"))
 _NO_TIME = ("", "none", "null", "nan", "nat")
+_OWN_IDS = ("import-", "imported-")
+"""What ids begin with that are made here, of what a row holds."""
 _EMPTY = "whet: nothing was said"
 
 
@@ -145,6 +147,7 @@ def read_files(
     feedback: list[tuple[str, RawFeedback]] = []
     backwards: list[tuple[str, str]] = []
     unusable: dict[str, list[tuple[str, str]]] = {}
+    repeated: list[str] = []
     skipped: list[tuple[str, str]] = []
     notes: list[str] = []
     rows = [row for path in paths for row in _rows(Path(path), notes)]
@@ -153,7 +156,7 @@ def read_files(
     for row in rows:
         columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
         try:
-            exported = _read(row.value, row.where, naming)
+            exported = _read(row, naming)
             named = [_name_inference(one, naming, row.where) for one in exported.inferences]
             kept = [checked_inference(clean_inference(one), row.where) for one in named]
             for raw in exported.feedback:
@@ -162,6 +165,8 @@ def read_files(
             skipped.append((row.where, str(error)))
             continue
         for one in kept:
+            if one.id in inferences and one.id.startswith(_OWN_IDS) and not exported.feedback:
+                repeated.append(row.where)
             inferences[one.id] = _merge_rows(inferences[one.id], one) if one.id in inferences else one
         feedback += [(row.where, one) for one in exported.feedback]
         backwards += [(row.where, id) for id in exported.backwards]
@@ -172,6 +177,9 @@ def read_files(
         raise UsageError(
             f"{where}: {reason}, and no other row can be used either. The first has {columns[:500]}."
         )
+    if repeated:
+        reason = f"an earlier row holds the same answer; {len(repeated)} such rows are stored once"
+        skipped.append((repeated[0], f"{reason}. Rows with a user or an inference_id are told apart"))
     kept_rows, again, replaced = _apart(feedback)
     if again:
         reason = f"an earlier row said the same; of {len(again)} such rows nothing is stored"
@@ -222,20 +230,28 @@ class _Unusable(Exception):
     """A row that holds nothing."""
 
 
-def _read(row: Mapping[str, object], where: str, naming: _Naming) -> ExportedRow:
-    for key, value in row.items():
+def _recognize(row: SourceRow) -> ExportedRow | None:
+    """What a row of another tool holds; None for one of a plain table."""
+    for reader in _READERS:
+        if (exported := reader(row.value)) is not None:
+            return exported
+    return langfuse(dict.fromkeys(row.columns) | row.value)
+
+
+def _read(row: SourceRow, naming: _Naming) -> ExportedRow:
+    where = row.where
+    for key, value in row.value.items():
         if snake_case(key) in _TIMES and str(value).casefold() not in _NO_TIME and read_moment(value) is None:
             raise UsageError(
                 f'{where}: "{key}" is {visible(str(value))[:40]!r}, which is no time. Write 2026-01-31T09:00:00Z, or seconds '
                 "since 1970."
             )
-    for reader in _READERS:
-        exported = reader(row)
-        if exported is not None:
-            if not exported.inferences and not exported.feedback:
-                raise _Unusable("it is neither an answer of a model nor feedback")
-            return _read_others(exported, where, naming) if exported.others else exported
-    return _plain_row(row, where, naming)
+    exported = _recognize(row)
+    if exported is None:
+        return _plain_row(row.value, where, naming)
+    if not exported.inferences and not exported.feedback:
+        raise _Unusable("it is neither an answer of a model nor feedback")
+    return _read_others(exported, where, naming) if exported.others else exported
 
 
 def _read_others(exported: ExportedRow, where: str, naming: _Naming) -> ExportedRow:
@@ -261,9 +277,7 @@ def _order(rows: Sequence[SourceRow], good: Sequence[str], bad: Sequence[str]) -
     contents = []
     for row in rows:
         with contextlib.suppress(UsageError):
-            exported = next(
-                (one for one in (reader(row.value) for reader in _READERS) if one is not None), None
-            )
+            exported = _recognize(row)
             contents.append(read_row(row.value if exported is None else exported.others, row.where))
     return order_ratings(contents, good, bad)
 
