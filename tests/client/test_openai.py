@@ -288,6 +288,30 @@ def test_messages_as_providers_write_them(
     assert outputs == {"p": output, "s": "Tomorrow."}
 
 
+REFUSED = {"type": "message", "content": [{"type": "refusal", "refusal": "I cannot."}]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"choices": [{"message": {"content": None, "refusal": "I cannot."}}]},
+        {"choices": [{"message": REFUSED}]},
+        {"output": [REFUSED]},
+        [chunk({"content": None}), chunk({"refusal": "I can"}), chunk({"refusal": "not."})],
+        [{"type": "response.refusal.delta", "delta": "I cannot."}],
+    ],
+)
+def test_refusals_of_the_model_are_marked(whet: Client, world: World, answer: Any) -> None:
+    is_stream = isinstance(answer, list)
+    ai = wrap(Sdk(Stream(answer) if is_stream else answer), whet=whet, prompt="p")
+    returned = ai.chat.completions.create(stream=is_stream, **REQUEST)
+    if is_stream:
+        list(returned)
+    assert whet.flush(60)
+    (row,) = world.inferences.values()
+    assert (row.output, row.metadata) == ("I cannot.", {"refusal": True})
+
+
 @pytest.mark.parametrize(
     "parts",
     [

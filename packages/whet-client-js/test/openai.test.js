@@ -59,6 +59,69 @@ class Stream {
   }
 }
 
+/** A stream of the SDK itself, which other ways of reading go by. */
+class SdkStream {
+  #client = "the client";
+  controller = new AbortController();
+
+  /** @param {() => AsyncIterator<unknown>} iterator */
+  constructor(iterator) {
+    this.iterator = iterator;
+  }
+
+  /** @param {unknown[]} parts */
+  static of(parts) {
+    /** @type {SdkStream} */
+    const stream = new SdkStream(async function* () {
+      for (const part of parts) {
+        if (stream.controller.signal.aborted) return;
+        yield part;
+      }
+    });
+    return stream;
+  }
+
+  [Symbol.asyncIterator]() {
+    return this.iterator();
+  }
+
+  tee() {
+    assert.equal(this.#client, "the client");
+    /** @type {Promise<IteratorResult<unknown>>[][]} */
+    const queues = [[], []];
+    const iterator = this.iterator();
+    return queues.map((queue) => new SdkStream(() => ({
+      next() {
+        if (!queue.length) {
+          const next = iterator.next();
+          for (const one of queues) one.push(next);
+        }
+        return /** @type {Promise<IteratorResult<unknown>>} */ (queue.shift());
+      },
+    })));
+  }
+
+  toReadableStream() {
+    const iterator = this[Symbol.asyncIterator]();
+    return new ReadableStream({
+      async pull(control) {
+        const { value, done } = await iterator.next();
+        return done ? control.close() : control.enqueue(value);
+      },
+      async cancel() {
+        await iterator.return?.();
+      },
+    });
+  }
+}
+
+/** @param {any} stream */
+async function readAll(stream) {
+  const parts = [];
+  for await (const part of { [Symbol.asyncIterator]: () => stream[Symbol.asyncIterator]() }) parts.push(part);
+  return parts;
+}
+
 /** @param {unknown} answer */
 function sdkOf(answer) {
   const create = (/** @type {unknown} */ request) => {
@@ -139,6 +202,53 @@ test("a stream that breaks or is left is logged with what came", async () => {
   const [one, two] = [world.rows.get(answerId(broken)), world.rows.get(answerId(left))];
   assert.deepEqual([one.output, one.error], ["Tomor", "TypeError: reset"]);
   assert.deepEqual([two.output, two.error, two.metadata.left], ["Tomor", undefined, true]);
+});
+
+test("a stream of the SDK is logged once, whichever way it is read", async () => {
+  for (const [read, isLeft] of /** @type {[(stream: any) => Promise<unknown>, boolean][]} */ ([
+    [readAll, false],
+    [async (stream) => assert.deepEqual(await Promise.all(stream.tee().map(readAll)), [CHUNKS, CHUNKS]), false],
+    [async (stream) => assert.deepEqual(await readAll(stream.toReadableStream()), CHUNKS), false],
+    [async (stream) => {
+      const reader = stream.toReadableStream().getReader();
+      await reader.read();
+      await reader.cancel();
+    }, true],
+    [async (stream) => {
+      for await (const part of stream) stream.controller.abort(part);
+    }, true],
+  ])) {
+    const world = new World();
+    const whet = whetOf(world);
+    const made = wrap(sdkOf(SdkStream.of(CHUNKS)), { whet, prompt: "p" }).chat.completions.create({ ...REQUEST, stream: true });
+    const { data } = await made.withResponse();
+    const stream = await made;
+    assert.equal(stream, data);
+    await read(stream);
+    await whet.close();
+    assert.equal(world.rows.size, 1);
+    const { output, metadata } = world.rows.get(answerId(stream));
+    const whole = { output: "Tomorrow.", metadata: { finish_reason: "stop" } };
+    if (!isLeft) assert.deepEqual({ output, metadata }, whole);
+    else assert.deepEqual([metadata, output.startsWith("Tomor")], [{ left: true }, true]);
+  }
+});
+
+test("refusals of the model are marked", async () => {
+  const message = { type: "message", content: [{ type: "refusal", refusal: "I cannot." }] };
+  for (const answer of [
+    { choices: [{ message: { content: null, refusal: "I cannot." } }] }, { choices: [{ message }] }, { output: [message] },
+    new Stream([chunk({ content: null }), chunk({ refusal: "I can" }), chunk({ refusal: "not." })]),
+    new Stream([{ type: "response.refusal.delta", delta: "I cannot." }]),
+  ]) {
+    const world = new World();
+    const whet = whetOf(world);
+    const stream = answer instanceof Stream;
+    const given = await wrap(sdkOf(answer), { whet, prompt: "p" }).chat.completions.create({ ...REQUEST, stream });
+    if (stream) await readAll(given);
+    await whet.close();
+    assert.deepEqual([...world.rows.values()].map((row) => [row.output, row.metadata]), [["I cannot.", { refusal: true }]]);
+  }
 });
 
 test("errors stay the app's, and are logged", async () => {

@@ -363,12 +363,21 @@ def _read_message(answer: _Answer, message: Any, *, is_delta: bool = False) -> N
     """A message, or what a part of a stream adds to it."""
     for name in ("content", "refusal"):
         answer.texts.append(_text_of(_get(message, name)))
+    _note_refusal(answer, message)
     for call in _get(message, "tool_calls") or ():
         function = _first(_get(call, "function"), _get(call, "custom"))
         name = _get(function, "name") or ""
         known = _call_of(answer, call, name) if is_delta else _add_call(answer)
         known["name"] += name
         known["arguments"] += _arguments_of(function)
+
+
+def _note_refusal(answer: _Answer, message: Any) -> None:
+    """Note that the model refused, in a field of the message or in a part of its content."""
+    content = _get(message, "content")
+    parts = content if isinstance(content, list | tuple) else ()
+    if _text_of(_get(message, "refusal")) or any(_get(part, "type") == "refusal" for part in parts):
+        answer.metadata["refusal"] = True
 
 
 def _text_of(content: Any) -> str:
@@ -422,6 +431,7 @@ def _read_item(answer: _Answer, item: Any) -> None:
     """An item of a response: a message, or the call of a function."""
     if _get(item, "type") == "message":
         answer.texts.append(_text_of(_get(item, "content")))
+        _note_refusal(answer, item)
     if _get(item, "type") in ("function_call", "custom_tool_call"):
         _add_call(answer).update(name=_get(item, "name") or "", arguments=_arguments_of(item))
 
@@ -439,6 +449,8 @@ def _read_part(answer: _Answer, part: Any) -> None:
                 _read_finish(answer, choice)
     elif kind in ("response.output_text.delta", "response.refusal.delta"):
         answer.texts.append(_get(part, "delta") or "")
+        if kind == "response.refusal.delta":
+            answer.metadata["refusal"] = True
     elif kind in ("response.completed", "response.incomplete", "response.failed"):
         answer.texts.clear()
         _read_whole(answer, _get(part, "response"))

@@ -185,7 +185,8 @@ def test_answers_that_are_stored_once_are_counted(tmp_path: Path) -> None:
     assert found.skipped == [
         (
             f"{path}:4",
-            "an earlier row holds the same answer; 2 such rows are stored once. Rows with a user or an inference_id are told apart",
+            "an earlier row holds the same answer; 2 such rows are stored once. "
+            "Rows with a user or an inference_id are told apart",
         )
     ]
 

@@ -121,7 +121,9 @@ def _is_langfuse_observation(named: Mapping[str, object]) -> bool:
     if "trace_id" not in named or named.keys() & {"parent_observation_id", "provided_model_name"}:
         return "trace_id" in named
     has_texts = bool(named.keys() & {"input", "output"})
-    return "id" in named and ({"type", "start_time"} <= named.keys() or "prompt_name" in named and has_texts)
+    return "id" in named and (
+        {"type", "start_time"} <= named.keys() or ("prompt_name" in named and has_texts)
+    )
 
 
 def langfuse_trace(row: Mapping[str, object]) -> ExportedRow | None:

@@ -1,7 +1,8 @@
 """Files of other tools and plain tables, read as inferences and feedback, and stored.
 
-The columns of a row show which tool wrote it, row by row; those of a table also where a cell is empty. Ids follow the rows, so that the same file may be imported
-twice. Text in a row is data from strangers: it is bounded, and nothing in it is ever executed.
+The columns of a row show which tool wrote it, row by row; those of a table also where a cell is empty. Ids follow the rows,
+so that the same file may be imported twice. Text in a row is data from strangers: it is bounded, and nothing in it is ever
+executed.
 """
 
 from __future__ import annotations
