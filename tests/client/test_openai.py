@@ -288,28 +288,25 @@ def test_messages_as_providers_write_them(
     assert outputs == {"p": output, "s": "Tomorrow."}
 
 
-REFUSED = {"type": "message", "content": [{"type": "refusal", "refusal": "I cannot."}]}
-
-
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "is_chat"),
     [
-        {"choices": [{"message": {"content": None, "refusal": "I cannot."}}]},
-        {"choices": [{"message": REFUSED}]},
-        {"output": [REFUSED]},
-        [chunk({"content": None}), chunk({"refusal": "I can"}), chunk({"refusal": "not."})],
-        [{"type": "response.refusal.delta", "delta": "I cannot."}],
+        ({**COMPLETION, "choices": [{"index": 0, "message": {"content": None, "refusal": "No."}}]}, True),
+        (Stream([chunk({"refusal": "N"}), chunk({"refusal": "o."})]), True),
+        ({"output": [{"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}]}, False),
+        (Stream([{"type": "response.refusal.delta", "delta": "No."}]), False),
     ],
 )
-def test_refusals_of_the_model_are_marked(whet: Client, world: World, answer: Any) -> None:
-    is_stream = isinstance(answer, list)
-    ai = wrap(Sdk(Stream(answer) if is_stream else answer), whet=whet, prompt="p")
-    returned = ai.chat.completions.create(stream=is_stream, **REQUEST)
+def test_what_a_model_refuses_is_marked(whet: Client, world: World, answer: Any, is_chat: bool) -> None:
+    """Quality counts it; a refusal is not known by its words."""
+    sdk, is_stream = wrap(Sdk(answer), whet=whet, prompt="p"), isinstance(answer, Stream)
+    create = sdk.chat.completions.create if is_chat else sdk.responses.create
+    given = create(**(REQUEST if is_chat else {"model": "m", "input": "When?"}), stream=is_stream)
     if is_stream:
-        list(returned)
+        list(given)
     assert whet.flush(60)
     (row,) = world.inferences.values()
-    assert (row.output, row.metadata) == ("I cannot.", {"refusal": True})
+    assert (row.output, row.metadata["refusal"]) == ("No.", True)
 
 
 @pytest.mark.parametrize(

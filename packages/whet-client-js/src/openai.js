@@ -293,7 +293,8 @@ function readHead(answer, value) {
 /** A choice, or what a part of a stream adds to it. @param {Answer} answer @param {unknown} choice @param {"message" | "delta"} name */
 function readChoice(answer, choice, name) {
   const message = get(choice, name);
-  readContent(answer, message);
+  readContent(answer, get(message, "content"));
+  readRefusal(answer, contentOf(get(message, "refusal")));
   for (const one of listOf(get(message, "tool_calls"))) {
     const own = get(one, "function") ?? get(one, "custom");
     const named = textOf(get(own, "name"));
@@ -305,11 +306,16 @@ function readChoice(answer, choice, name) {
   if (textOf(reason)) answer.metadata.finish_reason = reason;
 }
 
-/** The text of a message, and whether the model refused, in a field or in a part. @param {Answer} answer @param {unknown} message */
-function readContent(answer, message) {
-  const [content, refusal] = [get(message, "content"), contentOf(get(message, "refusal"))];
-  answer.text += contentOf(content) + refusal;
-  if (refusal || listOf(content).some((part) => get(part, "type") === "refusal")) answer.metadata.refusal = true;
+/** The content of a message; a part of it may refuse. @param {Answer} answer @param {unknown} content */
+function readContent(answer, content) {
+  if (listOf(content).some((part) => get(part, "refusal"))) answer.metadata.refusal = true;
+  answer.text += contentOf(content);
+}
+
+/** What a model says in place of an answer, which quality counts. @param {Answer} answer @param {string} text */
+function readRefusal(answer, text) {
+  if (text) answer.metadata.refusal = true;
+  answer.text += text;
 }
 
 /** The text of a message: a text, or its parts without thoughts and media. @param {unknown} content */
@@ -357,7 +363,7 @@ function argumentsOf(own) {
 /** An item of a response: a message, or the call of a function. @param {Answer} answer @param {unknown} item */
 function readItem(answer, item) {
   const kind = get(item, "type");
-  if (kind === "message") readContent(answer, item);
+  if (kind === "message") readContent(answer, get(item, "content"));
   else if (kind === "function_call" || kind === "custom_tool_call") {
     Object.assign(addCall(answer), { name: textOf(get(item, "name")), arguments: argumentsOf(item) });
   }
@@ -373,10 +379,9 @@ function readPart(answer, part) {
       if (index) answer.metadata.choices = Math.max(index + 1, Number(answer.metadata.choices ?? 0));
       else readChoice(answer, choice, "delta");
     }
-  } else if (kind === "response.output_text.delta" || kind === "response.refusal.delta") {
-    answer.text += textOf(get(part, "delta"));
-    if (kind === "response.refusal.delta") answer.metadata.refusal = true;
-  } else if (["response.completed", "response.incomplete", "response.failed"].includes(kind)) {
+  } else if (kind === "response.output_text.delta") answer.text += textOf(get(part, "delta"));
+  else if (kind === "response.refusal.delta") readRefusal(answer, textOf(get(part, "delta")));
+  else if (["response.completed", "response.incomplete", "response.failed"].includes(kind)) {
     answer.text = "";
     readWhole(answer, get(part, "response"));
   } else if (kind === "response.created") readHead(answer, get(part, "response"));

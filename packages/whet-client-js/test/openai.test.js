@@ -59,26 +59,24 @@ class Stream {
   }
 }
 
-/** A stream of the SDK itself, which other ways of reading go by. */
+/** A stream whose own methods read it by `iterator`, as the SDK's do, and that ends quietly when its request is aborted. */
 class SdkStream {
   #client = "the client";
-  controller = new AbortController();
+  controller;
+  iterator;
 
-  /** @param {() => AsyncIterator<unknown>} iterator */
-  constructor(iterator) {
+  /** @param {() => AsyncIterator<unknown>} iterator @param {AbortController} controller */
+  constructor(iterator, controller) {
     this.iterator = iterator;
+    this.controller = controller;
   }
 
   /** @param {unknown[]} parts */
   static of(parts) {
-    /** @type {SdkStream} */
-    const stream = new SdkStream(async function* () {
-      for (const part of parts) {
-        if (stream.controller.signal.aborted) return;
-        yield part;
-      }
-    });
-    return stream;
+    const controller = new AbortController();
+    return new SdkStream(async function* () {
+      for (const part of parts) if (!controller.signal.aborted) yield part;
+    }, controller);
   }
 
   [Symbol.asyncIterator]() {
@@ -86,40 +84,35 @@ class SdkStream {
   }
 
   tee() {
-    assert.equal(this.#client, "the client");
+    if (!this.#client) throw new TypeError("no client");
+    const iterator = this.iterator();
     /** @type {Promise<IteratorResult<unknown>>[][]} */
     const queues = [[], []];
-    const iterator = this.iterator();
-    return queues.map((queue) => new SdkStream(() => ({
-      next() {
+    return queues.map((queue) => {
+      const next = () => {
         if (!queue.length) {
-          const next = iterator.next();
-          for (const one of queues) one.push(next);
+          const part = iterator.next();
+          for (const one of queues) one.push(part);
         }
         return /** @type {Promise<IteratorResult<unknown>>} */ (queue.shift());
-      },
-    })));
+      };
+      return new SdkStream(() => ({ next }), this.controller);
+    });
   }
 
   toReadableStream() {
     const iterator = this[Symbol.asyncIterator]();
     return new ReadableStream({
-      async pull(control) {
+      async pull(controller) {
         const { value, done } = await iterator.next();
-        return done ? control.close() : control.enqueue(value);
+        if (done) controller.close();
+        else controller.enqueue(new TextEncoder().encode(`${JSON.stringify(value)}\n`));
       },
       async cancel() {
         await iterator.return?.();
       },
     });
   }
-}
-
-/** @param {any} stream */
-async function readAll(stream) {
-  const parts = [];
-  for await (const part of { [Symbol.asyncIterator]: () => stream[Symbol.asyncIterator]() }) parts.push(part);
-  return parts;
 }
 
 /** @param {unknown} answer */
@@ -204,51 +197,44 @@ test("a stream that breaks or is left is logged with what came", async () => {
   assert.deepEqual([two.output, two.error, two.metadata.left], ["Tomor", undefined, true]);
 });
 
-test("a stream of the SDK is logged once, whichever way it is read", async () => {
-  for (const [read, isLeft] of /** @type {[(stream: any) => Promise<unknown>, boolean][]} */ ([
-    [readAll, false],
-    [async (stream) => assert.deepEqual(await Promise.all(stream.tee().map(readAll)), [CHUNKS, CHUNKS]), false],
-    [async (stream) => assert.deepEqual(await readAll(stream.toReadableStream()), CHUNKS), false],
-    [async (stream) => {
-      const reader = stream.toReadableStream().getReader();
-      await reader.read();
-      await reader.cancel();
-    }, true],
-    [async (stream) => {
-      for await (const part of stream) stream.controller.abort(part);
-    }, true],
-  ])) {
-    const world = new World();
-    const whet = whetOf(world);
-    const made = wrap(sdkOf(SdkStream.of(CHUNKS)), { whet, prompt: "p" }).chat.completions.create({ ...REQUEST, stream: true });
-    const { data } = await made.withResponse();
-    const stream = await made;
-    assert.equal(stream, data);
-    await read(stream);
-    await whet.close();
-    assert.equal(world.rows.size, 1);
-    const { output, metadata } = world.rows.get(answerId(stream));
-    const whole = { output: "Tomorrow.", metadata: { finish_reason: "stop" } };
-    if (!isLeft) assert.deepEqual({ output, metadata }, whole);
-    else assert.deepEqual([metadata, output.startsWith("Tomor")], [{ left: true }, true]);
+test("a stream that the SDK splits, turns into bytes or aborts is logged", async () => {
+  const [world, refusal] = [new World(), { refusal: "No." }];
+  const whet = whetOf(world);
+  /** @param {unknown[]} parts @returns {Promise<any>} */
+  const streamOf = (parts) => wrap(sdkOf(SdkStream.of(parts)), { whet, prompt: "p" }).chat.completions.create({ stream: true });
+  const [split, bytes, aborted, refused] = await Promise.all([streamOf(CHUNKS), streamOf(CHUNKS), streamOf(CHUNKS), streamOf([chunk(refusal)])]);
+  for (const one of split.tee()) {
+    const parts = [];
+    for await (const part of one) parts.push(part);
+    assert.deepEqual(parts, CHUNKS);
   }
+  for await (const part of bytes.toReadableStream()) void part;
+  for await (const part of aborted) {
+    void part;
+    aborted.controller.abort();
+  }
+  for await (const part of refused) void part;
+  await whet.close();
+  const rows = [split, bytes, aborted, refused].map((one) => world.rows.get(answerId(one)));
+  assert.deepEqual(rows.map((row) => row?.output), ["Tomorrow.", "Tomorrow.", "Tomor", "No."]);
+  assert.deepEqual(rows.map((row) => [row?.metadata.left, row?.metadata.refusal]), [[undefined, undefined], [undefined, undefined], [true, undefined], [undefined, true]]);
 });
 
-test("refusals of the model are marked", async () => {
-  const message = { type: "message", content: [{ type: "refusal", refusal: "I cannot." }] };
-  for (const answer of [
-    { choices: [{ message: { content: null, refusal: "I cannot." } }] }, { choices: [{ message }] }, { output: [message] },
-    new Stream([chunk({ content: null }), chunk({ refusal: "I can" }), chunk({ refusal: "not." })]),
-    new Stream([{ type: "response.refusal.delta", delta: "I cannot." }]),
-  ]) {
-    const world = new World();
-    const whet = whetOf(world);
-    const stream = answer instanceof Stream;
-    const given = await wrap(sdkOf(answer), { whet, prompt: "p" }).chat.completions.create({ ...REQUEST, stream });
-    if (stream) await readAll(given);
-    await whet.close();
-    assert.deepEqual([...world.rows.values()].map((row) => [row.output, row.metadata]), [["I cannot.", { refusal: true }]]);
-  }
+test("a stream that is handed out twice is logged once, and one whose bytes are cancelled as left", async () => {
+  const world = new World();
+  const whet = whetOf(world);
+  const made = wrap(sdkOf(SdkStream.of(CHUNKS)), { whet, prompt: "p" }).chat.completions.create({ ...REQUEST, stream: true });
+  const { data } = await made.withResponse();
+  const stream = await made;
+  for await (const part of stream) void part;
+  const bytes = await wrap(sdkOf(SdkStream.of(CHUNKS)), { whet, prompt: "p" }).chat.completions.create({ ...REQUEST, stream: true });
+  const reader = bytes.toReadableStream().getReader();
+  await reader.read();
+  await reader.cancel();
+  await whet.close();
+  assert.equal(answerId(stream), answerId(data));
+  const rows = [stream, bytes].map((one) => world.rows.get(answerId(one)));
+  assert.deepEqual(rows.map(({ output, metadata }) => [output, metadata.left]), [["Tomorrow.", undefined], ["Tomor", true]]);
 });
 
 test("errors stay the app's, and are logged", async () => {

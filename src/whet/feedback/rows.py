@@ -249,7 +249,7 @@ def _csv(path: Path, notes: list[str], columns: Sequence[str]) -> list[SourceRow
             for column, cell in zip(table.header, cells, strict=True)
             if cell.strip() and (roles[column] in _QUOTED or cell.strip() not in MISSING)
         }
-        rows.append(SourceRow(filled, f"{path}:{line}", table.header))
+        rows.append(SourceRow(filled, f"{path}:{line}"))
     if not rows:
         raise UsageError(f"{path}:1: there are no rows in the file. Write {','.join(columns)} and rows.")
     return rows

@@ -69,12 +69,10 @@ _EXAMPLE = '{"input": "...", "target": "..."}'
 
 @dataclass(frozen=True, slots=True)
 class SourceRow:
-    """One row as it was read. `where` is file:line, with `: row N` for a row that a program made; `columns` are those of its
-    table, where empty cells are left out of the value."""
+    """One row as it was read. `where` is file:line, with `: row N` for a row that a program made."""
 
     value: dict[str, Any]
     where: str
-    columns: Sequence[str] = ()
 
 
 def read_rows(

@@ -133,22 +133,29 @@ def test_columns_that_were_added_to_langfuse_generations_are_read(tmp_path: Path
     ]
 
 
-def test_a_table_of_langfuse_is_read_alike_where_cells_are_empty(tmp_path: Path) -> None:
-    path = tmp_path / "table.csv"
-    path.write_text(
-        "id,traceId,type,name,startTime,endTime,input,output,model,promptName,latency,level\n"
-        f"g1,t,GENERATION,n,{TIME},,q,a,m,,1.5,DEFAULT\n"
-        f"g2,t,GENERATION,n,{TIME},,q,a,m,,1.5,DEFAULT\n"
-        f"g3,t,GENERATION,n,{TIME},,q,a,m,s/h,1.5,DEFAULT\n"
-        f"g4,,GENERATION,n,{TIME},,,,,,,ERROR\n"
-        f"s1,t,SPAN,n,{TIME},,q,a,,,,DEFAULT\n",
-        "utf-8",
+@pytest.mark.parametrize("header", ["type,", ""])
+def test_all_rows_of_a_table_of_langfuse_are_read_alike_whichever_cells_are_empty(
+    tmp_path: Path, header: str
+) -> None:
+    """A table without the type is known by the names of prompts, which some rows have."""
+    kind, name = ("GENERATION,", "") if header else ("", "s/h")
+    rows = (
+        f"full,t,{kind}{TIME},m,{name},q,a\n"
+        f"nomodel,t,{kind}{TIME},,,q,a\n"
+        f"noinput,t,{kind}{TIME},m,,,a\n"
+        f"notrace,,{kind}{TIME},m,,q,a\n"
+        f"nooutput,t,{kind}{TIME},m,,q,\n"
     )
-    found = read_files([path], prompt="p")
-    assert [(one.id, one.prompt, one.episode, one.time) for one in found.inferences] == [
-        ("g1", "p", "t", MICROS), ("g2", "p", "t", MICROS), ("g3", "s/h", "t", MICROS), ("g4", "p", None, MICROS)
-    ]  # fmt: skip
-    assert (found.inferences[3].error, found.skipped[0][0]) == ("error", f"{path}:6")
+    path = tmp_path / "table.csv"
+    path.write_text(f"id,traceId,{header}startTime,model,promptName,input,output\n{rows}", "utf-8")
+    found = read_files([path], prompt="s/h", version=1)
+    assert [(one.id, one.time, one.episode) for one in found.inferences] == [
+        ("full", MICROS, "t"),
+        ("nomodel", MICROS, "t"),
+        ("noinput", MICROS, "t"),
+        ("notrace", MICROS, None),
+        ("nooutput", MICROS, "t"),
+    ]
 
 
 def test_scores_and_observations_of_langfuse_in_one_table(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Each reader takes one row and says what it holds, or None when the row is of ano
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from whet.feedback.rows import snake_case
@@ -37,6 +37,16 @@ _LANGFUSE = frozenset((
     "usage_pricing_tier_name", "tool_definitions", "tool_calls", "tool_call_names",
 ))  # fmt: skip
 """The columns of Langfuse's observations."""
+_OBSERVATION = frozenset(("trace_id", "type", "start_time"))
+_MARKS = frozenset(("parent_observation_id", "provided_model_name"))
+_PROMPTED, _TEXTS = frozenset(("id", "prompt_name")), frozenset(("input", "output"))
+_SCORE = frozenset(("data_type", "string_value"))
+_ANSWERED = "GENERATION"
+_KINDS = frozenset((
+    _ANSWERED, "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL",
+))  # fmt: skip
+"""The columns that all its observations have, those that some have, and no others; those that plain tables have too, but not
+together; the columns of scores; the types."""
 UNNAMED = ""
 """The prompt of an inference whose row names none."""
 
@@ -93,37 +103,40 @@ def openai_item(row: Mapping[str, object]) -> ExportedRow | None:
 def langfuse(row: Mapping[str, object]) -> ExportedRow | None:
     """A Langfuse observation or score, in the words of its interface or of its blob storage."""
     named = {snake_case(key): value for key, value in row.items()}
-    if _is_langfuse_score(named):
+    if "trace_id" in named and "name" in named and named.keys() & _SCORE:
         score = _langfuse_score(named, ("episode", str(named["trace_id"] or "")))
         return ExportedRow(feedback=[score] if score else [])
-    if not _is_langfuse_observation(named):
+    kind = str(named.get("type") or _ANSWERED).upper()
+    if not _has_observations(named.keys()) or kind not in _KINDS:
         return None
-    if str(named.get("type") or "GENERATION").upper() != "GENERATION":
+    if kind != _ANSWERED:
         return ExportedRow()
     inference = _langfuse_answer(named)
     scores = map(_plainly, _items(named.get("scores")))
     feedback = [_langfuse_score(one, ("inference", inference.id)) for one in scores]
     backwards = [inference.id] if named.get("end_time") and inference.latency is None else []
-    others = {
-        key: value for key, value in row.items() if value is not None and snake_case(key) not in _LANGFUSE
-    }
+    others = {key: value for key, value in row.items() if snake_case(key) not in _LANGFUSE}
     return ExportedRow([inference], [one for one in feedback if one is not None], backwards, others=others)
 
 
-def _is_langfuse_score(named: Mapping[str, object]) -> bool:
-    """Whether a row is a score. A table of both kinds has all columns; what began at some time is an observation."""
-    is_score = {"trace_id", "name"} <= named.keys() and bool(named.keys() & {"data_type", "string_value"})
-    return is_score and named.get("start_time") in (None, "")
+def _has_observations(names: Set[str]) -> bool:
+    """Whether columns are those of observations. Plain tables may name traces and prompts too, beside other columns for texts."""
+    known = names & _MARKS or names >= _OBSERVATION or (names >= _PROMPTED and names & _TEXTS)
+    return "trace_id" in names and bool(known)
 
 
-def _is_langfuse_observation(named: Mapping[str, object]) -> bool:
-    """Whether a row is an observation. Plain tables may name a trace and a prompt too, with other columns for the texts."""
-    if "trace_id" not in named or named.keys() & {"parent_observation_id", "provided_model_name"}:
-        return "trace_id" in named
-    has_texts = bool(named.keys() & {"input", "output"})
-    return "id" in named and (
-        {"type", "start_time"} <= named.keys() or ("prompt_name" in named and has_texts)
+def with_observation_columns(rows: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    """The rows of a table, which leaves out empty cells: where it has Langfuse's observations or scores, with the columns by which
+    each of them is known."""
+    names = {snake_case(key): key for row in rows for key in row}
+    if "trace_id" not in names:
+        return list(rows)
+    known = (
+        _OBSERVATION | _MARKS | _PROMPTED | _TEXTS if _has_observations(names.keys()) else frozenset[str]()
     )
+    blank = {names[name]: None for name in sorted(names.keys() & known)}
+    trace = {names["trace_id"]: None}
+    return [{**(trace if _SCORE & {*map(snake_case, row)} else blank), **row} for row in rows]
 
 
 def langfuse_trace(row: Mapping[str, object]) -> ExportedRow | None:

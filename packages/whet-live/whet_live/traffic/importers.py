@@ -1,8 +1,7 @@
 """Files of other tools and plain tables, read as inferences and feedback, and stored.
 
-The columns of a row show which tool wrote it, row by row; those of a table also where a cell is empty. Ids follow the rows,
-so that the same file may be imported twice. Text in a row is data from strangers: it is bounded, and nothing in it is ever
-executed.
+The columns of a row show which tool wrote it, row by row. Ids follow the rows, so that the same file may be imported
+twice. Text in a row is data from strangers: it is bounded, and nothing in it is ever executed.
 """
 
 from __future__ import annotations
@@ -58,6 +57,7 @@ from whet_live.traffic.exports import (
     openai_item,
     phoenix_span,
     short,
+    with_observation_columns,
 )
 from whet_live.traffic.long_numbers import clean_inference
 from whet_live.traffic.rows import chunks
@@ -157,7 +157,7 @@ def read_files(
     for row in rows:
         columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
         try:
-            exported = _read(row, naming)
+            exported = _read(row.value, row.where, naming)
             named = [_name_inference(one, naming, row.where) for one in exported.inferences]
             kept = [checked_inference(clean_inference(one), row.where) for one in named]
             for raw in exported.feedback:
@@ -224,35 +224,31 @@ def _rows(path: Path, notes: list[str]) -> list[SourceRow]:
             return [SourceRow(row, f"{path}:1: data[{number}]") for number, row in enumerate(data)]
         if isinstance(page, dict) and isinstance(page.get("observations"), list):
             return [SourceRow(page, f"{path}:1")]
-    return table_rows(path, notes)
+    rows = table_rows(path, notes)
+    if kind_of(path) not in TABLES:
+        return rows
+    values = with_observation_columns([row.value for row in rows])
+    return [replace(row, value=value) for row, value in zip(rows, values, strict=True)]
 
 
 class _Unusable(Exception):
     """A row that holds nothing."""
 
 
-def _recognize(row: SourceRow) -> ExportedRow | None:
-    """What a row of another tool holds; None for one of a plain table."""
-    for reader in _READERS:
-        if (exported := reader(row.value)) is not None:
-            return exported
-    return langfuse(dict.fromkeys(row.columns) | row.value)
-
-
-def _read(row: SourceRow, naming: _Naming) -> ExportedRow:
-    where = row.where
-    for key, value in row.value.items():
+def _read(row: Mapping[str, object], where: str, naming: _Naming) -> ExportedRow:
+    for key, value in row.items():
         if snake_case(key) in _TIMES and str(value).casefold() not in _NO_TIME and read_moment(value) is None:
             raise UsageError(
                 f'{where}: "{key}" is {visible(str(value))[:40]!r}, which is no time. Write 2026-01-31T09:00:00Z, or seconds '
                 "since 1970."
             )
-    exported = _recognize(row)
-    if exported is None:
-        return _plain_row(row.value, where, naming)
-    if not exported.inferences and not exported.feedback:
-        raise _Unusable("it is neither an answer of a model nor feedback")
-    return _read_others(exported, where, naming) if exported.others else exported
+    for reader in _READERS:
+        exported = reader(row)
+        if exported is not None:
+            if not exported.inferences and not exported.feedback:
+                raise _Unusable("it is neither an answer of a model nor feedback")
+            return _read_others(exported, where, naming) if exported.others else exported
+    return _plain_row(row, where, naming)
 
 
 def _read_others(exported: ExportedRow, where: str, naming: _Naming) -> ExportedRow:
@@ -278,7 +274,9 @@ def _order(rows: Sequence[SourceRow], good: Sequence[str], bad: Sequence[str]) -
     contents = []
     for row in rows:
         with contextlib.suppress(UsageError):
-            exported = _recognize(row)
+            exported = next(
+                (one for one in (reader(row.value) for reader in _READERS) if one is not None), None
+            )
             contents.append(read_row(row.value if exported is None else exported.others, row.where))
     return order_ratings(contents, good, bad)
 
