@@ -126,8 +126,8 @@ def _has_observations(names: Set[str]) -> bool:
 
 
 def with_observation_columns(rows: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    """The rows of a table, which leaves out empty cells: where it has Langfuse's observations or scores, with the columns by which
-    each of them is known."""
+    """The rows of a table, which leaves out empty cells: where it has Langfuse's observations or scores, with the columns by
+    which each of them is known."""
     names = {snake_case(key): key for row in rows for key in row}
     if "trace_id" not in names:
         return list(rows)
