@@ -8,6 +8,7 @@ import atexit
 import gc
 import os
 import shutil
+import socketserver
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,9 @@ TEMPORARY = tempfile.gettempdir()
 os.environ["WHET_STATE"] = tempfile.mkdtemp(prefix="whet-state-")
 """What fixtures of a module and child processes write to; nothing of a test goes to the home of who runs it."""
 atexit.register(shutil.rmtree, os.environ["WHET_STATE"], ignore_errors=True)
+
+socketserver.StreamRequestHandler.disable_nagle_algorithm = True
+"""Servers of tests write headers and body apart: the kernel held the second for 40 ms, until the first was acknowledged."""
 
 settings.register_profile(
     "steady",

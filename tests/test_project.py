@@ -377,6 +377,8 @@ NEEDS_EXTRAS = (
     "whet.rl.judged_texts",
     "whet.methods.dpo",
     "whet.methods.self_rewarding",
+    "whet.methods.online_dpo",
+    "whet.methods.mpo",
     "whet.methods.prompt_a_video",
     "whet.methods.better_together",
     "whet.methods.mmgrpo",

@@ -19,9 +19,9 @@ from click.testing import CliRunner
 
 from tests.command_line import whet_here
 from tests.crash.world import write_task
+from tests.serving import server_thread
 from whet.cli.main import cli, main
 from whet.engine.journal import Journal
-from whet.testing.server import server_process
 
 PATIENCE = 600
 METHOD = ("--method", "opro", "--set", "steps=2", "--set", "samples=2")
@@ -49,7 +49,7 @@ def ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(ledger: Path) -> Iterator[str]:
-    with server_process(
+    with server_thread(
         "--function", "tests.crash.answers:answer", "--ledger", str(ledger), "--latency", "0.01",
         "--error-500", "0.02", "--rate-429", "0.02", "--retry-after", "0.05", "--malformed", "0.01",
     ) as base_url:  # fmt: skip
@@ -180,7 +180,7 @@ def test_interrupt_is_clean_and_resumable(task: Path, server: str, ledger: Path,
     slow = ("--function", "tests.crash.answers:answer", "--ledger", str(slow_ledger), "--latency", "0.4")
     command = ("optimize", "task", *METHOD, "--json")
     env = {**os.environ, "OPENAI_API_KEY": "sk-canary-4711"}
-    with server_process(*slow) as base_url:
+    with server_thread(*slow) as base_url:
         process = subprocess.Popen(
             [sys.executable, "-m", "whet", *command, "--concurrency", "1", "--base-url", base_url],
             cwd=task, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -21,8 +21,8 @@ from tests.api.world import PROMPT, Counted, rows
 from tests.cli.test_contract import hear_interrupts
 from tests.cli.test_contract import in_a_process as command
 from tests.crash.world import write_task
+from tests.serving import server_thread
 from whet.engine.journal import read_rows
-from whet.testing.server import server_process
 
 DEF = "import pathlib, threading\n\ndef reward(example, output):\n    pathlib.Path('there').touch()\n"
 HANG = f"{DEF}    threading.Event().wait()\n"
@@ -65,7 +65,7 @@ def interrupt(
 @pytest.mark.parametrize("reward", [HANG, BUSY, LOADING], ids=["waits", "computes", "loads"])
 def test_an_interrupt_ends_a_run_in_the_middle_of_reward_code(tmp_path: Path, reward: str) -> None:
     task(tmp_path, reward)
-    with server_process("--function", "tests.crash.answers:answer") as url:
+    with server_thread("--function", "tests.crash.answers:answer") as url:
         code, said, seconds = interrupt(tmp_path, url, (tmp_path / "there").exists)
         assert code == 130 and "resumes" in said and "Traceback" not in said
         assert seconds < QUICK
@@ -85,7 +85,7 @@ def test_sigterm_ends_a_run_as_an_interrupt_does_and_a_second_one_changes_nothin
     """`timeout` sends the signal to a process and then to the group that it is in."""
     task(tmp_path, reward)
     there = (tmp_path / "there").exists
-    with server_process("--function", "tests.crash.answers:answer") as url:
+    with server_thread("--function", "tests.crash.answers:answer") as url:
         code, said, seconds = interrupt(tmp_path, url, there, times, how=signal.SIGTERM, hearing=hearing)
     assert code == 143 and said.count("resumes") == 1 and "Traceback" not in said, said
     assert seconds < QUICK
@@ -95,7 +95,7 @@ def test_sigterm_ends_a_command_that_waits_for_its_model_without_a_run(tmp_path:
     (tmp_path / "prompt.md").write_text("Answer.\n")
     (tmp_path / "feedback.csv").write_text("comment\nAnswer in one sentence.\n")
     ledger = tmp_path / "ledger.jsonl"
-    with server_process("--text", "x", "--ledger", str(ledger), "--latency", "300") as url:
+    with server_thread("--text", "x", "--ledger", str(ledger), "--latency", "300") as url:
         words = f"learn prompt.md feedback.csv --optimizer-lm openai/gpt-x --base-url {url} --yes"
         ready = lambda: ledger.exists() and ledger.read_text() != ""  # noqa: E731
         code, said, seconds = interrupt(tmp_path, url, ready, command=words, how=signal.SIGTERM)
@@ -107,12 +107,12 @@ def test_an_interrupt_does_not_wait_for_a_slow_endpoint_and_counts_what_it_gave_
     write_task(tmp_path / "task")
     ledger = tmp_path / "ledger.jsonl"
     slow = ("--function", "tests.crash.answers:answer", "--ledger", str(ledger), "--latency", "300")
-    with server_process(*slow) as url:
+    with server_thread(*slow) as url:
         journal = tmp_path / "run" / "journal.sqlite"
         code, said, seconds = interrupt(tmp_path, url, lambda: _open_calls(journal) > 0)
     assert code == 130 and "resumes" in said and seconds < QUICK
     assert _open_calls(journal) > 0, "what was sent may have been billed"
-    with server_process("--function", "tests.crash.answers:answer") as url:
+    with server_thread("--function", "tests.crash.answers:answer") as url:
         words = ("optimize", "task", "--method", "grips", "--base-url", url, "--out", "run", "--json")
         done = command(tmp_path, *words)
     assert done.returncode == 0, done.stderr
@@ -124,14 +124,14 @@ def test_an_interrupt_ends_a_run_whose_reward_holds_the_interpreter(
     tmp_path: Path, times: int, how: signal.Signals
 ) -> None:
     task(tmp_path, HOLDS)
-    with server_process("--function", "tests.crash.answers:answer") as url:
+    with server_thread("--function", "tests.crash.answers:answer") as url:
         code, said, seconds = interrupt(tmp_path, url, (tmp_path / "there").exists, times, how=how)
     assert (code, "resumes" in said) == (-signal.SIGKILL, True) and seconds < QUICK
 
 
 def test_a_reward_that_holds_the_interpreter_ends_at_its_limit_with_its_row(tmp_path: Path) -> None:
     task(tmp_path, HOLDS, "reward_timeout: 0.2")
-    with server_process("--function", "tests.crash.answers:answer") as url:
+    with server_thread("--function", "tests.crash.answers:answer") as url:
         done = command(tmp_path, "evaluate", "task", "--base-url", url)
     assert done.returncode == -signal.SIGKILL
     assert "reward.py: reward() for row" in done.stderr and "has not returned after 0.2 s" in done.stderr
@@ -150,7 +150,7 @@ def reward(row, output):
 def test_a_reward_that_ends_the_process_is_named_with_its_row_and_the_run_goes_on(tmp_path: Path) -> None:
     task(tmp_path, DIES)
     (tmp_path / "dies").touch()
-    with server_process("--text", "something else") as url:
+    with server_thread("--text", "something else") as url:
         words = ("evaluate", "task", "--base-url", url, "--out", "run", "--json")
         died = command(tmp_path, *words)
         assert died.returncode == 7 and "--workers 1" in died.stderr
@@ -165,7 +165,7 @@ def test_a_pattern_that_backtracks_is_an_error_with_its_row(tmp_path: Path) -> N
     task(tmp_path, "", "reward_timeout: 0.2")
     yaml = tmp_path / "task" / "task.yaml"
     yaml.write_text(yaml.read_text().replace("reward: reward.py", "reward: {regex: {pattern: '^(a|a)+$'}}"))
-    with server_process("--text", f"{'a' * 60}!") as url:
+    with server_thread("--text", f"{'a' * 60}!") as url:
         done = command(tmp_path, "evaluate", "task", "--base-url", url)
     assert done.returncode == 2 and "for row" in done.stderr and "reward_timeout" in done.stderr, done.stderr
 
@@ -214,7 +214,7 @@ def _open_calls(journal: Path) -> int:
 
 def test_a_reward_that_hangs_is_an_error_with_its_row_and_a_remedy(tmp_path: Path) -> None:
     task(tmp_path, HANG, "reward_timeout: 0.2")
-    with server_process("--function", "tests.crash.answers:answer") as url:
+    with server_thread("--function", "tests.crash.answers:answer") as url:
         done = command(tmp_path, "evaluate", "task", "--base-url", url)
     assert done.returncode == 2
     assert "reward.py: reward() has not returned after 0.2 s for row" in done.stderr

@@ -15,7 +15,7 @@ import pytest
 from tests.cli.test_contract import hear_interrupts
 from tests.cli.test_contract import in_a_process as command
 from tests.crash.world import write_task
-from whet.testing.server import server_process
+from tests.serving import server_thread
 
 WAITS = """import os, pathlib, threading
 
@@ -70,7 +70,7 @@ def _is_alive(pid: int) -> bool:
 def test_the_end_of_the_command_ends_its_jobs_and_the_same_command_goes_on(
     tmp_path: Path, how: signal.Signals
 ) -> None:
-    with server_process("--function", "tests.crash.answers:answer") as url:
+    with server_thread("--function", "tests.crash.answers:answer") as url:
         process = begin(tmp_path, url)
         jobs = [int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")]
         assert len(jobs) == 2 and process.pid not in jobs, process.communicate()[1]

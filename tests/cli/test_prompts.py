@@ -105,11 +105,12 @@ def proposed(url: str) -> str:
     return made.id
 
 
-def test_list_shows_versions_and_labels(url: str) -> None:
+def test_list_shows_versions_and_labels(url: str, tmp_path: Path) -> None:
     assert said("list") == "shop/greeting  2  production=1\n"
     assert answered("list", "GREET", "--label", "production")["prompts"][0]["labels"] == {"production": 1}
     assert answered("list", "nothing") == {"prompts": []}
-    empty = invoke("--database", "sqlite:///empty.db", "list")
+    open_live(f"sqlite:///{tmp_path / 'empty.db'}").close()
+    empty = invoke("--database", f"sqlite:///{tmp_path / 'empty.db'}", "list")
     assert empty.stdout == "" and "whet prompts import" in empty.stderr
 
 

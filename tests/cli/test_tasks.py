@@ -261,3 +261,29 @@ def test_too_few_ratings_make_no_rows_of_signals(url: str) -> None:
     assert any(line.startswith("signals: not calibrated") for line in made("shop", "--out", "made")["chosen"])
     with pytest.raises(UsageError, match='no rows from "rating"'):
         raise invoke("shop", "--out", "x", "--from", "rating").exception or AssertionError()
+
+
+@pytest.mark.parametrize("name", ["input", "q"])
+def test_the_one_input_of_an_import_fills_the_one_slot(tmp_path: Path, name: str) -> None:
+    url = f"sqlite:///{tmp_path}/w.db"
+    with open_live(url) as live:
+        live.registry.create("shop", Prompt.parse(TEXT), author="eva", label="production")
+        answers = [
+            Inference("shop", 1, {name: f"question {i}"}, "x", id=f"a{i}", time=START + i) for i in range(9)
+        ]
+        corrections = [Feedback("correction", f"a{i}", text=f"answer {i}") for i in range(9)]
+        live.traffic.add(answers, corrections)
+    made("shop", "--database", url, "--out", str(tmp_path / "made"))
+    assert rows(str(tmp_path / "made"))["a3"]["input"] == {"q": "question 3"}
+
+
+def test_inputs_that_fill_no_slots_are_named_with_them(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/w.db"
+    with open_live(url) as live:
+        live.registry.create("shop", Prompt.parse(TEXT), author="eva", label="production")
+        two = {"a": "1", "b": "2"}
+        live.traffic.add([Inference("shop", 1, two, "x", id="a")], [Feedback("correction", "a", text="y")])
+    done = invoke("shop", "--database", url, "--out", str(tmp_path / "made"))
+    assert "1 whose inputs (a, b) do not fill the slots of the prompt (q)" in str(
+        done.exception or done.output
+    )

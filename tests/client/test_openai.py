@@ -289,6 +289,27 @@ def test_messages_as_providers_write_them(
 
 
 @pytest.mark.parametrize(
+    ("answer", "is_chat"),
+    [
+        ({**COMPLETION, "choices": [{"index": 0, "message": {"content": None, "refusal": "No."}}]}, True),
+        (Stream([chunk({"refusal": "N"}), chunk({"refusal": "o."})]), True),
+        ({"output": [{"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}]}, False),
+        (Stream([{"type": "response.refusal.delta", "delta": "No."}]), False),
+    ],
+)
+def test_what_a_model_refuses_is_marked(whet: Client, world: World, answer: Any, is_chat: bool) -> None:
+    """Quality counts it; a refusal is not known by its words."""
+    sdk, is_stream = wrap(Sdk(answer), whet=whet, prompt="p"), isinstance(answer, Stream)
+    create = sdk.chat.completions.create if is_chat else sdk.responses.create
+    given = create(**(REQUEST if is_chat else {"model": "m", "input": "When?"}), stream=is_stream)
+    if is_stream:
+        list(given)
+    assert whet.flush(60)
+    (row,) = world.inferences.values()
+    assert (row.output, row.metadata["refusal"]) == ("No.", True)
+
+
+@pytest.mark.parametrize(
     "parts",
     [
         [tool("find", '{"a": 1}', id="c1"), tool("get", "{}", id="c2")],  # no index

@@ -115,7 +115,7 @@ async def test_what_was_billed_stays_within_a_limit_over_kills(
     assert all(IN_FLIGHT <= lost <= CONCURRENCY for lost in killer.lost) and len(killer.lost) == len(sessions)
     used = found["usage"]["input_tokens"] + found["usage"]["output_tokens"]
     assert TOKENS / 2 < total <= used <= TOKENS, "what a kill has taken counts as spent, at its most"
-    assert found["ended_by"] == f"the limit of {kind}"
+    assert kind in found["ended_by"], "the limit itself, or that it pays for no further round"
     twice = len(sessions) * (CONCURRENCY + CONCURRENCY // 2)
     assert len(digests) - len(set(digests)) <= twice, (
         "what was in flight or on its way to the disk was paid again"

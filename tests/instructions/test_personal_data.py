@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from whet.instructions.personal_data import mask_personal, personal_data
 
 CARD, TELEPHONE = "[a card number]", "[a telephone number]"
+RANDOM = "kJ8sQ2vLx0PzT4nYwB7cR5mHd1GfA9uE_iO3-tKqZ6X"
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+/\nAAAA==\n-----END PRIVATE KEY-----"
 
 
@@ -34,6 +35,12 @@ PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+/\nAAAA==\n-----END PRIVATE K
         (PEM.rpartition("\n")[0], "[a private key]"),
         (PEM.replace("\n", "\\n") + ".", "[a private key]."),
         ("github_pat_11ABCDEFG0abcdefghijkl", "[a key]"),
+        (f"whet_{RANDOM}", "[a code]"),
+        (f"Authorization: Bearer {RANDOM}.", "Authorization: Bearer [a code]."),
+        ("Authorization: Basic dXNlcjpwYXNzd29yZA==", "Authorization: Basic [a code]"),
+        ("aws wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws [a code]"),
+        ("lsv2_pt_0123456789abcdef0123456789abcdef_0a1b2c3d4e", "lsv2_pt_[a long code]_0a1b2c3d4e"),
+        ("anna\uff20example.com", "[a mail address]"),
         ('{"k": "ann@m\\u00fcller.de"}', '{"k": "[a mail address]"}'),
         ('{"k": "\\uff14111 1111 1111 1111"}', f'{{"k": "{CARD}"}}'),
     ],
@@ -58,6 +65,10 @@ def test_what_looks_like_personal_data_is_replaced(text: str, masked: str) -> No
         "12345678-1234-1234-1234-123456789012",
         '{"k": "caf\\u00e9"}',
         "Round to 2 decimals, e.g. 1,234.56.",
+        "claude-3-5-sonnet-20241022-v2-and-GPT-4o-mini-2024-07-18",
+        "https://example.com/Docs/Version2/Administration/UserManagement",
+        "a basic understanding, a Bearer InternationalOrganisation",
+        "test_a_function_with_A_long_name_and_2_digits_in_it",
     ],
 )
 def test_what_is_none_stays(text: str) -> None:

@@ -46,9 +46,14 @@ def test_a_copy_overwrites_nothing_and_leaves_nothing_half_written(tmp_path: Pat
         ("prompts", "audit", "--verify"),
         ("feedback", "forget", "user-17", "--yes", "--as", "ann"),
         ("feedback", "expire", "2026-01-01", "--yes", "--as", "ann"),
+        ("feedback", "list"),
+        ("prompts", "list"),
+        ("prompts", "quality", "shop/help"),
+        ("access", "list"),
+        ("tasks", "from-traffic", "shop/help", "--out", "task"),
     ],
 )
-def test_a_database_that_is_not_there_is_neither_copied_nor_checked_nor_erased(
+def test_a_database_that_is_not_there_is_neither_read_nor_made(
     tmp_path: Path, command: tuple[str, ...]
 ) -> None:
     done = whet_here(tmp_path, *command, "--database", "sqlite:///typo.db")

@@ -144,6 +144,7 @@ def test_what_does_not_fit_together_is_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad.json").write_text('{"goal": {}}')
+    open_live("sqlite:///whet.db").close()
     done = CliRunner().invoke(cli, ["learn", *arguments])
     assert isinstance(done.exception, UsageError) and said in str(done.exception), done.exception
 

@@ -10,6 +10,7 @@ from tests.command_line import whet_here
 
 from whet.errors import UsageError
 from whet.feedback.preferences import read_preferences
+from whet_client.ids import microseconds
 from whet_client.records import Feedback, Inference
 from whet_live import open_live, preference_rows
 
@@ -59,7 +60,7 @@ def test_of_the_thumbs_of_one_person_the_last_is_a_row(tmp_path: Path) -> None:
     with open_live(f"sqlite:///{tmp_path}/w.db") as live:
         thumbs = (("ann", 0.0), ("bob", 0.0), ("ann", 1.0))
         said = [
-            Feedback("thumb", "a", value, user=user, time=n, id=f"t{n}")
+            Feedback("thumb", "a", value, user=user, time=microseconds("2026-01-05") + n, id=f"t{n}")
             for n, (user, value) in enumerate(thumbs)
         ]
         live.traffic.add([Inference("shop/help", 1, {"question": "q"}, "x", id="a")], said)

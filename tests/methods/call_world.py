@@ -104,3 +104,43 @@ class _Said:
 
 def _said(word: str) -> _Said:
     return _Said(f"Answer row 0 by the plan {word}.")
+
+
+# A program of six calls, each of which pays a sixth of the reward where it writes "sound".
+
+MANY = {f"part{n}": f"Write part {n} of {{{{input}}}}." for n in range(6)}
+MANY_START = Prompt.of_parts(MANY)
+
+
+async def six_calls(lm: Any, prompts: Any, example: Any) -> str:
+    return "/".join([await lm(name) for name in MANY])
+
+
+@dataclass(frozen=True)
+class SoundShare(TwoWords):
+    """The share of sound words."""
+
+    async def grade(self, run: Any, example: Any, completion: Any) -> Reward:
+        return Reward(completion.text.split("/").count("sound") / len(MANY))
+
+
+def many_world() -> ProgramEnvironment:
+    """The rows of the other worlds, under the program of six calls."""
+    env = call_world(program=six_calls)
+    reward: Any = SoundShare()
+    return replace(env, reward=reward)
+
+
+def part_words_of(conversation: Any) -> list[str]:
+    """The words of a part, in an order of its own, which makes distributions of their own."""
+    return part_words(int(conversation[-1].content.split()[2]))
+
+
+def part_words(number: int) -> list[str]:
+    return [*PLANS[number:], *PLANS[:number]]
+
+
+def many_worth(trained: Any) -> float:
+    """What the policy earns on average."""
+    chances = [trained.probabilities(part_words(n))[part_words(n).index("sound")] for n in range(len(MANY))]
+    return float(sum(chances)) / len(MANY)

@@ -17,7 +17,19 @@ pytest.importorskip("transformers", reason="writers need transformers: pip insta
 pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'")
 
 import torch
-from tests.methods.call_world import PLANS, START, WORDS, call_world, policy, worth
+from tests.methods.call_world import (
+    MANY_START,
+    PLANS,
+    START,
+    WORDS,
+    Reader,
+    call_world,
+    many_world,
+    many_worth,
+    part_words_of,
+    policy,
+    worth,
+)
 from tests.methods.figures import won_over
 from tests.rl.scribe import Scribe
 
@@ -27,13 +39,14 @@ from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods import configure
 from whet.methods.mmgrpo import Config, deploy, mmgrpo
-from whet.rl.call_groups import by_input, places_of, roll_groups
+from whet.rl.call_groups import by_input, held_answers, places_of, roll_groups
 from whet.rl.policy_model import Sample
 from whet.rl.training import Trainer
 from whet.run import Budget, MemoryRun
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
 from whet.testing.runs import MeteredRun
+from whet.types import Rollout, TraceStep
 
 SMALL = Config(steps=12, problems=2, group=6, lr=2.0, checks=1)
 
@@ -96,6 +109,72 @@ def test_calls_that_read_the_same_are_compared_with_each_other() -> None:
     assert by_input([(read(1), 1.0)]) == [[(read(1), 1.0)]]
 
 
+def said(*calls: tuple[str, str]) -> Rollout:
+    """A rollout in which prompts answered these texts."""
+    record = Sample("x", (1,), (0,), (0.0,), (True,), True).to_json()
+    return Rollout("p", "r", "done", 1.0, steps=tuple(TraceStep(p, {}, t, record=record) for p, t in calls))
+
+
+def test_what_is_held_are_the_other_calls_or_the_earlier_ones() -> None:
+    rollout = said(("plan", "a"), ("check", "b"), ("plan", "c"), ("answer", "d"))
+    assert held_answers(rollout, ("plan", 1)) == {("plan", 0): "a", ("check", 0): "b", ("answer", 0): "d"}
+    assert held_answers(rollout, ("plan", 1), later_too=False) == {("plan", 0): "a", ("check", 0): "b"}
+    assert held_answers(rollout, ("plan", 0), later_too=False) == {}
+
+
+async def test_held_calls_answer_as_they_did_and_a_group_reads_the_same() -> None:
+    """The reward of a call is half of its own word and half of the word that the other call is held to."""
+    env, trained = call_world(), policy()
+    config = replace(SMALL, group=40)
+    run = MeteredRun({"task": env.model}, 3)
+    groups = await roll_groups(
+        run, env, Trainer(trained, config), config, START, env.train[:1], baseline="held"
+    )
+    ((first,),) = groups.rollouts
+    plan, answer = (step.output for step in first.steps)
+    assert run.spent["task"] == 2 * 40, "as many calls as 40 rollouts"
+    for group, rewards, other in zip(groups.samples, groups.rewards, (answer, plan), strict=True):
+        assert len(group) == 40 and len({sample.prompt for sample in group}) == 1
+        assert rewards == [((sample.text == "sound") + (other == "sound")) / 2 for sample in group]
+        assert len(set(rewards)) == 2
+
+
+async def test_later_calls_are_made_anew_where_the_earlier_ones_are_held() -> None:
+    env, trained = call_world(matching=True), policy(matching=True)
+    config = replace(SMALL, group=40)
+    run = MeteredRun({"task": env.model}, 0)
+    groups = await roll_groups(
+        run, env, Trainer(trained, config), config, START, env.train[:1], baseline="rerun"
+    )
+    plans, answers = groups.samples
+    ((first,),) = groups.rollouts
+    assert run.spent["task"] == 2 + 39 * 2 + 39
+    assert len({sample.text for sample in plans}) == len(PLANS)
+    assert {sample.prompt for sample in answers} == {answers[0].prompt}, "all of them read one plan"
+    assert groups.rewards[1] == [float(sample.text == first.steps[0].output) for sample in answers]
+    held = await roll_groups(
+        run, env, Trainer(trained, config), config, START, env.train[:1], baseline="held"
+    )
+    ((other,),) = held.rollouts
+    assert held.rewards[0] == [float(sample.text == other.steps[1].output) for sample in held.samples[0]]
+
+
+async def test_a_prompt_that_is_asked_twice_is_held_in_its_own_place() -> None:
+    async def twice(lm: Any, prompts: Any, example: Any) -> str:
+        await lm("plan")
+        return f"{await lm('plan')}/late"
+
+    env, config = call_world(program=twice), replace(SMALL, group=30)
+    rolled = await roll_groups(
+        MemoryRun({}), env, Trainer(policy(), config), config, START, env.train[:1], baseline="held"
+    )
+    ((first,),) = rolled.rollouts
+    assert [len(group) for group in rolled.samples] == [30, 30]
+    assert len(set(rolled.rewards[0])) == 1, "the first plan earns nothing"
+    assert rolled.rewards[1] == [float(s.text == "sound") / 2 for s in rolled.samples[1]]
+    assert first.reward == rolled.rewards[0][0]
+
+
 async def test_the_calls_of_chosen_prompts_alone_may_be_learned_from() -> None:
     _, _, trained = await search(replace(SMALL, prompts="answer"))
     assert set(trained.probabilities([*PLANS])) == {trained.probabilities([*PLANS])[0]}
@@ -111,11 +190,14 @@ async def test_one_rollout_a_row_teaches_nothing() -> None:
 
 async def test_a_limit_on_calls_is_kept() -> None:
     for calls in (60, 300):
-        _, run, _ = await search(replace(SMALL, steps=500), limits=Budget(task_calls=calls))
-        assert run.spent["task"] <= calls
+        for baseline in ("place", "held", "rerun"):
+            config = replace(SMALL, steps=500, baseline=baseline)
+            _, run, _ = await search(config, limits=Budget(task_calls=calls))
+            assert run.spent["task"] <= calls
 
 
-def test_a_program_is_trained_and_tested_by_a_real_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("baseline", ["place", "held"])
+def test_a_program_is_trained_and_tested_by_a_real_run(tmp_path: Path, baseline: str) -> None:
     """A network; a run that begins again takes every answer from its journal. Other trained methods refuse programs."""
     torch.set_num_threads(1)
 
@@ -130,6 +212,7 @@ def test_a_program_is_trained_and_tested_by_a_real_run(tmp_path: Path) -> None:
         reward="f1",
     )
     settings = {
+        "baseline": baseline,
         "steps": 2,
         "problems": 1,
         "group": 2,
@@ -201,16 +284,59 @@ def test_the_baseline_by_input_gains_next_to_nothing(matching: bool, advantage: 
 @pytest.mark.parametrize("advantage", ["dr_grpo", "rloo"])
 def test_the_spread_of_a_gradient_is_not_smaller_by_input(advantage: str) -> None:
     """Of the logit of "sound" in the answer, after one step from the untrained policy: its variance over its squared mean."""
-    noise = {}
-    for baseline in ("place", "input"):
-        settings: dict[str, Any] = {"steps": 1, "problems": 1, "checks": 0, "lr": 1.0}
-        config = replace(SMALL, **settings, advantage=advantage, baseline=baseline)  # type: ignore[arg-type]
-        runs = [asyncio.run(search(config, seed))[2] for seed in range(150)]
-        steps = [trained.logits.get(_key(), [0.0] * 5)[1] for trained in runs]
-        noise[baseline] = pvariance(steps) / fmean(steps) ** 2
-        print(f"{advantage}, {baseline}: mean {fmean(steps):.4f}, variance {pvariance(steps):.6f}")
-    print(noise)
-    assert noise["input"] > 0.8 * noise["place"]
+    assert noise_of_a_step(advantage, "input") > 0.8 * noise_of_a_step(advantage, "place")
+
+
+@cache
+def noise_of_a_step(advantage: str, baseline: str) -> float:
+    """The variance of the first step of the logit of "sound" in the answer, over its squared mean."""
+    settings: dict[str, Any] = {"steps": 1, "problems": 1, "checks": 0, "lr": 1.0}
+    config = replace(SMALL, **settings, advantage=advantage, baseline=baseline)  # type: ignore[arg-type]
+    runs = [asyncio.run(search(config, seed))[2] for seed in range(150)]
+    steps = [trained.logits.get(_key(), [0.0] * 5)[1] for trained in runs]
+    print(f"{advantage}, {baseline}: mean {fmean(steps):.4f}, variance {pvariance(steps):.6f}")
+    return pvariance(steps) / fmean(steps) ** 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("matching", [False, True])
+@pytest.mark.parametrize("advantage", ["dr_grpo", "rloo"])
+def test_the_counterfactual_baselines_at_equal_calls(matching: bool, advantage: str) -> None:
+    """With `rerun`, a step costs 34 calls instead of 24."""
+    other = final_worths(matching, advantage=advantage)
+    for baseline, steps in (("held", STEPS), ("rerun", STEPS * 24 // 34)):
+        own = final_worths(matching, advantage=advantage, baseline=baseline, steps=steps)
+        print(f"\n{advantage}, matching={matching}: by place {fmean(other):.3f}, {baseline} {fmean(own):.3f}")
+        won_over("place", own, other)
+
+
+def test_the_spread_of_a_gradient_is_smaller_with_the_other_call_held() -> None:
+    place, held = (noise_of_a_step("rloo", baseline) for baseline in ("place", "held"))
+    assert held < 0.75 * place
+
+
+@cache
+def worths_of_six(lr: float, baseline: str) -> list[float]:
+    """What the policy earns in the program of six calls after training, by seed."""
+
+    def train(seed: int) -> float:
+        env, trained = many_world(), Reader(part_words_of)
+        run = MeteredRun({"task": env.model}, seed)
+        settings: dict[str, Any] = {"steps": STEPS, "checks": 0, "advantage": "rloo", "lr": lr}
+        config = replace(SMALL, **settings, baseline=baseline)  # type: ignore[arg-type]
+        asyncio.run(mmgrpo(run, env, trained, MANY_START, config))  # type: ignore[arg-type]
+        return many_worth(trained)
+
+    return [train(seed) for seed in SEEDS]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("lr", [8.0, 16.0, 32.0, 64.0])
+def test_with_six_calls_the_held_baseline_trains_no_faster(lr: float) -> None:
+    """Both cost the same calls."""
+    own, other = worths_of_six(lr, "held"), worths_of_six(lr, "place")
+    print(f"\nlr={lr}: by place {fmean(other):.3f}, held {fmean(own):.3f}")
+    assert -0.05 < won_over("place", own, other).mean < 0.05
 
 
 def _key() -> str:

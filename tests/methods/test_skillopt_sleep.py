@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from tests.methods.figures import won_over
+from tests.methods.figures import on_seeds, won_over
 from tests.methods.rule_worlds import LAST_WORD, GroupWriter, RuleWriter, many_codes, optimized, poisoned
 
 from whet.methods.skillopt_sleep import (
@@ -163,7 +163,7 @@ def test_through_the_public_face(tmp_path: Path) -> None:
 
 # The contests: answers that are right now and then, from a writer that sees only which; a writer whose rules help or harm.
 
-SEEDS = 12
+SEEDS, LIMITS = 12, Budget(task_calls=1500)
 
 
 def ops(writer: RuleWriter, question: str, phrases: list[str]) -> str:
@@ -173,9 +173,7 @@ def ops(writer: RuleWriter, question: str, phrases: list[str]) -> str:
 
 def played(world: KnownWorld, seed: int, settings: dict[str, Any]) -> tuple[float, float]:
     """What the result is worth, and the rules after the worst night, by the law of the world."""
-    run = MeteredRun(
-        {"task": world.env.model, "optimizer": world.optimizer}, seed, limits=Budget(task_calls=1500)
-    )
+    run = MeteredRun({"task": world.env.model, "optimizer": world.optimizer}, seed, limits=LIMITS)
     best = asyncio.run(skillopt_sleep(run, world.env, LanguagePolicy(), world.start, Config(**settings)))
     adopted: list[Any] = [v for name, v in run.logged if name == "candidate" and v["operator"][:5] == "night"]  # type: ignore[index, call-overload]
     prompts = [Prompt(tuple(Message(*m) for m in one["messages"])) for one in adopted]
@@ -183,30 +181,41 @@ def played(world: KnownWorld, seed: int, settings: dict[str, Any]) -> tuple[floa
 
 
 @cache
-def codes(**settings: Any) -> list[float]:
+def codes(seeds: int = SEEDS, **settings: Any) -> list[float]:
     """24 facts, of which the model knows 15 % by chance; the writer sees which answers were right and not what was wanted."""
-    worlds = [many_codes(seed, 24, ops, base=GroupWriter) for seed in range(SEEDS)]
+    worlds = [many_codes(seed, 24, ops, base=GroupWriter) for seed in range(seeds)]
     return [played(world, seed, settings)[0] for seed, world in enumerate(worlds)]
 
 
 @cache
-def poison(which: int, **settings: Any) -> list[float]:
-    """A writer half of whose rules do harm: the worth of the result (0) and of the worst night (1)."""
+def poisoned_runs(**settings: Any) -> list[tuple[float, float]]:
+    """A writer half of whose rules do harm: the worth of the result and of the worst night."""
     worlds = [poisoned(seed, ops, right="0.5") for seed in range(SEEDS)]
-    return [played(world, seed, {"rollouts": 1, **settings})[which] for seed, world in enumerate(worlds)]
+    return [played(world, seed, {"rollouts": 1, **settings}) for seed, world in enumerate(worlds)]
 
 
-def test_several_distinct_answers_beat_one_and_one_that_is_repeated() -> None:
-    print(f"\nfive distinct answers {fmean(codes()):.3f}")
-    assert codes(samples="same") == codes(rollouts=1), "one answer again and again is one answer"
-    assert won_over("one answer", codes(), codes(rollouts=1)).low > 0.3
+def poison(which: int, **settings: Any) -> list[float]:
+    """Of these runs, the result (0) or the worst night (1)."""
+    return [worths[which] for worths in poisoned_runs(**settings)]
+
+
+@on_seeds(5, SEEDS)
+def test_several_distinct_answers_beat_one_and_one_that_is_repeated(seeds: int) -> None:
+    several, one = codes(seeds), codes(seeds, rollouts=1)
+    print(f"\nfive distinct answers {fmean(several):.3f}")
+    assert codes(seeds, samples="same") == one, "one answer again and again is one answer"
+    assert won_over("one answer", several, one).low > 0.3
 
 
 def test_with_the_gate_the_worst_night_is_better() -> None:
     print(f"\nwith the gate: result {fmean(poison(0)):.3f}, worst night {fmean(poison(1)):.3f}")
     assert won_over("result, gate off", poison(0), poison(0, gate="off")).low > 0
     assert won_over("worst night, gate off", poison(1), poison(1, gate="off")).low > 0.05
-    won_over("result, held rows of the day alone", poison(0), poison(0, growing=False))
+
+
+@pytest.mark.long
+def test_held_rows_of_earlier_nights_pay() -> None:
+    assert won_over("result, held rows of the day alone", poison(0), poison(0, growing=False)).low > 0
     won_over("worst night, held rows of the day alone", poison(1), poison(1, growing=False))
 
 
@@ -219,11 +228,15 @@ def test_no_benefit_of_recall_is_shown() -> None:
     won_over("gate off, where no rule harms", codes(), codes(gate="off"))
 
 
-def test_it_beats_random_search() -> None:
-    limits = Budget(task_calls=1500)
-    there = [play("random_search", many_codes(seed, 24, ops), seed, limits) for seed in range(SEEDS)]
-    assert won_over("random_search, facts", codes(), there).low > 0.3
+@on_seeds(5, SEEDS)
+def test_it_beats_random_search(seeds: int) -> None:
+    there = [play("random_search", many_codes(seed, 24, ops), seed, LIMITS) for seed in range(seeds)]
+    assert won_over("random_search, facts", codes(seeds), there).low > 0.3
+
+
+@pytest.mark.long
+def test_where_rules_harm_no_benefit_over_random_search_is_shown() -> None:
     edited = [
-        play("random_search", poisoned(seed, ops), seed, limits, {"edits": 16}) for seed in range(SEEDS)
+        play("random_search", poisoned(seed, ops), seed, LIMITS, {"edits": 16}) for seed in range(SEEDS)
     ]
-    won_over("random_search, harmful rules", poison(0), edited)
+    assert won_over("random_search, harmful rules", poison(0), edited).low < 0

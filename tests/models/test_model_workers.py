@@ -7,7 +7,8 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,24 +73,7 @@ def write_prompts(messages: Any) -> str:
     return f"say it {len(messages[-1].content) % 7} {{{{input}}}} twice"
 
 
-def test_answers_are_those_of_one_process_and_the_run_holds_no_weights(
-    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = evaluate(tmp_path / "here", model, workers=0)
-    from whet.models import huggingface
-
-    load = huggingface.load_weights
-
-    def load_reader(name: str, device: str | None, *, reader: bool = False) -> Any:
-        assert reader, "the run reads weights"
-        return load(name, device, reader=reader)
-
-    monkeypatch.setattr(huggingface, "load_weights", load_reader)
-    assert evaluate(tmp_path / "two", model, workers=2) == here
-    assert here
-
-
-@pytest.mark.parametrize(("seed", "workers"), [(0, 2), (1, 1)])
+@pytest.mark.parametrize(("seed", "workers"), [(1, 1), pytest.param(0, 2, marks=pytest.mark.long)])
 def test_scores_of_labels_are_those_of_one_process(
     tmp_path: Path, model: str, seed: int, workers: int
 ) -> None:
@@ -109,9 +93,25 @@ def test_scores_of_labels_are_those_of_one_process(
 
 def test_the_masked_model_that_ships_answers_in_workers_too(tmp_path: Path) -> None:
     limit = whet.Budget(task_calls=300)
-    assert optimize(tmp_path / "two", "embedded/mlm", workers=2, budget=limit) == optimize(
+    assert optimize(tmp_path / "one", "embedded/mlm", workers=1, budget=limit) == optimize(
         tmp_path / "here", "embedded/mlm", workers=0, budget=limit
     )
+
+
+@contextmanager
+def no_weights_read() -> Iterator[None]:
+    """This process reads the tokenizer of a model at most."""
+    from whet.models import huggingface
+
+    load = huggingface.load_weights
+
+    def load_reader(name: str, device: str | None, *, reader: bool = False) -> Any:
+        assert reader, "the run reads weights"
+        return load(name, device, reader=reader)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(huggingface, "load_weights", load_reader)
+        yield
 
 
 def kill_one(seen: list[int], done: threading.Event) -> None:
@@ -129,15 +129,17 @@ def kill_one(seen: list[int], done: threading.Event) -> None:
         time.sleep(0.1)
 
 
-def test_a_worker_that_is_killed_changes_nothing_and_another_number_goes_on(
+def test_answers_are_those_of_one_process_whatever_dies_and_another_number_goes_on(
     tmp_path: Path, model: str
 ) -> None:
     here = evaluate(tmp_path / "here", model, workers=0)
+    assert here
     killed, done = list[int](), threading.Event()
     thread = threading.Thread(target=kill_one, args=(killed, done))
     thread.start()
     try:
-        assert evaluate(tmp_path / "there", model, workers=2) == here
+        with no_weights_read():
+            assert evaluate(tmp_path / "there", model, workers=2) == here
     finally:
         done.set()
         thread.join()
@@ -229,7 +231,7 @@ async def test_requests_of_concurrent_branches_share_batches(
 
 
 async def test_workers_share_the_batches_of_a_call(model: str) -> None:
-    """300 sequences are ten batches of 32, and the texts to score are long enough for three workers."""
+    """300 sequences are ten batches of 32, and the texts to score are long enough for two workers."""
     from whet.models.addresses import resolve
     from whet.models.model_workers import WorkerChoice, models_in_workers
     from whet.prompt import Prompt
@@ -249,7 +251,7 @@ async def test_workers_share_the_batches_of_a_call(model: str) -> None:
     inputs = [{"input": f"{LETTERS[i % 12]} {LETTERS[i // 12]} {'. ' * (i % 40)}"} for i in range(140)]
     labels = [["good", "bad twice"]] * len(inputs)
     here: Any = resolve(model)
-    with models_in_workers(WorkerChoice("processes", 3, None)):
+    with models_in_workers(WorkerChoice("processes", 2, None)):
         there: Any = resolve(model)
     try:
         assert await there.generate_batch(asks) == await here.generate_batch(asks)

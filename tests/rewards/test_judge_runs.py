@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
+import whet
 from whet.api import aoptimize
 from whet.errors import UsageError
 from whet.run import Budget
 from whet.task import load_task
 from whet.testing.faults import Faults, ServerBehaviour
 from whet.testing.server import serving
-from whet.types import Request
+from whet.types import Message, Request
 
 YAML = """name: t
 prompt: prompt.md
@@ -94,6 +95,33 @@ async def test_the_items_of_a_checklist_are_asked_for_once(task: Path) -> None:
     async with serving(counting) as server:
         await aoptimize(task, **options(task, server.base_url))
     assert extractions == 1
+
+
+def test_a_limit_on_judge_calls_counts_one_call_for_a_row_without_a_target(tmp_path: Path) -> None:
+    """12 test rows twice and 5 validation rows twice take 39 calls with room for repeats; 78 were wanted, as if each answer was
+    compared with a target in both orders."""
+    calls = [0]
+
+    def judge(messages: list[Message]) -> str:
+        calls[0] += 1
+        return '{"explanation": "e", "score": 4}'
+
+    def optimize(limit: int, **row: str) -> Any:
+        return whet.optimize(
+            "Say {{input}}",
+            data=[{"input": f"row {i}", **row} for i in range(40)],
+            reward={"judge": {"rubric": "It is kind."}},
+            lm=lambda messages: f"well {messages[-1].content}",
+            optimizer_lm=lambda messages: "<PROMPT>Be kind.</PROMPT>",
+            judge_lm=judge,
+            method="opro",
+            budget=whet.Budget(judge_calls=limit, calls=400),
+            root=tmp_path / f"{limit}{len(row)}",
+        )
+
+    assert optimize(50)["usage"]["calls"]["judge"] == calls[0] <= 50
+    with pytest.raises(UsageError, match="Give at least 78"):
+        optimize(50, target="well")
 
 
 async def test_a_judge_that_never_makes_sense_is_refused_with_its_words(task: Path) -> None:

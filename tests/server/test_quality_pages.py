@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.live.conftest import copy_sqlite
 from tests.live.quality.traffic import BEGIN, DAY, NAME, Weeks, fill_weeks, make_prompt
 from tests.server.client import Answer
-from tests.server.conftest import Running, Start
+from tests.server.conftest import Running, running
 from whet_live.database import iso
+from whet_live.server.limits import ServerLimits
 
 
-@pytest.fixture
-def watched(start: Start) -> Iterator[tuple[Running, str]]:
-    """A server whose prompt became worse when the model changed, and the query string of that time."""
-    with start() as server:
+@pytest.fixture(scope="module")
+def watched(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running, str]]:
+    """A server whose prompt became worse when the model changed, and the query string of that time; no test here changes
+    anything."""
+    url = copy_sqlite(sqlite_template, tmp_path_factory.mktemp("watched"))
+    with running(url, limits=ServerLimits()) as server:
         make_prompt(server.state.live)
         weeks = Weeks(changed=20, thumbs=(0.9, 0.4), fingerprints=("fp_a", "fp_b"))
         end = fill_weeks(server.state.live, weeks)

@@ -198,19 +198,29 @@ function logAnswer(answer, value) {
 }
 
 /**
- * A stream that is read along. It is logged once: at its end, at its failure, or when the app leaves it.
+ * The same stream, which is read along from now on, whichever of its ways the app takes. It is logged once: at its end, at its failure,
+ * or when the app leaves it.
+ *
+ * `tee` and `toReadableStream` of the SDK read by the stream's `iterator`, streams of others by their `Symbol.asyncIterator`.
  * @param {Answer} answer
  * @param {object} stream
  */
 function streamOf(answer, stream) {
+  if (ids.get(stream) === answer.id) return stream;
+  const name = typeof get(stream, "iterator") === "function" ? "iterator" : Symbol.asyncIterator;
+  const source = Reflect.get(stream, name);
+  let isRead = false;
   async function* parts() {
+    const read = { [Symbol.asyncIterator]: () => source.call(stream) };
+    if (isRead) return yield* read;
+    isRead = true;
     let isWhole = false;
     try {
-      for await (const part of /** @type {AsyncIterable<unknown>} */ (stream)) {
+      for await (const part of read) {
         quietly("A part of a stream could not be read", () => readPart(answer, part));
         yield part;
       }
-      isWhole = true;
+      isWhole = !get(get(get(stream, "controller"), "signal"), "aborted"); // the SDK ends an aborted stream as if it were whole
     } catch (error) {
       answer.log(() => (answer.more.error = errorText(error)));
       throw error;
@@ -219,15 +229,9 @@ function streamOf(answer, stream) {
       answer.log();
     }
   }
-  const logged = new Proxy(stream, {
-    get(target, name) {
-      if (name === Symbol.asyncIterator) return parts;
-      const own = Reflect.get(target, name, target);
-      return typeof own === "function" ? own.bind(target) : own;
-    },
-  });
-  ids.set(logged, answer.id);
-  return logged;
+  ids.set(stream, answer.id);
+  quietly("A stream cannot be read along", () => Object.defineProperty(stream, name, { value: parts, configurable: true, writable: true }));
+  return stream;
 }
 
 /** @param {unknown} value @param {string} name @returns {unknown} */
@@ -289,7 +293,8 @@ function readHead(answer, value) {
 /** A choice, or what a part of a stream adds to it. @param {Answer} answer @param {unknown} choice @param {"message" | "delta"} name */
 function readChoice(answer, choice, name) {
   const message = get(choice, name);
-  answer.text += contentOf(get(message, "content")) + contentOf(get(message, "refusal"));
+  readContent(answer, get(message, "content"));
+  readRefusal(answer, contentOf(get(message, "refusal")));
   for (const one of listOf(get(message, "tool_calls"))) {
     const own = get(one, "function") ?? get(one, "custom");
     const named = textOf(get(own, "name"));
@@ -299,6 +304,18 @@ function readChoice(answer, choice, name) {
   }
   const reason = get(choice, "finish_reason");
   if (textOf(reason)) answer.metadata.finish_reason = reason;
+}
+
+/** The content of a message; a part of it may refuse. @param {Answer} answer @param {unknown} content */
+function readContent(answer, content) {
+  if (listOf(content).some((part) => get(part, "refusal"))) answer.metadata.refusal = true;
+  answer.text += contentOf(content);
+}
+
+/** What a model says in place of an answer, which quality counts. @param {Answer} answer @param {string} text */
+function readRefusal(answer, text) {
+  if (text) answer.metadata.refusal = true;
+  answer.text += text;
 }
 
 /** The text of a message: a text, or its parts without thoughts and media. @param {unknown} content */
@@ -346,7 +363,7 @@ function argumentsOf(own) {
 /** An item of a response: a message, or the call of a function. @param {Answer} answer @param {unknown} item */
 function readItem(answer, item) {
   const kind = get(item, "type");
-  if (kind === "message") answer.text += contentOf(get(item, "content"));
+  if (kind === "message") readContent(answer, get(item, "content"));
   else if (kind === "function_call" || kind === "custom_tool_call") {
     Object.assign(addCall(answer), { name: textOf(get(item, "name")), arguments: argumentsOf(item) });
   }
@@ -362,7 +379,8 @@ function readPart(answer, part) {
       if (index) answer.metadata.choices = Math.max(index + 1, Number(answer.metadata.choices ?? 0));
       else readChoice(answer, choice, "delta");
     }
-  } else if (kind === "response.output_text.delta" || kind === "response.refusal.delta") answer.text += textOf(get(part, "delta"));
+  } else if (kind === "response.output_text.delta") answer.text += textOf(get(part, "delta"));
+  else if (kind === "response.refusal.delta") readRefusal(answer, textOf(get(part, "delta")));
   else if (["response.completed", "response.incomplete", "response.failed"].includes(kind)) {
     answer.text = "";
     readWhole(answer, get(part, "response"));

@@ -59,6 +59,62 @@ class Stream {
   }
 }
 
+/** A stream whose own methods read it by `iterator`, as the SDK's do, and that ends quietly when its request is aborted. */
+class SdkStream {
+  #client = "the client";
+  controller;
+  iterator;
+
+  /** @param {() => AsyncIterator<unknown>} iterator @param {AbortController} controller */
+  constructor(iterator, controller) {
+    this.iterator = iterator;
+    this.controller = controller;
+  }
+
+  /** @param {unknown[]} parts */
+  static of(parts) {
+    const controller = new AbortController();
+    return new SdkStream(async function* () {
+      for (const part of parts) if (!controller.signal.aborted) yield part;
+    }, controller);
+  }
+
+  [Symbol.asyncIterator]() {
+    return this.iterator();
+  }
+
+  tee() {
+    if (!this.#client) throw new TypeError("no client");
+    const iterator = this.iterator();
+    /** @type {Promise<IteratorResult<unknown>>[][]} */
+    const queues = [[], []];
+    return queues.map((queue) => {
+      const next = () => {
+        if (!queue.length) {
+          const part = iterator.next();
+          for (const one of queues) one.push(part);
+        }
+        return /** @type {Promise<IteratorResult<unknown>>} */ (queue.shift());
+      };
+      return new SdkStream(() => ({ next }), this.controller);
+    });
+  }
+
+  toReadableStream() {
+    const iterator = this[Symbol.asyncIterator]();
+    return new ReadableStream({
+      async pull(controller) {
+        const { value, done } = await iterator.next();
+        if (done) controller.close();
+        else controller.enqueue(new TextEncoder().encode(`${JSON.stringify(value)}\n`));
+      },
+      async cancel() {
+        await iterator.return?.();
+      },
+    });
+  }
+}
+
 /** @param {unknown} answer */
 function sdkOf(answer) {
   const create = (/** @type {unknown} */ request) => {
@@ -139,6 +195,46 @@ test("a stream that breaks or is left is logged with what came", async () => {
   const [one, two] = [world.rows.get(answerId(broken)), world.rows.get(answerId(left))];
   assert.deepEqual([one.output, one.error], ["Tomor", "TypeError: reset"]);
   assert.deepEqual([two.output, two.error, two.metadata.left], ["Tomor", undefined, true]);
+});
+
+test("a stream that the SDK splits, turns into bytes or aborts is logged", async () => {
+  const [world, refusal] = [new World(), { refusal: "No." }];
+  const whet = whetOf(world);
+  /** @param {unknown[]} parts @returns {Promise<any>} */
+  const streamOf = (parts) => wrap(sdkOf(SdkStream.of(parts)), { whet, prompt: "p" }).chat.completions.create({ stream: true });
+  const [split, bytes, aborted, refused] = await Promise.all([streamOf(CHUNKS), streamOf(CHUNKS), streamOf(CHUNKS), streamOf([chunk(refusal)])]);
+  for (const one of split.tee()) {
+    const parts = [];
+    for await (const part of one) parts.push(part);
+    assert.deepEqual(parts, CHUNKS);
+  }
+  for await (const part of bytes.toReadableStream()) void part;
+  for await (const part of aborted) {
+    void part;
+    aborted.controller.abort();
+  }
+  for await (const part of refused) void part;
+  await whet.close();
+  const rows = [split, bytes, aborted, refused].map((one) => world.rows.get(answerId(one)));
+  assert.deepEqual(rows.map((row) => row?.output), ["Tomorrow.", "Tomorrow.", "Tomor", "No."]);
+  assert.deepEqual(rows.map((row) => [row?.metadata.left, row?.metadata.refusal]), [[undefined, undefined], [undefined, undefined], [true, undefined], [undefined, true]]);
+});
+
+test("a stream that is handed out twice is logged once, and one whose bytes are cancelled as left", async () => {
+  const world = new World();
+  const whet = whetOf(world);
+  const made = wrap(sdkOf(SdkStream.of(CHUNKS)), { whet, prompt: "p" }).chat.completions.create({ ...REQUEST, stream: true });
+  const { data } = await made.withResponse();
+  const stream = await made;
+  for await (const part of stream) void part;
+  const bytes = await wrap(sdkOf(SdkStream.of(CHUNKS)), { whet, prompt: "p" }).chat.completions.create({ ...REQUEST, stream: true });
+  const reader = bytes.toReadableStream().getReader();
+  await reader.read();
+  await reader.cancel();
+  await whet.close();
+  assert.equal(answerId(stream), answerId(data));
+  const rows = [stream, bytes].map((one) => world.rows.get(answerId(one)));
+  assert.deepEqual(rows.map(({ output, metadata }) => [output, metadata.left]), [["Tomorrow.", undefined], ["Tomor", true]]);
 });
 
 test("errors stay the app's, and are logged", async () => {

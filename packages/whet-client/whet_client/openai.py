@@ -361,14 +361,29 @@ def _read_finish(answer: _Answer, choice: Any) -> None:
 
 def _read_message(answer: _Answer, message: Any, *, is_delta: bool = False) -> None:
     """A message, or what a part of a stream adds to it."""
-    for name in ("content", "refusal"):
-        answer.texts.append(_text_of(_get(message, name)))
+    _read_content(answer, _get(message, "content"))
+    _read_refusal(answer, _text_of(_get(message, "refusal")))
     for call in _get(message, "tool_calls") or ():
         function = _first(_get(call, "function"), _get(call, "custom"))
         name = _get(function, "name") or ""
         known = _call_of(answer, call, name) if is_delta else _add_call(answer)
         known["name"] += name
         known["arguments"] += _arguments_of(function)
+
+
+def _read_content(answer: _Answer, content: Any) -> None:
+    """The content of a message; a part of it may refuse."""
+    parts = content if isinstance(content, list | tuple) else ()
+    if any(_get(part, "refusal") for part in parts):
+        answer.metadata["refusal"] = True
+    answer.texts.append(_text_of(content))
+
+
+def _read_refusal(answer: _Answer, text: str) -> None:
+    """What a model says in place of an answer, which quality counts."""
+    if text:
+        answer.metadata["refusal"] = True
+    answer.texts.append(text)
 
 
 def _text_of(content: Any) -> str:
@@ -421,7 +436,7 @@ def _arguments_of(function: Any) -> str:
 def _read_item(answer: _Answer, item: Any) -> None:
     """An item of a response: a message, or the call of a function."""
     if _get(item, "type") == "message":
-        answer.texts.append(_text_of(_get(item, "content")))
+        _read_content(answer, _get(item, "content"))
     if _get(item, "type") in ("function_call", "custom_tool_call"):
         _add_call(answer).update(name=_get(item, "name") or "", arguments=_arguments_of(item))
 
@@ -437,8 +452,10 @@ def _read_part(answer: _Answer, part: Any) -> None:
             else:
                 _read_message(answer, _get(choice, "delta"), is_delta=True)
                 _read_finish(answer, choice)
-    elif kind in ("response.output_text.delta", "response.refusal.delta"):
+    elif kind == "response.output_text.delta":
         answer.texts.append(_get(part, "delta") or "")
+    elif kind == "response.refusal.delta":
+        _read_refusal(answer, _get(part, "delta") or "")
     elif kind in ("response.completed", "response.incomplete", "response.failed"):
         answer.texts.clear()
         _read_whole(answer, _get(part, "response"))

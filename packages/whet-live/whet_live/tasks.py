@@ -26,7 +26,7 @@ from whet_client.records import KINDS, Feedback, Inference
 from whet_live.registry import Registry
 from whet_live.traffic import BehaviourModel, Filter, StoredInference, Traffic
 from whet_live.traffic.behaviour import RatedAnswer, fit_behaviour
-from whet_live.traffic.dataset import PEOPLE, answers_with_feedback, rating, signals
+from whet_live.traffic.dataset import PEOPLE, answers_with_feedback, rating, signals, slot_values
 from whet_live.traffic.derived_signals import KEPT, SignalDeriver
 
 MOST = 1000
@@ -168,7 +168,7 @@ def _model_of_signals(read: Sequence[_Read], wanted: RowChoices, notes: list[str
     """What signals are worth, by the ratings of the same answers; None, with a note, where too few are rated."""
     if SIGNALS not in wanted.sources:
         return None
-    rated = [RatedAnswer(one.id, values, rating(rows), one.user) for one, rows, values in read]
+    rated = [RatedAnswer(one.id, values, rating(rows, one.user), one.user) for one, rows, values in read]
     try:
         return fit_behaviour(rated)
     except UsageError as error:
@@ -193,7 +193,7 @@ def _candidate(
     ]  # fmt: skip
     kept = [str(row.text) for row in texts if row.kind in KEPT]
     critiques = [str(row.text) for row in texts if row.kind not in KEPT]
-    rated = rating(rows)
+    rated = rating(rows, inference.user)
     implied = (
         model.reward(values) if model is not None and values and rated is None and not critiques else None
     )
@@ -211,9 +211,10 @@ def _candidate(
         return "without a word of people"
     if isinstance(target, str) and not target.strip():
         return "with an empty answer"
-    if not slots <= inference.inputs.keys():
-        return "with inputs that do not fill the slots of the prompt"
-    inputs = {name: inference.inputs[name] for name in sorted(slots)} if slots else dict(inference.inputs)
+    inputs = slot_values(slots, inference.inputs)
+    if inputs is None:
+        names = ", ".join(sorted(inference.inputs)) or "none"
+        return f"whose inputs ({names}) do not fill the slots of the prompt ({', '.join(sorted(slots))})"
     if not inputs:
         return "without inputs"
     return _Candidate(inference, inputs, target, critiques, worth, origin, rank)

@@ -19,6 +19,7 @@ from whet.errors import UsageError, did_you_mean
 from whet_client.storable import show_value
 
 PositiveInt: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
+TwoOrMore: TypeAlias = Annotated[int, msgspec.Meta(ge=2)]
 NonNegativeInt: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 PositiveFloat: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 NonNegativeFloat: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]

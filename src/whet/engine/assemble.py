@@ -159,6 +159,7 @@ def _assemble(task: Task, options: Options, limits: Budget, models: Models | Non
         _generation(spec, limits),
         scores,
         _description(task),
+        targets=task.has_targets,
     )
     if task.world is not None:
         env = multiturn(env, task.world)

@@ -17,6 +17,7 @@ from whet.engine.observed import KNOWN_AFTER, SealedReserve
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError, parameter, quantity
 from whet.rewards import TARGET_SCORE
+from whet.rewards.reward import judge_calls_of
 from whet.run import Budget
 from whet.search.plan import SMALL_SHARE, SMALLEST_VALIDATION, VALIDATION_SHARE, validation_rows
 from whet.task import Task
@@ -135,6 +136,15 @@ class BudgetAccount:
                 else max(0, limit - held - self._usage_of(name) + self.spent.lost.get(name, 0))
             )
         return Budget(**left)
+
+    def plannable(self) -> Budget:
+        """`searchable`, and of limits on tokens and dollars the calls that they pay for where each takes what those took so far:
+        a search plans its rounds by calls, and what it does not plan for is paid before it is validated."""
+        left, spent = self.searchable(), self.spent
+        paid = spent.total_calls - sum(spent.cached.values())
+        taken = (left.tokens, spent.input_tokens + spent.output_tokens), (left.cost_usd, spent.cost)
+        bounds = [int(rest * paid / amount) for rest, amount in taken if rest is not None and amount > 0]
+        return replace(left, calls=min(bounds if left.calls is None else [left.calls, *bounds], default=None))
 
     def _reserve_of(self, name: str) -> float:
         held: float = getattr(self.held, name) or 0
@@ -486,7 +496,8 @@ def _plan_beside(
 
 def _second_calls(task: Task, clients: Mapping[str, ModelClient]) -> dict[str, int]:
     """Calls by limit that a second opinion on the sealed test of baseline and best may take."""
-    each = int(getattr(task.second_opinion, "judge_calls", 0))
+    second = task.second_opinion
+    each = 0 if second is None else judge_calls_of(second, targets=task.has_targets)
     calls = each * _test_rows(2 * len(task.test), clients[SECOND]) if SECOND in clients else 0
     return {"calls": calls, "task_calls": 0, "judge_calls": calls}
 

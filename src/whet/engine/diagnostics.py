@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def search_warnings(core: RunState, low: float, high: float) -> list[str]:
 
 
 MORE = "a larger limit allows more"
-"""The words of `ended_by` for a search that did all that a limit on calls pays for."""
+"""The words of `ended_by` for a search that did all that its limits pay for."""
 
 
 def end_of_method(
@@ -121,13 +122,16 @@ def end_of_method(
 
 
 def _paying_limit(core: RunState) -> str:
-    """Which limit on calls pays for no more; empty where there is none."""
+    """Which limit on calls, tokens or dollars pays for no more; empty where there is none."""
     limits = {
-        name: n for name, n in core.budget.limits.as_json().items() if n is not None and "calls" in name
+        name: n for name, n in asdict(core.budget.limits).items() if n is not None and name != "seconds"
     }
     if not limits:
         return ""
-    names = [f"--max-{name.replace('_', '-')} {n}" for name, n in limits.items()]
+    names = [
+        f"--max-{name.replace('_', '-')} {f'{n:g}' if isinstance(n, float) else n}"
+        for name, n in limits.items()
+    ]
     return f"{' and '.join(names)} {'pays' if len(names) == 1 else 'pay'} for ({MORE})"
 
 

@@ -331,7 +331,7 @@ class DurableRun:
 
     async def read_remaining(self) -> Budget:
         async def compute() -> object:
-            return self._core.budget.searchable().as_json()
+            return self._core.budget.plannable().as_json()
 
         recorded = await self.effect(REMAINING, compute)
         return Budget.from_json(convert_record(recorded, dict[str, int | float | None]))

@@ -79,7 +79,7 @@ async def searchable(run: DurableRun, core: RunState) -> Budget:
     """What a method may plan with: fixed once, so that a resumed run plans the same."""
 
     async def compute() -> object:
-        return core.budget.searchable().as_json()
+        return core.budget.plannable().as_json()
 
     limits = await run.effect("limits", compute, None)
     return Budget.from_json(convert_record(limits, dict[str, int | float | None]))

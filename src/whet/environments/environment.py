@@ -28,7 +28,7 @@ from whet.rewards import (
     Weighted,
     isinstance_label_reward,
 )
-from whet.rewards.reward import part_names_of
+from whet.rewards.reward import judge_calls_of, part_names_of
 from whet.rewards.scored import Gap, Likelihood
 from whet.rewards.text import ExactMatch, targets_of
 from whet.run import Run, convert_record
@@ -91,6 +91,7 @@ class Environment:
     `labels` maps each label to the word that stands for it (the verbalizer); empty for free text.
     `scores` says whether labels are asked for by log-probability instead of by generation.
     `start_answers`: of how many validation rows the start prompt's answers are recorded, so that they cost nothing again.
+    `targets`: whether a row of the task may have a target, which a judge compares with.
     """
 
     model: LanguageModel
@@ -102,6 +103,7 @@ class Environment:
     scores: bool = False
     description: str = ""
     start_answers: int = 0
+    targets: bool = True
 
     async def evaluate(
         self, run: Run, prompt: Prompt, examples: Sequence[Example], sample: int = 0
@@ -143,7 +145,7 @@ class Environment:
     @property
     def judge_calls(self) -> int:
         """Calls of the judge's model that one rollout makes at most."""
-        return int(getattr(self.reward, "judge_calls", 0))
+        return judge_calls_of(self.reward, targets=self.targets)
 
     @property
     def part_names(self) -> frozenset[str] | None:

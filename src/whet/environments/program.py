@@ -12,6 +12,7 @@ import copy
 import inspect
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
@@ -135,12 +136,13 @@ class ProgramEnvironment(Environment):
     """An environment whose rollouts run a program. Labels are read from its answer, never scored.
 
     `expected`: the calls of a rollout that a search plans with; None: as many as there may be. `actor` answers the calls of the
-    task model; None: that model.
+    task model; None: that model. `held`: answers of calls that nobody makes, by the prompt and the number of its call.
     """
 
     program: Program | None = None
     expected: int | None = None
     actor: Actor | None = None
+    held: Mapping[tuple[str, int], str] = field(default_factory=dict)
 
     @property
     def calls(self) -> int:
@@ -153,7 +155,9 @@ class ProgramEnvironment(Environment):
         assert self.program is not None
         loop = asyncio.get_running_loop()
         async with _PLACES.setdefault(loop, asyncio.Semaphore(AT_ONCE)):
-            rollout = _ProgramRun(self.program, self.generation, run, prompt, example, sample, self.actor)
+            rollout = _ProgramRun(
+                self.program, self.generation, run, prompt, example, sample, self.actor, self.held
+            )
             completion = await rollout.completion()
         if completion.error is None and self.labels:
             completion = self._parse_label(completion)
@@ -190,8 +194,10 @@ class _ProgramRun:
         example: Example,
         sample: int,
         actor: Actor | None = None,
+        held: Mapping[tuple[str, int], str] | None = None,
     ) -> None:
         self.program, self.generation, self.run, self.actor = program, generation, run, actor
+        self.held, self._numbers = held or {}, Counter[str]()
         self.prompt, self.example, self.sample = prompt, example, sample
         self.steps: list[TraceStep] = []
         self._loop, self._turn = asyncio.get_running_loop(), asyncio.Lock()
@@ -406,8 +412,11 @@ class _ProgramRun:
         )
         self._spent, self._waiting = self.own_seconds(), 1
         record: JSON = None
+        held = await self._recall_held(run, name) if role == "task" and self.held else None
         try:
-            if self.actor is not None and role == "task":
+            if held is not None:
+                completion = Completion(held, "stop")
+            elif self.actor is not None and role == "task":
                 (action,) = await self.actor.act(run, [ActorObservation.first(messages)], sample)
                 finish, record = "length" if action.cut else "stop", action.record
                 completion = Completion(action.text, finish, action.usage, action.error)
@@ -421,6 +430,17 @@ class _ProgramRun:
         if completion.error is not None:
             return {"failed": completion.error}
         return {"value": completion.text, "finish": completion.finish, "usage": asdict(completion.usage)}
+
+    async def _recall_held(self, run: Run, name: str) -> str | None:
+        """The answer that the next call of a prompt is held to; None where it is free. Recorded, because calls that are made at
+        once may come in another order in a replay."""
+        number, self._numbers[name] = self._numbers[name], self._numbers[name] + 1
+
+        async def compute() -> JSON:
+            return self.held.get((name, number))
+
+        held = await run.effect("held", compute)
+        return None if held is None else convert_record(held, str)
 
     async def _use_tool(self, name: str, inputs: Mapping[str, str], back: Back) -> dict[str, Any]:
         """What a tool returns, from the journal where it is recorded; a failure is recorded too. The program calls it."""

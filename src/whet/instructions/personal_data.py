@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-MAIL = r"(?<![\w.+-])[\w.+-]+@[\w-]+\.[\w.]+"
+MAIL = r"(?<![\w.+-])[\w.+-]+[@\uff20\ufe6b][\w-]+\.[\w.]+"
 _BLANK = "[^\\S\r\n]"
 _DASH = "[-\u2010-\u2015]"
 _KEY = (
@@ -24,12 +24,19 @@ _FORMS = {
     "what looks like a key": re.compile(_KEY),
     "a private key": re.compile(_PRIVATE_KEY),
     "what looks like a token": re.compile(_TOKEN),
-    "a long code": re.compile(r"\b[A-Fa-f0-9]{32,}\b"),
+    "a long code": re.compile(r"(?<![A-Za-z0-9])[A-Fa-f0-9]{32,}(?![A-Za-z0-9])"),
     "a mail address": re.compile(MAIL),
     "what looks like an account number": re.compile(
         r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b"
     ),
 }
+_CODE = "what looks like a code"
+_CODED = re.compile(
+    r"[A-Za-z0-9+/_=-]{32,}|(?<=\b[Bb]earer )[A-Za-z0-9+/_=-]{16,}|(?<=\b[Bb]asic )[A-Za-z0-9+/_=-]{16,}"
+)
+_MIXED = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[a-z0-9])|[0-9](?=[A-Za-z])")
+_LEAST_MIXED = 0.25
+"""Of the characters of a code, those before another kind of character: about .6 of a random one, few of a path or a name."""
 _CARD, _TELEPHONE = "what looks like a card number", "what looks like a telephone number"
 _CARD_DIGITS = re.compile(rf"\b\d(?:(?:{_BLANK}|{_DASH}|\.)?\d){{12,18}}\b")
 _DOTTED_CARD = re.compile(r"\d{4}(?:\.\d{4}){3}")
@@ -46,7 +53,7 @@ _LIST = 5
 def personal_data(text: str) -> list[str]:
     """What of these a text holds, such as "a mail address"."""
     held = [name for name, form in _FORMS.items() if form.search(text)]
-    numbers = ((_CARD, find_cards), (_TELEPHONE, find_telephones))
+    numbers = ((_CODE, find_codes), (_CARD, find_cards), (_TELEPHONE, find_telephones))
     return held + [name for name, find in numbers if next(find(text), None) is not None]
 
 
@@ -73,6 +80,7 @@ def _mask(text: str) -> str:
     text = _replace(text, find_cards, _CARD)
     for name, form in _FORMS.items():
         text = form.sub(_placeholder(name), text)
+    text = _replace(text, find_codes, _CODE)
     return _replace(text, find_telephones, _TELEPHONE)
 
 
@@ -86,6 +94,16 @@ def _replace(text: str, find: Callable[[str], Iterator[tuple[int, int]]], name: 
         pieces += [text[last:start], _placeholder(name)]
         last = end
     return "".join([*pieces, text[last:]])
+
+
+def find_codes(text: str) -> Iterator[tuple[int, int]]:
+    """Where codes stand whose issuer has no form of its own: 32 characters or more, or 16 after a scheme of HTTP, that
+    mix capitals, small letters and digits as chance does."""
+    for match in _CODED.finditer(text):
+        code = match[0]
+        kinds = any(c.islower() for c in code), any(c.isupper() for c in code), any(c.isdigit() for c in code)
+        if all(kinds) and len(_MIXED.findall(code)) >= _LEAST_MIXED * len(code):
+            yield match.span()
 
 
 def find_cards(text: str) -> Iterator[tuple[int, int]]:

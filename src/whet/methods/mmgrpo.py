@@ -16,8 +16,9 @@ Differences from the paper and DSPy:
    repetition, which makes the spread smaller, or cuts the long ones.
 2. A failed rollout has the lowest reward; in DSPy it has 0, and an answer that cannot be read has -1.
 3. `group` is 8. DSPy's default is one rollout, whose advantage is always 0.
-4. `baseline=input` compares calls that read the same with each other, so that what earlier calls did is taken off the reward.
-   `prompts` learns from the calls of some prompts only. Both are ours.
+4. `baseline=held` is counterfactual: a call is compared with others in its place, while all other calls of its rollout answer as
+   they did. `rerun` holds the earlier calls only; `input` compares calls that happened to read the same. `prompts` learns from
+   the calls of some prompts only. All of these are ours.
 5. Weights are chosen on validation rows, against the task model alone. Low-rank adapters (`rank=0`: all weights).
 6. Within a limit on calls, steps are cut to what the limit pays; a call that the policy answers counts as a task call.
 7. The calls of a program are answered one by one, not in a batch.
@@ -73,7 +74,8 @@ class Config(MultiTurnTraining):
     problems: PositiveInt = 4
     """Rows of a step."""
     baseline: Baseline = "place"
-    """What a call is compared with: the same call of the other rollouts, or only those of them that read the same."""
+    """What a call is compared with: the same call of the other rollouts (place), or those of them that read the same (input); or
+    this call made anew, with the other calls held to their answers (held), or the earlier ones (rerun)."""
     prompts: str = ""
     """Prompts of the program whose calls are learned from, by name; all by default."""
     checks: NonNegativeInt = 4
@@ -87,7 +89,8 @@ async def mmgrpo(run: Run, env: Environment, policy: PolicyModel, start: Prompt,
     share = share_out(run, let_policy_answer(env, policy, config), config.checks, 1, writes=False)
     system = share.env
     problems = min(config.problems, len(env.train))
-    steps = share.payable(config.steps, problems * config.group)
+    each = rollouts_each(config, system)
+    steps = share.payable(config.steps, problems * each)
     archive = Archive()
     await archive.validate(run, replace(env, validation=system.validation), [Candidate(start)])
     checks = min(steps, config.checks, share.validations - 1)
@@ -105,6 +108,12 @@ async def mmgrpo(run: Run, env: Environment, policy: PolicyModel, start: Prompt,
 
     await run.train(steps, step, policy)
     return systems.recall(archive)
+
+
+def rollouts_each(config: Config, env: Environment) -> int:
+    """Rollouts that one row of a step costs at most: where the later calls are made anew, a call costs those too."""
+    calls = int(getattr(env, "calls", 1))
+    return -(-config.group * (calls + 1) // 2) if config.baseline == "rerun" else config.group
 
 
 def check(env: Environment, config: Config) -> None:

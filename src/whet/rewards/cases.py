@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from whet.rewards.reward import RewardFunction
+from whet.rewards.reward import RewardFunction, judge_calls_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -33,7 +33,12 @@ class CaseRewards:
     @property
     def judge_calls(self) -> int:
         """Calls of the judge for one rollout at most."""
-        return max((int(getattr(r, "judge_calls", 0)) for r in self.rewards.values()), default=0)
+        return max(map(judge_calls_of, self.rewards.values()), default=0)
+
+    @property
+    def judge_calls_without_target(self) -> int:
+        """As `judge_calls`, for rows without a target."""
+        return max((judge_calls_of(one, targets=False) for one in self.rewards.values()), default=0)
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         """The reward of the row's case, as its place in that reward's range."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from whet.rewards.reward import LabelReward, RewardFunction, part_names_of
+from whet.rewards.reward import LabelReward, RewardFunction, judge_calls_of, part_names_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -47,7 +47,12 @@ class Weighted:
     @property
     def judge_calls(self) -> int:
         """Calls of the judge for one rollout."""
-        return sum(int(getattr(reward, "judge_calls", 0)) for _, reward in self.parts)
+        return sum(judge_calls_of(reward) for _, reward in self.parts)
+
+    @property
+    def judge_calls_without_target(self) -> int:
+        """As `judge_calls`, for rows without a target."""
+        return sum(judge_calls_of(reward, targets=False) for _, reward in self.parts)
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         total = 0.0

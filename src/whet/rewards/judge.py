@@ -81,6 +81,11 @@ class Judge:
         """Calls of the judge for one rollout, repeats of unreadable answers aside."""
         return self.samples * (2 if self.reference == COMPARE else 1)
 
+    @property
+    def judge_calls_without_target(self) -> int:
+        """As `judge_calls`, for rows without a target, with which nothing is compared."""
+        return self.samples
+
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         target = None if example.target is None or self.reference == IGNORE else targets_of(example)[0]
         places = (0, 1) if target is not None and self.reference == COMPARE else (None,)

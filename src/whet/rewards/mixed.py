@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from whet.errors import UsageError, did_you_mean
-from whet.rewards.reward import RewardFunction
+from whet.rewards.reward import RewardFunction, judge_calls_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -42,7 +42,12 @@ class MixedReward:
     @property
     def judge_calls(self) -> int:
         """Those of the wrapped reward."""
-        return int(getattr(self.reward, "judge_calls", 0))
+        return judge_calls_of(self.reward)
+
+    @property
+    def judge_calls_without_target(self) -> int:
+        """Those of the wrapped reward."""
+        return judge_calls_of(self.reward, targets=False)
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         graded = await self.reward.grade(run, example, completion)

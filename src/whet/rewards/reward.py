@@ -37,6 +37,12 @@ class RewardFunction(Protocol):
         ...
 
 
+def judge_calls_of(reward: RewardFunction, *, targets: bool = True) -> int:
+    """Calls of a judge for one rollout at most; of a row without a target where there are no `targets`."""
+    calls = getattr(reward, "judge_calls", 0)
+    return int(calls if targets else getattr(reward, "judge_calls_without_target", calls))
+
+
 def part_names_of(reward: RewardFunction) -> frozenset[str] | None:
     """The names of all parts that its grades may have; None where only the grades tell."""
     names: frozenset[str] | None = getattr(reward, "part_names", None)

@@ -158,6 +158,13 @@ class TaskContent:
     cases: tuple[TaskCase, ...] = ()
     aggregate: str = MEAN
 
+    @property
+    def has_targets(self) -> bool:
+        """Whether any of its rows has a target."""
+        return any(
+            row.target is not None for rows in (self.train, self.validation, self.test) for row in rows
+        )
+
     def locate(self, replaced: Collection[str]) -> dict[str, str]:
         """Where each of the settings stands that a caller has not `replaced`."""
         return {key: place for key, place in self.setting_places.items() if key not in replaced}

@@ -51,6 +51,19 @@ def test_a_sample_is_fair_where_answers_and_feedback_take_turns(
     assert counts == {f"version {n}": pytest.approx(200, abs=16) for n in (1, 2)}
 
 
+def test_a_stream_that_the_app_left_unread_is_no_refusal(live: Live) -> None:
+    asked = [
+        answer("a", 0, output="", metadata={"left": True}),
+        answer("b", 1, output="", metadata={"left": True, "refusal": True}),
+        answer("c", 2, output="", metadata={"left": False}),
+        answer("d", 3, output="x", metadata={"left": True}),
+    ]
+    live.traffic.add(asked, [])
+    report = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, step="day")
+    (share,) = [one.whole.mean for one in report.groups[0].series if one.measure.name == "refusal"]
+    assert share == 0.5
+
+
 def test_figures_by_hand(live: Live) -> None:
     asked = [
         answer("a", 0, user="u", latency=1.0, cost=0.1, input_tokens=10),
@@ -302,3 +315,29 @@ def test_a_nul_in_stored_metadata_ends_no_report(live: Live) -> None:
     refused = report.groups[0].of("refusal")
     assert [group.name for group in report.groups] == ["x"] and refused is not None
     assert (refused.whole.n, refused.whole.mean) == (2, 0.5)
+
+
+def test_a_model_and_a_version_that_are_not_there_are_refused_with_those_that_are(live: Live) -> None:
+    live.traffic.add([answer("a", 0, model="openai/m"), answer("b", 1, version=7, model="local/n")], [])
+    period = {"since": BEGIN, "until": BEGIN + DAY}
+    with pytest.raises(UsageError, match=r'by the model "openai/k"\. Its models: local/n, openai/m\.'):
+        live.quality.measure(NAME, model="openai/k", **period)
+    with pytest.raises(UsageError, match=r"has no version 9\. Its versions: (?:\d+, )*1\."):
+        live.quality.measure(NAME, version=9, **period)
+    assert live.quality.measure(NAME, version=7, model="local/n", **period).answers == 1
+    assert live.quality.measure(NAME, version=1, since=BEGIN + DAY, until=BEGIN + 2 * DAY).answers == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "share"),
+    [
+        *[("content_filter", 1), ("FinishReason.PROHIBITED_CONTENT", 1), ("guardrail-intervened", 1)],
+        *[("Content Filtered", 1), ("stop", 0), ("unsafety", 0), ("a new reason", 0)],
+    ],
+)
+def test_the_reasons_that_providers_document_for_a_filter_are_refusals(
+    live: Live, reason: str, share: float
+) -> None:
+    live.traffic.add([answer("a", 0, metadata={"finish_reason": reason})], [])
+    refused = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY).groups[0].of("refusal")
+    assert refused is not None and refused.whole.mean == share

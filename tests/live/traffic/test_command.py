@@ -235,7 +235,7 @@ def test_weights_of_signals(run: Any, traffic: Traffic) -> None:
     assert model["weights"][0]["weight"]["low"] > 0
     frozen = behaviour_of(traffic.database, "p")
     assert BehaviourModel.from_json(model) == frozen
-    traffic.add((), [Feedback(kind="thumb", target=f"a{n}", value=0.0) for n in range(120)])
+    traffic.add((), [Feedback(kind="thumb", target=f"a{n}", value=0.0, user="eva") for n in range(120)])
     copied = BehaviourModel.from_json(model).reward({"copy": 1.0})
     assert copied == frozen.reward({"copy": 1.0}) > behaviour_of(traffic.database, "p").reward({"copy": 1.0})
 
@@ -297,6 +297,8 @@ def test_patterns_of_failures(
 def test_a_kind_that_does_not_exist_is_refused() -> None:
     with pytest.raises(UsageError, match=r'there is no kind "ratng" of feedback\. Did you mean "rating"\?'):
         feedback.main(["list", "--kind", "ratng"], standalone_mode=False)
+    with pytest.raises(UsageError, match='--source: "usr" is none of user, annotator, model, code'):
+        feedback.main(["list", "--source", "usr"], standalone_mode=False)
 
 
 def test_an_answer_that_was_imported_under_an_earlier_id_is_no_second_answer(

@@ -76,15 +76,14 @@ def _name_database(context: click.Context, parameter: click.Parameter, url: str 
         context.obj = url
 
 
-def open_here(*, make: bool = True) -> Live:
+def open_here(*, make: bool = False) -> Live:
     """The database that the command's group names, and all around it."""
     return open_at(click.get_current_context().obj, make=make)
 
 
-def open_at(url: str | None, *, make: bool = True) -> Live:
-    """A database and all around it. A database that was not there is made, and named.
-
-    Commands that copy, check or delete say `make=False`: of an empty database, they would report a success. Raises UsageError.
+def open_at(url: str | None, *, make: bool = False) -> Live:
+    """A database and all around it. Commands that write the first rows of a database say `make`: one that was not there is made,
+    and named. Of another one, an empty database would hide that its name is wrong. Raises UsageError.
     """
     from whet_live import open_live
 

@@ -116,7 +116,7 @@ def add(target: str, target_kind: str, signals: tuple[str, ...], as_json: bool, 
     values = {**values, "user": values["user"] or login(), **_signals(signals)}
     known = {name: value for name, value in values.items() if value is not None}
     records = feedback_of(known, target_kind, target)
-    with open_here() as live:
+    with open_here(make=True) as live:
         receipt = live.traffic.add((), records)
     ids = {"ids": list(receipt.ids), "accepted": receipt.accepted, "duplicates": receipt.duplicates}
     print_result(ids, as_json, lambda stored: _show_added(records, stored["duplicates"]))
@@ -197,7 +197,7 @@ def import_(
     }
     if dry_run:
         return summary
-    with open_here() as live:
+    with open_here(make=True) as live:
         if earlier := earlier_ids(live.traffic):
             batch = read_files(files, prompt, version, earlier, stated, good, bad)
         outcome = store_imported(live.traffic, batch)
@@ -234,11 +234,15 @@ def list_(
 ) -> None:
     """List feedback, the newest first."""
     from whet_client import KINDS
+    from whet_client.records import SOURCES
     from whet_live.traffic import Filter
 
     kind = wanted["kind"]
     if kind is not None and kind not in KINDS:
         raise UsageError(f'--kind: there is no kind "{kind[:40]}" of feedback.{did_you_mean(kind, KINDS)}')
+    source = wanted["source"]
+    if source is not None and source not in SOURCES:
+        raise UsageError(f'--source: "{source[:40]}" is none of {", ".join(SOURCES)}.')
     wanted |= {"since": _moment(since), "until": _moment(until)}
     with open_here() as live:
         page = live.traffic.find(Filter(**wanted), limit, cursor)
@@ -377,7 +381,7 @@ def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
 
     by = actor_of(actor)
     _confirm(yes, f"Delete all answers and feedback of {visible(user)} permanently?")
-    with open_here(make=False) as live:
+    with open_here() as live:
         gone = forget_user(live.database, user, actor=by)
         complete = erased_completely(live.database, READERS_SECONDS)
 
@@ -418,7 +422,7 @@ def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
 
     moment, by = microseconds(before), actor_of(actor)
     _confirm(yes, f"Delete all answers and feedback before {visible(before)} permanently?")
-    with open_here(make=False) as live:
+    with open_here() as live:
         gone = delete(live.database, moment, actor=by)
 
     def show(counts: Mapping[str, int]) -> None:

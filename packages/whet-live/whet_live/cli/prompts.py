@@ -296,7 +296,7 @@ def reject(key: str, actor: str | None, reason: str) -> Proposal:
 @actor_option
 def protect(name: str, label: str, off: bool, actor: str | None) -> None:
     """Protect a label of NAME (or of every prompt, '*'), so that it moves only with the approval of another person."""
-    with open_here() as live:
+    with open_here(make=True) as live:
         change = live.registry.unprotect if off else live.registry.protect
         change(name, label, actor=actor_of(actor))
     whose = "every prompt" if name == "*" else name
@@ -314,7 +314,7 @@ def export(folder: Path, names: Sequence[str]) -> dict[str, object]:
     from whet_live.learner import export_prompts
     from whet_live.registry import ANY_PROMPT
 
-    with open_here(make=False) as live:
+    with open_here() as live:
         written = export_prompts(live.registry, folder, names)
         everywhere = [label for name, label in live.registry.protections() if name == ANY_PROMPT]
         return {"folder": str(folder), "prompts": written, "left": {"labels": everywhere if names else []}}
@@ -359,7 +359,7 @@ def import_(
     if path.is_dir() and not is_run:
         if name is not None or label is not None:
             raise UsageError("An exported folder already holds names and labels. Omit --name and --label.")
-        with open_here() as live:
+        with open_here(make=True) as live:
             done = import_prompts(live.registry, path, actor=by, labels=labels)
         for one in done:
             for warning in one.warnings:
@@ -367,7 +367,7 @@ def import_(
         return {"prompts": [one.as_json() for one in done]}
     if name is None:
         raise UsageError(f"Name the prompt that gets {path} as a new version: --name NAME.")
-    with open_here() as live:
+    with open_here(make=True) as live:
         if label is not None and live.registry.is_protected(name, label):
             moved = "" if label == "production" else f" --label {label}"
             raise UsageError(
@@ -411,7 +411,7 @@ def audit(name: str | None, limit: int, verify: bool, seal: str | None, as_json:
 
     if seal is not None and not verify:
         raise UsageError("--seal needs --verify. Add --verify.")
-    with open_here(make=False) as live:
+    with open_here() as live:
         if not verify:
             entries = live.registry.audit(subject=name, limit=limit).items
             print_result(entries, as_json, show_entries, "audit")
@@ -492,7 +492,7 @@ def learning(
     again = options["read_again"] or options["vague"]
     if name == "*" and (decided or options["texts"] or again):
         raise UsageError("Rows and requirements belong to one prompt. Name it.")
-    with open_here() as live:
+    with open_here(make=True) as live:
         learner, by = live.learner, actor_of(options["actor"])
         before = learner.settings(name)
         settings = replace(

@@ -190,7 +190,7 @@ def backup(file: Path, database: str | None) -> None:
     The copy holds every row that was acknowledged before. A copy of whet.db by other tools lacks rows that are still in its log.
     whet makes folders of FILE that are missing. For PostgreSQL, use pg_dump.
     """
-    with open_at(database or click.get_current_context().obj, make=False) as live:
+    with open_at(database or click.get_current_context().obj) as live:
         live.database.back_up(file)
     click.echo(f"Wrote {file}.")
 
@@ -224,11 +224,11 @@ def _user_command(name: str, help_: str, *more: Callable[..., object]) -> Callab
 
 
 @contextmanager
-def _users() -> Iterator[Access]:
-    """The users of a database."""
+def _users(*, make: bool = False) -> Iterator[Access]:
+    """The users of a database, which is made for the first one."""
     from whet_live.server import Access
 
-    with open_here() as live:
+    with open_here(make=make) as live:
         yield Access(live.database)
 
 
@@ -282,7 +282,7 @@ def add(name: str, role: str, prompts: tuple[str, ...], all_prompts: bool, days:
     """Print the token on stdout."""
     from whet_live.server import Role
 
-    with _users() as users:
+    with _users(make=True) as users:
         kind = Role.of(role) or Role.VIEWER
         if unscoped := role == "app" and not prompts and not all_prompts:
             click.echo(

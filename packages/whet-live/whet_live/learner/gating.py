@@ -46,6 +46,7 @@ from whet_live.learner.gate_config import METHOD, GateConfig
 from whet_live.learner.learner_store import PromptUpdate
 from whet_live.registry.proposals import PROBES
 from whet_live.traffic import Filter, StoredInference
+from whet_live.traffic.dataset import slot_values
 
 ALPHA = 0.05
 GUARD = "guard"
@@ -240,7 +241,7 @@ def _recent(context: LearnerContext, update: PromptUpdate, slots: frozenset[str]
         texts = {name: value for name, value in one.inputs.items() if isinstance(value, str)}
         key = content_hash(texts)
         if (
-            slots <= texts.keys()
+            slot_values(slots, texts) is not None
             and key not in seen
             and all(len(text) <= LONGEST_PROBE for text in texts.values())
         ):
@@ -251,7 +252,7 @@ def _recent(context: LearnerContext, update: PromptUpdate, slots: frozenset[str]
 
 def _request(prompt: Prompt, row: StoredInference) -> Request:
     values = {name: value for name, value in row.inference.inputs.items() if isinstance(value, str)}
-    return Request(prompt.render(Example(row.inference.id, values)))
+    return Request(prompt.render(Example(row.inference.id, slot_values(prompt.slots, values) or values)))
 
 
 async def _ask(run: Run, request: Request) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, Select, select
 
 from whet.errors import UsageError, did_you_mean
 from whet.instructions.guard import visible
@@ -17,12 +17,13 @@ from whet_live.quality.marks import ChangeMark, label_spans, marks_of
 from whet_live.quality.rows import AnswerColumns, AnswerFilter, count_answers, read_answers
 from whet_live.quality.series import DAY, QualityGroup, begin_of, group_series, largest_groups, step_for
 from whet_live.registry import NEWEST
-from whet_live.registry.registry_tables import label_moves, prompts
-from whet_live.traffic.traffic_tables import traffic_counts
+from whet_live.registry.registry_tables import label_moves, prompts, versions
+from whet_live.traffic.traffic_tables import inferences, traffic_counts
 
 METADATA = "metadata."
 BY = ("version", "label", "model")
 MOST_DAYS = 3 * 366
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,8 @@ class QualityReport:
 
 def measure_quality(database: Database, query: QualityQuery) -> QualityReport:
     """The report that is asked for. Raises UsageError for a period, step or split that cannot be, and for a prompt that has
-    neither a version nor an answer, and for a label that never stood on it."""
+    neither a version nor an answer, for a label that never stood on it, for a model that never answered, and for a version that
+    is not there."""
     until = database.read_time() if query.until is None else query.until
     if not 1 <= query.days <= MOST_DAYS:
         raise UsageError(f"days is {query.days}; it must lie between 1 and {MOST_DAYS}.")
@@ -101,6 +103,7 @@ def measure_quality(database: Database, query: QualityQuery) -> QualityReport:
     wanted = AnswerFilter(query.prompt, since, until, query.version, query.model)
     with database.read() as connection:
         check_prompt_known(connection, query.prompt)
+        _check_answered(connection, query)
         answers = read_answers(connection, wanted, key)
         chosen = np.ones(len(answers.time), dtype=bool)
         if query.label is not None:
@@ -123,6 +126,41 @@ def check_prompt_known(connection: Connection, prompt: str) -> None:
         and connection.execute(select(c.prompt).where(c.prompt == prompt).limit(1)).first() is None
     ):
         raise UsageError(f'There is no prompt "{prompt[:200]}". See them with: whet prompts list.')
+
+
+def _check_answered(connection: Connection, query: QualityQuery) -> None:
+    """Raises UsageError for a model that never answered the prompt, and for a version that neither stands nor answered."""
+    i, v = inferences.c, versions.c
+    of_prompt = i.prompt == query.prompt
+    if query.model is not None and not _has_row(
+        connection, select(i.seq).where(of_prompt, i.model == query.model)
+    ):
+        models = connection.execute(
+            select(i.model).where(of_prompt, i.model.is_not(None)).distinct().limit(_MOST_NAMED + 1)
+        )
+        raise UsageError(
+            f'No answer of {query.prompt} is by the model "{visible(query.model[:60])}".'
+            f"{_those_there('models', sorted(map(visible, models.scalars())))}"
+        )
+    if query.version is None:
+        return
+    answered = select(i.seq).where(of_prompt, i.version == query.version)
+    stands = select(v.version).where(v.name == query.prompt)
+    if not (_has_row(connection, answered) or _has_row(connection, stands.where(v.version == query.version))):
+        numbers = connection.execute(stands.order_by(v.version.desc()).limit(_MOST_NAMED + 1)).scalars()
+        raise UsageError(
+            f"{query.prompt} has no version {query.version}.{_those_there('versions', list(map(str, numbers)))}"
+        )
+
+
+def _has_row(connection: Connection, query: Select[Any]) -> bool:
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def _those_there(what: str, names: Sequence[str]) -> str:
+    """The first few names of what is there instead."""
+    more = ", ..." if len(names) > _MOST_NAMED else ""
+    return f" Its {what}: {', '.join(names[:_MOST_NAMED])}{more}." if names else f" It has no {what}."
 
 
 def _groups(

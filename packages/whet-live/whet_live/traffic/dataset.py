@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
 from statistics import fmean
@@ -32,6 +32,8 @@ RATED_BY_PEOPLE = ("rating", "thumb")
 """Kinds of feedback that count as what people say, from `PEOPLE` only. Models and programs send scores under a name."""
 JUDGEMENTS = (*RATED_BY_PEOPLE, "score")
 """Kinds of feedback of which the last by one person about one answer, and under one name, counts."""
+UNNAMED = "input"
+"""What an import calls an input that has no name of its own."""
 _ROWS = 1000
 OLDEST_FIRST = feedback.c.time, feedback.c.seq
 """The order of feedback about one answer, however late it arrived."""
@@ -132,6 +134,17 @@ def _feedback_by_answer(connection: Connection, numbers: Sequence[int]) -> dict[
         for row in connection.execute(query):
             by_answer.setdefault(row.about, []).append(row)
     return by_answer
+
+
+def slot_values(slots: Collection[str], inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The inputs of an answer by the slots of a prompt, all inputs for a prompt without slots; None where they do not fill the
+    slots. The one input of an import, which no name was given, fills the one slot of a prompt."""
+    if not slots:
+        return dict(inputs)
+    if all(slot in inputs for slot in slots):
+        return {slot: inputs[slot] for slot in sorted(slots)}
+    (*names,) = slots
+    return {names[0]: inputs[UNNAMED]} if len(names) == 1 and list(inputs) == [UNNAMED] else None
 
 
 def signals(rows: Sequence[Any]) -> Mapping[str, float]:
