@@ -38,6 +38,7 @@ class Meter:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True  # headers and body are two writes
 
             def log_message(self, format: str, *args: object) -> None:
                 """Nothing."""
@@ -55,7 +56,7 @@ class Meter:
             daemon_threads, request_queue_size = True, 128
 
         self._server = Server((_LOCAL, 0), Handler)
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     def url(self, role: str) -> str:
         """The base URL of a role."""

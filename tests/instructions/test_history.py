@@ -1,4 +1,4 @@
-"""What the reader is shown of what was tried: earlier wordings with what they earned, and rows that a change made wrong."""
+"""What the reader is shown of what was tried: other wordings with what they earned, and rows that a change made wrong."""
 
 from __future__ import annotations
 
@@ -54,15 +54,54 @@ async def test_a_row_that_was_right_before_is_marked_and_the_reader_is_told_what
     assert 'A row with the line "Before: right" was answered rightly before' in second
 
 
-async def test_an_earlier_wording_stands_below_its_instruction_with_the_score_on_the_same_rows() -> None:
+async def test_another_wording_stands_below_its_instruction_with_the_score_on_the_same_rows() -> None:
     *_, last = await requests(
         (answered(lambda n: False), form(entry((1, 2, 3), None, FIRST))),
         (answered(lambda n: n < 2), form(entry((1, 2, 3, 4), "i1", SECOND))),
         (answered(lambda n: n < 5, ROWS[:6]), form(no_demand=[1])),
     )
-    line = f"Earlier wording (2 of 6 right, the present one 5 of the same 6): {FIRST}"
+    line = f"Another wording (2 of 6 right, the present one 5 of the same 6): {FIRST}"
     assert f"[i1] {SECOND}\n   {line}\n" in last
-    assert "Earlier wordings stand below their instruction" in last
+    assert "Other wordings that were tried stand below their instruction" in last
+
+
+async def test_a_wording_of_several_sentences_is_shown_to_its_end() -> None:
+    long = f"{'Read the letter to its end before you choose a desk. ' * 20}Orders go to sales."
+    *_, last = await requests(
+        (answered(lambda n: False), form(entry((1, 2, 3), None, long))),
+        (answered(lambda n: n < 2), form(entry((1, 2, 3, 4), "i1", SECOND))),
+        (answered(lambda n: n < 5), form(no_demand=[1])),
+    )
+    assert "Orders go to sales." in last
+
+
+SHORT_TEXT = "The model may follow a short text better"
+LONG = f"{FIRST} {'Read the letter to its end before you choose a desk, and mind who wrote it. ' * 5}".strip()
+
+
+async def test_after_a_long_first_wording_a_short_one_is_asked_for_once() -> None:
+    first, second, third = await requests(
+        (answered(lambda n: False), form(entry((1, 2, 3), None, LONG))),
+        (answered(lambda n: n < 4), form(entry((1, 2, 3, 4), "i1", FIRST))),
+        (answered(lambda n: n < 5), form(no_demand=[1])),
+    )
+    assert [SHORT_TEXT in text for text in (first, second, third)] == [False, True, False]
+    assert ["200 words at most" in text for text in (first, second, third)] == [True, False, True]
+
+
+async def test_no_short_wording_is_asked_for_where_the_first_is_short_or_several_instructions_stand() -> None:
+    *_, short = await requests(
+        (answered(lambda n: False), form(entry((1, 2, 3), None, FIRST))),
+        (answered(lambda n: n < 4), form(no_demand=[1])),
+    )
+    both = form(
+        entry((1, 2, 3), None, LONG), entry((4, 5, 6), None, "Write the name of the desk in lower case.")
+    )
+    *_, several = await requests(
+        (answered(lambda n: False), both),
+        (answered(lambda n: n < 4), form(no_demand=[1])),
+    )
+    assert SHORT_TEXT not in short + several
 
 
 async def test_nothing_is_said_of_wordings_where_there_was_one() -> None:
@@ -70,7 +109,7 @@ async def test_nothing_is_said_of_wordings_where_there_was_one() -> None:
         (answered(lambda n: False), form(entry((1, 2, 3), None, FIRST))),
         (answered(lambda n: False), form(no_demand=[1])),
     )
-    assert "arlier wording" not in last
+    assert "ther wording" not in last
 
 
 def wordings(*rounds: tuple[str, Mapping[str, bool]]) -> list[str]:

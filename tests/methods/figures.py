@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from whet.testing.paired_benchmark import Advantage, compare_pairs
+
+
+def on_seeds(few: int, most: int) -> pytest.MarkDecorator:
+    """The `seeds` of a contest: a few that show its claim, and in the long run those of the figures."""
+    return pytest.mark.parametrize("seeds", [few, pytest.param(most, marks=pytest.mark.long)])
 
 
 def won_over(control: str, first: Sequence[float], second: Sequence[float]) -> Advantage:

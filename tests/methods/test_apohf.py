@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from tests.command_line import whet_here
 from tests.methods import simulated_person
-from tests.methods.figures import won_over
+from tests.methods.figures import on_seeds, won_over
 from tests.methods.judged import START, Quality
 from tests.serving import server_thread
 
@@ -334,23 +334,29 @@ def test_at_a_terminal_ctrl_c_keeps_the_choices_and_none_is_asked_again(tmp_path
 
 # The contests: a coin in the person's place, and pairs at random in the bandit's.
 
-SEEDS = range(8)
+SEEDS = 8
 
 
 @cache
-def reached(who: str = "person", **settings: Any) -> list[float]:
+def reached(who: str = "person", seeds: int = SEEDS, **settings: Any) -> list[float]:
     """What the method finds in the world of each seed."""
     limits, asks = Budget(task_calls=400), {"person": person, "coin": coin}
     given = {"duels": 30, "steps": 200, "pool": 150}
-    return [play("apohf", world(s), s, limits, {**given, "ask": asks[who](s), **settings}) for s in SEEDS]
+    return [
+        play("apohf", world(s), s, limits, {**given, "ask": asks[who](s), **settings}) for s in range(seeds)
+    ]
 
 
-def test_with_a_coin_in_the_place_of_the_person_it_loses_what_it_won() -> None:
-    assert won_over("with a coin in the place of the person", reached(), reached("coin")).low > 0
+@on_seeds(5, SEEDS)
+def test_with_a_coin_in_the_place_of_the_person_it_loses_what_it_won(seeds: int) -> None:
+    own, other = reached(seeds=seeds), reached("coin", seeds)
+    assert won_over("with a coin in the place of the person", own, other).low > 0
 
 
-def test_with_the_bandit_it_wins_over_pairs_drawn_at_random() -> None:
-    assert won_over("pairs drawn at random", reached(), reached(selector="random")).low > 0
+@on_seeds(5, SEEDS)
+def test_with_the_bandit_it_wins_over_pairs_drawn_at_random(seeds: int) -> None:
+    own, other = reached(seeds=seeds), reached(seeds=seeds, selector="random")
+    assert won_over("pairs drawn at random", own, other).low > 0
 
 
 class KnownQuality(Quality):
@@ -363,7 +369,7 @@ class KnownQuality(Quality):
 @pytest.mark.long
 def test_beside_random_search_that_reads_the_reward() -> None:
     """Random search draws as many phrases as the writer, and sees the reward of training rows, which the person does not."""
-    worlds = [world(s) for s in SEEDS]
+    worlds = [world(s) for s in range(SEEDS)]
     graded = [replace(known, env=replace(known.env, reward=KnownQuality())) for known in worlds]
     other = [
         play("random_search", one, s, Budget(task_calls=400), {"edits": 6}) for s, one in enumerate(graded)

@@ -190,7 +190,11 @@ def reached(method: str, limits: str, blind: bool = False, algorithm: str = "ga"
 
 @pytest.mark.parametrize(
     ("limits", "algorithm"),
-    [("small", "ga"), ("small", "de"), ("large", "ga"), pytest.param("large", "de", marks=pytest.mark.long)],
+    [
+        ("small", "ga"),
+        ("small", "de"),
+        *(pytest.param("large", a, marks=pytest.mark.long) for a in ("ga", "de")),
+    ],
 )
 def test_with_scores_that_say_nothing_it_loses(limits: str, algorithm: str) -> None:
     own, blind = (reached("evoprompt", limits, blind, algorithm) for blind in (False, True))

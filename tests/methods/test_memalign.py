@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from tests.methods.figures import won_over
+from tests.methods.figures import on_seeds, won_over
 from tests.methods.taste_world import SHORT, START, THANKS, Taste, judged, row, tastes
 from tests.rewards.judging import FakeJudge, built
 
@@ -166,17 +166,19 @@ def scores_of(seed: int, texts: list[str]) -> list[float]:
 
 
 @cache
-def near(method: str = "memalign", shuffled: bool = False, **settings: Any) -> list[float]:
+def near(
+    seeds: int = SEEDS, method: str = "memalign", shuffled: bool = False, **settings: Any
+) -> list[float]:
     """How near the scores are to the rater's: the mean of 1 less their distance as a share of the scale, for each seed."""
-    found = [aligned(tastes(seed, shuffled=shuffled), settings, method) for seed in range(SEEDS)]
+    found = [aligned(tastes(seed, shuffled=shuffled), settings, method) for seed in range(seeds)]
     pairs = [(scores_of(seed, texts), people) for seed, (texts, people) in enumerate(found)]
     return [fmean(1 - abs(a - b) / 4 for a, b in zip(*pair, strict=True)) for pair in pairs]
 
 
 @cache
-def picked(**settings: Any) -> list[float]:
+def picked(seeds: int, **settings: Any) -> list[float]:
     """What the rater gives the answers that the aligned judge picks, for each seed."""
-    return [chosen(seed, aligned(tastes(seed), settings)[0]) for seed in range(SEEDS)]
+    return [chosen(seed, aligned(tastes(seed), settings)[0]) for seed in range(seeds)]
 
 
 def chosen(seed: int, texts: list[str]) -> float:
@@ -188,20 +190,22 @@ def chosen(seed: int, texts: list[str]) -> float:
 
 
 @cache
-def unaligned() -> list[float]:
+def unaligned(seeds: int = SEEDS) -> list[float]:
     """As `near`, of the rubric as it was."""
-    rows = [[row(number, seed) for number in range(5000, 5300)] for seed in range(SEEDS)]
+    rows = [[row(number, seed) for number in range(5000, 5300)] for seed in range(seeds)]
     return [
         fmean(1 - abs(judged("", one.user_text) - float(str(one.target))) / 4 for one in some)
         for some in rows
     ]
 
 
-def test_both_memories_beat_each_alone_and_the_rubric_and_random_search() -> None:
-    print(f"\nboth {fmean(near()):.3f}, the rubric {fmean(unaligned()):.3f}")
-    assert won_over("the rubric as it was", near(), unaligned()).low > 0.1
-    assert won_over("guidelines alone", near(), near(memory="guidelines")).low > 0.02
-    assert won_over("examples alone", near(), near(memory="examples")).low > 0.02
+@on_seeds(5, SEEDS)
+def test_both_memories_beat_each_alone_and_the_rubric_and_random_search(seeds: int) -> None:
+    both, plain = near(seeds), unaligned(seeds)
+    print(f"\nboth {fmean(both):.3f}, the rubric {fmean(plain):.3f}")
+    assert won_over("the rubric as it was", both, plain).low > 0.1
+    assert won_over("guidelines alone", both, near(seeds, memory="guidelines")).low > 0.02
+    assert won_over("examples alone", both, near(seeds, memory="examples")).low > 0.02
     texts, people = aligned(tastes(0), {})
     held_out = agreement(list(zip(scores_of(0, texts), people, strict=True)))
     print(
@@ -210,17 +214,21 @@ def test_both_memories_beat_each_alone_and_the_rubric_and_random_search() -> Non
     assert held_out.low > 0.8
 
 
-def test_shuffled_labels_give_no_gain() -> None:
-    assert won_over("the rubric as it was (labels shuffled)", near(shuffled=True), unaligned()).high < 0.02
+@on_seeds(5, SEEDS)
+def test_shuffled_labels_give_no_gain(seeds: int) -> None:
+    shuffled = near(seeds, shuffled=True)
+    assert won_over("the rubric as it was (labels shuffled)", shuffled, unaligned(seeds)).high < 0.02
 
 
-def test_it_beats_random_search() -> None:
-    assert won_over("random_search", near(), near("random_search")).low > 0.1
+@on_seeds(5, SEEDS)
+def test_it_beats_random_search(seeds: int) -> None:
+    assert won_over("random_search", near(seeds), near(seeds, "random_search")).low > 0.1
 
 
-def test_the_answers_that_the_aligned_judge_picks_are_those_that_the_rater_likes() -> None:
-    plain = [chosen(seed, [""] * 300) for seed in range(SEEDS)]
-    print(f"\npicked by the aligned judge {fmean(picked()):.3f}, by the rubric {fmean(plain):.3f}")
-    assert won_over("picked by the rubric as it was", picked(), plain).low > 0.5
-    assert won_over("picked by guidelines alone", picked(), picked(memory="guidelines")).low > 0.2
-    won_over("picked by examples alone", picked(), picked(memory="examples"))
+@on_seeds(5, SEEDS)
+def test_the_answers_that_the_aligned_judge_picks_are_those_that_the_rater_likes(seeds: int) -> None:
+    own, plain = picked(seeds), [chosen(seed, [""] * 300) for seed in range(seeds)]
+    print(f"\npicked by the aligned judge {fmean(own):.3f}, by the rubric {fmean(plain):.3f}")
+    assert won_over("picked by the rubric as it was", own, plain).low > 0.5
+    assert won_over("picked by guidelines alone", own, picked(seeds, memory="guidelines")).low > 0.2
+    assert won_over("picked by examples alone", own, picked(seeds, memory="examples")).low > 0.2

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from tests.methods.figures import won_over
+from tests.methods.figures import on_seeds, won_over
 from tests.methods.rule_worlds import LAST_WORD, GroupWriter, RuleWriter, many_codes, optimized, poisoned
 
 from whet.methods.skillopt_sleep import (
@@ -181,9 +181,9 @@ def played(world: KnownWorld, seed: int, settings: dict[str, Any]) -> tuple[floa
 
 
 @cache
-def codes(**settings: Any) -> list[float]:
+def codes(seeds: int = SEEDS, **settings: Any) -> list[float]:
     """24 facts, of which the model knows 15 % by chance; the writer sees which answers were right and not what was wanted."""
-    worlds = [many_codes(seed, 24, ops, base=GroupWriter) for seed in range(SEEDS)]
+    worlds = [many_codes(seed, 24, ops, base=GroupWriter) for seed in range(seeds)]
     return [played(world, seed, settings)[0] for seed, world in enumerate(worlds)]
 
 
@@ -199,10 +199,12 @@ def poison(which: int, **settings: Any) -> list[float]:
     return [worths[which] for worths in poisoned_runs(**settings)]
 
 
-def test_several_distinct_answers_beat_one_and_one_that_is_repeated() -> None:
-    print(f"\nfive distinct answers {fmean(codes()):.3f}")
-    assert codes(samples="same") == codes(rollouts=1), "one answer again and again is one answer"
-    assert won_over("one answer", codes(), codes(rollouts=1)).low > 0.3
+@on_seeds(5, SEEDS)
+def test_several_distinct_answers_beat_one_and_one_that_is_repeated(seeds: int) -> None:
+    several, one = codes(seeds), codes(seeds, rollouts=1)
+    print(f"\nfive distinct answers {fmean(several):.3f}")
+    assert codes(seeds, samples="same") == one, "one answer again and again is one answer"
+    assert won_over("one answer", several, one).low > 0.3
 
 
 def test_with_the_gate_the_worst_night_is_better() -> None:
@@ -226,9 +228,10 @@ def test_no_benefit_of_recall_is_shown() -> None:
     won_over("gate off, where no rule harms", codes(), codes(gate="off"))
 
 
-def test_it_beats_random_search() -> None:
-    there = [play("random_search", many_codes(seed, 24, ops), seed, LIMITS) for seed in range(SEEDS)]
-    assert won_over("random_search, facts", codes(), there).low > 0.3
+@on_seeds(5, SEEDS)
+def test_it_beats_random_search(seeds: int) -> None:
+    there = [play("random_search", many_codes(seed, 24, ops), seed, LIMITS) for seed in range(seeds)]
+    assert won_over("random_search, facts", codes(seeds), there).low > 0.3
 
 
 @pytest.mark.long

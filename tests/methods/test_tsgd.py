@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tests.methods.figures import won_over
+from tests.methods.figures import on_seeds, won_over
 from tests.methods.readers import SHOWN
 from tests.methods.rule_worlds import SORT, RuleWriter, poisoned
 
@@ -149,8 +149,10 @@ def reached(limits: str, method: str = "tsgd", seeds: int = 12, **settings: Any)
     return [play(method, world(seed), seed, LIMITS[limits], settings) for seed in range(seeds)]
 
 
-def test_from_the_last_prompt_it_loses() -> None:
-    won = won_over("last, large", reached("large"), reached("large", parent="last"))
+@on_seeds(6, 12)
+def test_from_the_last_prompt_it_loses(seeds: int) -> None:
+    own, other = reached("large", seeds=seeds), reached("large", seeds=seeds, parent="last")
+    won = won_over("last, large", own, other)
     assert won.low > 0, won
 
 

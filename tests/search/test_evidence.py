@@ -56,3 +56,17 @@ def test_of_validated_prompts_that_earn_the_same_the_shorter_is_best(
         pooled.add(Candidate(prompt))
         archive.validated[prompt.id] = mean
     assert pooled.best(archive, 10, validated=True).prompt.source == chosen
+
+
+def test_of_wordings_the_one_that_earned_most_is_best_and_not_the_newest() -> None:
+    """Before the best one came one that spoilt everything, after it some that few rows tried, and one that none tried."""
+    few, good, fair = [1.0, 0.0, 0.0] * 2, [1.0] * 24 + [0.0] * 16, [1.0] * 21 + [0.0] * 19
+    tried = evidence([0.0] * 40, fair, [0.0] * 40, good, few, [])
+    tried.wordings = True
+    assert best(tried) == "p3"
+
+
+def test_a_wording_that_few_rows_praise_is_not_better_than_one_that_many_do() -> None:
+    tried = evidence([0.0] * 20, [1.0] * 35 + [0.0] * 5, [1.0] * 2)
+    tried.wordings = True
+    assert best(tried) == "p1"

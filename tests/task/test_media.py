@@ -75,7 +75,7 @@ def listening(answer: Callable[[dict[str, Any]], str]) -> Iterator[str]:
             """Quiet."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/v1"
         server.shutdown()

@@ -125,6 +125,7 @@ def run_row(folder: Path) -> RunRowJSON:
         "split": split or "test",
         "mean": score.get("mean"),
         "n": score.get("n"),
+        "answered": score.get("answered"),
         "of": score.get("of", score.get("n")),
         "test": score.get("mean") if "best" in result else None,
         "promoted": (result.get("improvement") or {}).get("promoted"),

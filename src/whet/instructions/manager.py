@@ -55,6 +55,8 @@ _REMEMBERED = 6
 """Instructions that were tried and taken out, of which the reader is told."""
 _DOUBLES = 4
 """Likely doubles for which the last call compares instructions instead of reading what is left over."""
+_LONG = 60
+"""Tokens of a wording from which on a short one is asked for as well, once."""
 _SPARE, _LAST = 6, 3
 """One call in so many compares instructions, where there are any to compare; in the last step one of so few."""
 
@@ -265,7 +267,7 @@ class InstructionManager:
         asks: dict[str, Any] = {
             "read": partial(
                 read_critiques, critiques=judged.critiques, known=known, around=self.around, most=left, embed=self.embed,
-                manages=self.manages, dropped=self.list_dropped(), tally=judged.tally,
+                manages=self.manages, dropped=self.list_dropped(), tally=judged.tally, brief=self._wants_brief(),
             )
         }  # fmt: skip
         if comparing:
@@ -277,6 +279,13 @@ class InstructionManager:
         by_part = dict(zip(asks, answers, strict=True))
         compared = by_part.get("compare", Comparison())
         return by_part["read"], compared, by_part.get("rewrite")
+
+    def _wants_brief(self) -> bool:
+        """Whether all that rows demanded is one long text, in its first wording: some models follow a short one better, and a
+        roll-out finds out which."""
+        own = [key for key in self.of_rows & self.standing().keys() if self.measures]
+        first = self.tried[own[0]] if len(own) == 1 else []
+        return len(first) == 1 and estimate_tokens(first[0]) > _LONG
 
     def _remember(self, judged: CritiqueBatch, reading: Reading, trial: bool) -> None:
         """Whether the model manages the form, what demands nothing, and what is to be shown once more: no row, for the next

@@ -112,6 +112,7 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
     dropped: Sequence[str] = (),
     tally: str = "",
     sample: int = 0,
+    brief: bool = False,
 ) -> Reading:
     """What the critiques demand beside what is `known`, in at most `most` calls (None: as many as it takes).
 
@@ -121,7 +122,7 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
     With `manages` false the plain question is the only one. `around` is the text around the editable region,
     `dropped` are instructions that were tried and taken out, each with the reason; `tally` says how many answers were right, and
     which labels were confused. Without it, these are counted from the critiques. `sample` numbers the first answers, and the next
-    number is that of answers to what is asked once more.
+    number is that of answers to what is asked once more. `brief`: a wording of rows is to be short.
     """
     if not critiques or most == 0:
         return Reading(unread=tuple(range(len(critiques))), manages=manages)
@@ -133,7 +134,9 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
     async def ask(plain: bool, sample: int, branch: Run, pack: Sequence[int]) -> Reading | None:
         shown = [critiques[n] for n in pack]
         text = (
-            plain_question(shown, known, around) if plain else question(shown, known, around, counts, dropped)
+            plain_question(shown, known, around)
+            if plain
+            else question(shown, known, around, counts, dropped, brief=brief)
         )
         answer = await _ask(branch, text, shown, known, plain, sample)
         copied.append(answer.manages is False)

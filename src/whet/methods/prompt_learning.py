@@ -15,7 +15,8 @@ per round:
 Where eight rows prove that a start with known targets earns nothing, those of validation or else of the first roll-out too, the
 two prompts of `from_zero` are tried, and learning begins from the one that earns something.
 
-The result is the prompt that is best on all evidence, fresh roll-outs and validation together; a limit that strikes meanwhile
+The result is the prompt that is best on all evidence, fresh roll-outs and validation together: the newest one unless an older one
+did better, but of wordings that whole rows demanded the one that earned most. A limit that strikes meanwhile
 leaves the one that was best so far. `docs/prompt-learning.md` tells
 the rest. Run it with
 
@@ -63,7 +64,7 @@ from whet.types import Rollout
 ENTRY = MethodEntry(
     "prompt_learning",
     "Prompt learning: critiques become managed instructions",
-    version=11,
+    version=12,
     rank=10,
     when="the reward says in words what is wrong, or people comment",
     paper="this tool's own; the idea: Arize AI, 2025",
@@ -148,6 +149,7 @@ async def prompt_learning(
         calls = budget.calls(manager.spent, manager.repairs, close_packs(answers.critiques))
         changed = await manager.step(run, answers, calls, at, last=budget.last)
         reworded = changed if mostly_rows(answers.critiques) else 0
+        evidence.wordings |= reworded > 0
         budget.note_round(answers, len(manager.newest) or reworded)
         whole = Candidate(manager.prompt, (whole.prompt.id,), at)
         histories[whole.prompt.id] = manager.histories()

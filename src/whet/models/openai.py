@@ -29,10 +29,10 @@ from whet.models.openai_answers import (
     find_neglected_options,
     pictures,
     reported_usage,
-    with_cost,
 )
 from whet.models.openai_forms import AnswerForms
 from whet.models.openai_optional import OptionalParameters
+from whet.models.openai_usage import with_cost
 from whet.models.openai_wire import (
     ALTERNATE,
     MAX_TOP_LOGPROBS,

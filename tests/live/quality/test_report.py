@@ -51,6 +51,19 @@ def test_a_sample_is_fair_where_answers_and_feedback_take_turns(
     assert counts == {f"version {n}": pytest.approx(200, abs=16) for n in (1, 2)}
 
 
+def test_a_stream_that_the_app_left_unread_is_no_refusal(live: Live) -> None:
+    asked = [
+        answer("a", 0, output="", metadata={"left": True}),
+        answer("b", 1, output="", metadata={"left": True, "refusal": True}),
+        answer("c", 2, output="", metadata={"left": False}),
+        answer("d", 3, output="x", metadata={"left": True}),
+    ]
+    live.traffic.add(asked, [])
+    report = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, step="day")
+    (share,) = [one.whole.mean for one in report.groups[0].series if one.measure.name == "refusal"]
+    assert share == 0.5
+
+
 def test_figures_by_hand(live: Live) -> None:
     asked = [
         answer("a", 0, user="u", latency=1.0, cost=0.1, input_tokens=10),
@@ -313,3 +326,18 @@ def test_a_model_and_a_version_that_are_not_there_are_refused_with_those_that_ar
         live.quality.measure(NAME, version=9, **period)
     assert live.quality.measure(NAME, version=7, model="local/n", **period).answers == 1
     assert live.quality.measure(NAME, version=1, since=BEGIN + DAY, until=BEGIN + 2 * DAY).answers == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "share"),
+    [
+        *[("content_filter", 1), ("FinishReason.PROHIBITED_CONTENT", 1), ("guardrail-intervened", 1)],
+        *[("Content Filtered", 1), ("stop", 0), ("unsafety", 0), ("a new reason", 0)],
+    ],
+)
+def test_the_reasons_that_providers_document_for_a_filter_are_refusals(
+    live: Live, reason: str, share: float
+) -> None:
+    live.traffic.add([answer("a", 0, metadata={"finish_reason": reason})], [])
+    refused = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY).groups[0].of("refusal")
+    assert refused is not None and refused.whole.mean == share
