@@ -125,8 +125,8 @@ def _doubt_header(path: Path, line: int, columns: Sequence[tuple[str, Sequence[s
         if count := sum(cell.strip() == name for cell in cells):
             return [
                 f"{path}:{line}: this line was read as the header, but {show_value(name)} also stands in "
-                f"{quantity(count, 'row')} of the same column. If this line is a row, write a line with the names of the columns above it, such as "
-                "input,target."
+                f"{quantity(count, 'row')} of the same column. If this line is a row, write a "
+                "line with the names of the columns above it, such as input,target."
             ]
     return []
 
