@@ -249,8 +249,8 @@ def test_the_audit_log_is_shown_and_verified(url: str) -> None:
 def test_every_command_shows_an_example() -> None:
     assert isinstance(prompts, click.Group)
     assert set(prompts.commands) == {
-        "list", "show", "diff", "history", "promote", "unlabel", "rollback", "proposals", "approve", "reject", "protect", "export",
-        "import", "audit", "learning", "instructions", "quality", "alerts",
+        "list", "show", "diff", "history", "promote", "unlabel", "rollback", "proposals", "approve", "reject", "protect",
+        "export", "import", "audit", "learning", "instructions", "quality", "alerts",
     }  # fmt: skip
     for name, command in prompts.commands.items():
         assert f"whet prompts {name}" in (command.epilog or ""), name
