@@ -63,6 +63,16 @@ def test_an_evaluation_that_begins_again_without_its_limit_on_tokens_says_so(
     assert "begins again, because it differs from the one there (generation.max_tokens: 1024 -> none)" in said
 
 
+def test_an_evaluation_in_the_place_of_a_finished_one_says_in_what_they_differ(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate(tmp_path)
+    task = write_task(tmp_path)
+    (task / "prompt.md").write_text("Answer {{input}} kindly.")
+    whet.evaluate(task, lm=answers, judge_lm=judges, run=tmp_path / "run")
+    assert "the evaluation begins again, because it differs from the one there" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("budget", "expected"),
     [

@@ -12,8 +12,10 @@ import pytest
 import whet
 from tests.api.world import right
 from tests.engine.odd import careful, failing, odd_server, optimize, said, sorter
+from whet.cli.show import show_runs
 from whet.engine import calls as calls_module
 from whet.engine import model_client
+from whet.engine.run_index import run_row
 from whet.errors import ProviderError
 
 
@@ -175,7 +177,7 @@ def losing(*rows: str, status: int) -> Any:
 
 @pytest.mark.parametrize("status", [500, 502])
 async def test_rows_that_a_server_never_answers_end_as_rows_without_an_answer(
-    status: int, tmp_path: Path
+    status: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It answers the others in between, so it is there: these requests are the reason, not the server."""
     rows = [{"input": f"Dish 1{i:02} was bad.", "target": "negative"} for i in range(60)]
@@ -185,6 +187,8 @@ async def test_rows_that_a_server_never_answers_end_as_rows_without_an_answer(
     async with odd_server(task=losing(*lost, status=status)) as (url, _calls):
         result = await whet.aevaluate("Sort: {{input}}", **words, base_url=url, run=tmp_path / "run")
     assert (result.score.n, result.score.of, result.score.mean) == (51, 58, 1.0)
+    show_runs([run_row(tmp_path / "run")], "runs")
+    assert " 51 of 58 " in capsys.readouterr().out, "the list of runs says on how many rows a mean stands"
 
 
 async def test_rows_at_the_end_that_a_server_never_answers_are_rows_without_an_answer_too(

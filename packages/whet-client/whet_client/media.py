@@ -341,8 +341,8 @@ def keep_prompt_part(part: Mapping[str, Any], where: str) -> str:
                 "an image its address (url)."
             )
         part = {"type": "image_url", "image_url": {"url": source.get("url")}}
-    elif part.get("type") in KINDS and isinstance(coded := part.get("base64") or part.get("data"), str):
-        return keep_inline(f"data:{part.get('mime_type')};base64,{coded}", where)
+    elif part.get("type") in KINDS and isinstance(inline := part.get("base64") or part.get("data"), str):
+        return keep_inline(f"data:{part.get('mime_type')};base64,{inline}", where)
     elif part.get("type") == "image" and isinstance(part.get("url"), str):
         part = {"type": "image_url", "image_url": {"url": part["url"]}}
     value = part.get("image_url")

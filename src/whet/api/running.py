@@ -552,7 +552,7 @@ async def evaluate_task(
         kept = finished is not None and not goes_on and evaluated_split(read_header(place) or {}) is not None
         run = place.with_name(f"{place.name}.fresh") if kept else place
         if not _asks(run, plan, question):
-            if words := describe_replaced(run, plan):
+            if not same and (words := describe_replaced(place, plan)):
                 progress.say(words)
             _clear_evaluation(run)
         opened = open_run(run, plan, assembly.clients, assembly.cache(place, opts), lambda name, value: None)

@@ -453,5 +453,7 @@ def _run_cells(r: RunRowJSON | TeamRunJSON) -> list[str]:
     trials = {"evaluate": f"evaluated on {r['split']}", "transfer": "tried with another model"}
     status = trials.get(r["method"] or "", "completed") if r["status"] == "completed" else r["status"]
     mean, n = ("-", "-") if r["mean"] is None else (show_reward(r["mean"]), str(r["n"]))
+    answered, of = r.get("answered"), r.get("of")
+    n = n if r["mean"] is None or of is None or answered == of else f"{answered} of {of}"
     promoted = "-" if r["promoted"] is None else "yes" if r["promoted"] else "no"
     return [r["run"], status, mean, n, promoted, str(r["calls"]), _dollars(r)]

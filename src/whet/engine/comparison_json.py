@@ -140,6 +140,8 @@ class RunRowJSON(TypedDict):
     split: str
     mean: float | None
     n: int | None
+    answered: NotRequired[int | None]
+    of: NotRequired[int | None]
     test: float | None
     promoted: bool | None
     calls: int

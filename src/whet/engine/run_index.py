@@ -125,6 +125,8 @@ def run_row(folder: Path) -> RunRowJSON:
         "split": split or "test",
         "mean": score.get("mean"),
         "n": score.get("n"),
+        "answered": score.get("answered"),
+        "of": score.get("of"),
         "test": score.get("mean") if "best" in result else None,
         "promoted": (result.get("improvement") or {}).get("promoted"),
         "calls": sum(usage.get("calls", {}).values()),

@@ -439,7 +439,8 @@ class _ProgramRun:
         async def compute() -> JSON:
             return self.held.get((name, number))
 
-        return convert_record(await run.effect("held", compute), str | None)
+        held = await run.effect("held", compute)
+        return None if held is None else convert_record(held, str)
 
     async def _use_tool(self, name: str, inputs: Mapping[str, str], back: Back) -> dict[str, Any]:
         """What a tool returns, from the journal where it is recorded; a failure is recorded too. The program calls it."""

@@ -31,6 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from whet._util.fields import NonNegativeInt, PositiveInt, TwoOrMore
@@ -50,7 +51,7 @@ from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import head_examples, infinite_batches, minibatch, next_rows, shorten, show_example
 from whet.search.plan import SearchPlan, share_out, validate_finalists
-from whet.types import Example
+from whet.types import Example, Rollout
 
 ENTRY = MethodEntry(
     "icpl",
@@ -93,6 +94,10 @@ def check(env: Environment, config: Config) -> None:
     find_picker(config.pick)
 
 
+async def _answer(env: Environment, rows: Sequence[Example], run: Run, one: Candidate) -> list[Rollout]:
+    return await env.evaluate(run, one.prompt, rows)
+
+
 async def icpl(
     run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, config: Config
 ) -> Candidate:
@@ -117,7 +122,7 @@ async def icpl(
         pool = list({one.id: one for one in [bests[-1], *joining, *made]}.values())[:width]
         for candidate in pool:
             archive.add(run, candidate)
-        answers = await run.map(lambda b, one, on=batch: silent.evaluate(b, one.prompt, on), pool)
+        answers = await run.map(partial(_answer, silent, batch), pool)
         shown = [show_answers([rollout.output for rollout in own]) for own in answers]
         different = run.rng.sample(list(dict.fromkeys(shown)), len(set(shown)))
         writer.forget()

@@ -19,7 +19,9 @@ from typing import Any, NoReturn
 from whet_client import media
 from whet_client.errors import UsageError, did_you_mean
 from whet_client.prompt.headed import (
-    AUTO,
+    AUTO as AUTO,
+)
+from whet_client.prompt.headed import (
     CHAT_ROLES,
     CODED,
     ROLES,
