@@ -378,6 +378,7 @@ NEEDS_EXTRAS = (
     "whet.methods.dpo",
     "whet.methods.self_rewarding",
     "whet.methods.online_dpo",
+    "whet.methods.mpo",
     "whet.methods.prompt_a_video",
     "whet.methods.better_together",
     "whet.methods.mmgrpo",

@@ -305,7 +305,7 @@ def test_compared_methods_open_the_test_once_and_stand_in_pairs() -> None:
 
 def test_a_compared_run_that_is_made_anew_is_a_further_opening(folder: Path) -> None:
     """Whoever deletes the run that was not promoted and compares again does not test it once more for nothing."""
-    call = {k: v for k, v in words().items() if k != "method"}
+    call = {k: v for k, v in words(budget=whet.Budget(calls=300)).items() if k != "method"}
 
     def openings() -> list[tuple[str, int]]:
         runs = whet.compare(PROMPT, [OPRO, "random_search"], reader="none", **call).runs

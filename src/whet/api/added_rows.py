@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from whet.api.comparison import environment_for, found_candidate
+from whet.engine.accounting import elapsed_row, estimate_warnings, usage
 from whet.engine.assemble import Assembly, TransferModel
 from whet.engine.budget import test_set_budget
 from whet.engine.durable import DurableRun
-from whet.engine.final_evaluation import elapsed_row, estimate_warnings, usage
 from whet.engine.forecast import forecast_evaluation, measured_usage
 from whet.engine.journal import read_events
 from whet.engine.openings import (

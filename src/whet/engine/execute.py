@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypedDict, cast
 
+from whet.engine.accounting import elapsed_row
 from whet.engine.budget import (
     BudgetPlan,
     describe_cut,
@@ -25,7 +26,6 @@ from whet.engine.durable import DurableRun, RunState, rows_used
 from whet.engine.final_evaluation import (
     SEARCH_END,
     SearchResult,
-    elapsed_row,
     final_evaluation,
 )
 from whet.engine.near_duplicates import meaning_warnings, writing_warnings

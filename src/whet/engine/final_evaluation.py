@@ -6,11 +6,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import UTC, datetime
-from typing import Any, cast
+from typing import cast
 
 import orjson
 
+from whet.engine.accounting import accounting_warnings, elapsed_row, usage
 from whet.engine.cases import case_figures, row_weights
 from whet.engine.diagnostics import (
     added_warnings,
@@ -27,9 +27,8 @@ from whet.engine.diagnostics import (
     zero_warnings,
 )
 from whet.engine.durable import DurableRun, RunState
-from whet.engine.forecast import price_unknown
 from whet.engine.grading_warnings import grading_warnings
-from whet.engine.journal import meta_row, read_events
+from whet.engine.journal import read_events
 from whet.engine.label_figures import label_figures
 from whet.engine.ledger_store import LedgerUnavailable
 from whet.engine.objectives import calibrate, needs_call_times, objective_figures
@@ -59,25 +58,20 @@ from whet.engine.result_json import (
     OptionalEvaluationJSON,
     OptionalRunJSON,
     OptionalSideJSON,
-    OptionalUsageJSON,
     PromptJSON,
     RunJSON,
     SealedRowJSON,
     SealedRowsJSON,
     SideJSON,
-    UsageJSON,
 )
 from whet.engine.run_folder import OpenRun, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
-from whet.engine.served_models import served_warnings
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
-from whet.engine.usage_sums import describe_estimates, describe_provider_tools
 from whet.environments.environment import Environment, watching
 from whet.environments.program import trace_json
-from whet.errors import BudgetExceeded, quantity
+from whet.errors import BudgetExceeded
 from whet.methods import OPTIMIZER
-from whet.models.callable import FUNCTION
 from whet.prompt import Prompt
 from whet.rewards import RewardFunction
 from whet.rewards.text import targets_of
@@ -377,7 +371,7 @@ def _without_test(plan: RunPlan, opened: OpenRun, ended: tuple[str, str], reason
         "improvement": {"difference": None, "low": None, "high": None, "promoted": False, "reason": reason},
         "usage": usage(core),
         "history": _history(core),
-        "warnings": [*task.warnings, *_accounting_warnings(opened)],
+        "warnings": [*task.warnings, *accounting_warnings(opened)],
         **OptionalRunJSON(),
     }
 
@@ -452,53 +446,7 @@ def _warnings(
         )
     ]
     reading += grading_warnings(reward, rows, evaluated)
-    return [*_failure_warnings(evaluated), *reading, *_accounting_warnings(opened)]
-
-
-def _accounting_warnings(opened: OpenRun) -> list[str]:
-    """What of calls, tokens and dollars is no fact: calls that kills have taken, and tokens that nobody reported."""
-    warnings = []
-    if opened.lost_calls:
-        most = f", at most ${opened.lost_cost:.4f}" if opened.lost_cost else ""
-        warnings.append(
-            f"{opened.lost_calls} call(s) were in flight when earlier sessions were killed "
-            f"and may have been billed twice{most}."
-        )
-    cache = opened.core.caller.cache.problem
-    shared = (
-        [f"Answers could not be shared with the team, so the models were called again: {cache}"]
-        if cache
-        else []
-    )
-    served = served_warnings(opened.core.budget.spent.served)
-    return [*warnings, *shared, *served, *_gateway_warnings(opened.core), *estimate_warnings(opened.core)]
-
-
-def _gateway_warnings(core: RunState) -> list[str]:
-    """For each role how many of its calls a gateway's cache answered, and what that means where answers are drawn."""
-    spent, warnings = core.budget.spent, list[str]()
-    for role, calls in spent.gateway_cached.items():
-        made = spent.calls[role] - spent.cached[role]
-        text = f"{calls:,} of {quantity(made, 'call')} of the role {role} were answered by a gateway's cache: nothing was billed."
-        if drawn := spent.gateway_drawn.get(role, 0):
-            text += (
-                f" At a temperature above 0, such an answer is not a new sample ({drawn:,} of them): "
-                "the same request gets the same answer, so there are fewer samples and repetitions "
-                "than it seems. Switch that cache off for this run."
-            )
-        warnings.append(text)
-    return warnings
-
-
-def estimate_warnings(core: RunState) -> list[str]:
-    """That tokens and dollars are no facts where a model did not say what its calls took, or where its provider ran tools of its
-    own, which no price holds. Of a function, which seldom says it, only where a limit or a price makes use of them."""
-    clients, spent = core.caller.clients, core.budget.spent
-    own = {client.counts_as or role: client.model.address for role, client in clients.items()}
-    used = core.budget.limits.tokens is not None or spent.cost > 0
-    shown = {r: n for r, n in spent.estimated.items() if used or not own.get(r, r).startswith(FUNCTION)}
-    tools = describe_provider_tools(own, spent.provider_tools) if spent.cost > 0 else []
-    return [*describe_estimates(own, shown), *tools]
+    return [*_failure_warnings(evaluated), *reading, *accounting_warnings(opened)]
 
 
 def written_prompt(prompt: Prompt) -> PromptJSON:
@@ -550,11 +498,6 @@ def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
                 f"the first (row {row}): {first}"
             )
     return warnings
-
-
-def elapsed_row(core: RunState) -> tuple[str, tuple[Any, ...]]:
-    """The statement that saves the run's wall time over all its sessions."""
-    return meta_row("elapsed", f"{core.budget.seconds:.3f}")
 
 
 async def execute_evaluation(
@@ -633,49 +576,3 @@ async def execute_evaluation(
     if (by_label := label_figures(task, examples, rollouts)) is not None:
         result["labels"] = by_label
     return result
-
-
-def _time(seconds: float) -> str:
-    """A time in seconds since 1970 as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-
-
-def usage(core: RunState) -> UsageJSON:
-    """Calls by role, tokens, US dollars (None: a price is not known) and seconds of a run over all its sessions. `refused`: the
-    attempts that an endpoint turned away, which are no calls; `estimated`: calls whose tokens it did not report;
-    `provider_tools`: calls of a provider's own tools, which the dollars do not hold; `not_priced`: the roles whose models run in
-    this process or are scripted, and have no price."""
-    spent, clients = core.budget.spent, core.caller.clients
-    unpriced = [role for role, client in clients.items() if client.price is None]
-    roles = {role: clients[role].counts_as or role for role in unpriced}
-    billed = [role for role, own in roles.items() if spent.calls[own] - spent.cached[own] > spent.named[own]]
-    priceless = price_unknown(clients)
-    unknown = [role for role in billed if role in priceless]
-    known: OptionalUsageJSON = {"cached": dict(spent.cached)}
-    if spent.cached_oldest is not None:
-        known["cached_oldest"] = _time(spent.cached_oldest)
-    known["refused"] = dict(spent.refused)
-    if spent.estimated:
-        known["estimated"] = dict(spent.estimated)
-    if spent.provider_tools:
-        known["provider_tools"] = dict(spent.provider_tools)
-    if spent.gateway_cached:
-        known["gateway_cached"] = dict(spent.gateway_cached)
-    more: OptionalUsageJSON = {}
-    if unknown:
-        more["price_unknown"] = unknown
-    if free := [role for role in billed if role not in priceless]:
-        more["not_priced"] = free
-    if core.training_seconds:
-        more["training_seconds"] = round(core.training_seconds, 2)
-    return {
-        "calls": {role: spent.calls[role] - spent.cached[role] for role in spent.calls},
-        **known,
-        "input_tokens": spent.input_tokens,
-        "output_tokens": spent.output_tokens,
-        "cached_input_tokens": spent.cached_input_tokens,
-        "reasoning_tokens": spent.reasoning_tokens,
-        "cost_usd": None if unknown else round(spent.cost, 6),
-        "seconds": round(core.budget.seconds, 2),
-        **more,
-    }

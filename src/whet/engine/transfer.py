@@ -14,9 +14,9 @@ from typing import Any
 
 import orjson
 
+from whet.engine.accounting import elapsed_row, usage
 from whet.engine.assemble import TransferModel
 from whet.engine.durable import DurableRun
-from whet.engine.final_evaluation import elapsed_row, usage
 from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
 from whet.engine.pairs import evaluate_within, summary

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from whet.engine.accounting import elapsed_row, usage
 from whet.engine.assemble import Assembly
 from whet.engine.budget import answer_calls, row_calls
 from whet.engine.durable import DurableRun
-from whet.engine.final_evaluation import elapsed_row, usage
 from whet.engine.forecast import forecast_evaluation, measured_usage, total_count, total_dollars
 from whet.engine.options import Options, RoleModel
 from whet.engine.pairs import evaluate_grid, example_clusters, known_rewards, summary
