@@ -27,6 +27,7 @@ from whet.api.control import (
 from whet.engine.assemble import Assembly, Models, assemble
 from whet.engine.batched_calls import allow_batches
 from whet.engine.budget import control_share, plan_budget, with_default_limit
+from whet.engine.evaluated_rows import ROWS, name_rows
 from whet.engine.evaluation_limits import evaluate_within_limits, refuse_small_limits
 from whet.engine.execute import execute
 from whet.engine.files_beside import changed_since, note_files
@@ -440,7 +441,7 @@ def _asks(run: Path, plan: RunPlan, question: str) -> bool:
     return noted_in(run, ASKED) in (None, question)
 
 
-_EVALUATED = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT)
+_EVALUATED = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT, ROWS)
 """The files of an evaluation."""
 
 
@@ -540,9 +541,7 @@ async def evaluate_task(
         goes_on = finished is not None and same and not opts.fresh
         if finished is not None and goes_on:
             if not (missing := _unanswered_rows(finished)):
-                plain = finished.copy()
-                plain.pop("run", None)
-                return _mark_as_recorded(run, plain, task, assembly.clients, progress)
+                return _mark_as_recorded(run, name_rows(finished, run), task, assembly.clients, progress)
             progress.say(
                 f"{run}: {quantity(missing, 'row')} had no answer; the models are called again for these rows"
             )
@@ -572,7 +571,7 @@ async def evaluate_task(
             _put_in_place(place, run)
         if listed:
             await note_in_index(place, progress)
-        return result
+        return name_rows(result, place)
     finally:
         await assembly.close()
 

@@ -220,6 +220,8 @@ def show_evaluation(values: EvaluationJSON) -> None:
         say(f"{quantity(cached, 'answer')} from the cache{_age(values['usage'])}")
     _show_cached_input(values["usage"])
     _labels(values.get("labels"))
+    if "rows" in values:
+        say(f"rows with answer and reward, the worst first: {values['rows']}")
     for warning in values["warnings"]:
         warn(warning)
 

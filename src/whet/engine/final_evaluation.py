@@ -27,6 +27,7 @@ from whet.engine.diagnostics import (
     zero_warnings,
 )
 from whet.engine.durable import DurableRun, RunState
+from whet.engine.evaluated_rows import write_rows
 from whet.engine.grading_warnings import grading_warnings
 from whet.engine.journal import read_events
 from whet.engine.label_figures import label_figures
@@ -575,4 +576,5 @@ async def execute_evaluation(
     }
     if (by_label := label_figures(task, examples, rollouts)) is not None:
         result["labels"] = by_label
+    write_rows(core.journal.path.parent, examples, rollouts)
     return result

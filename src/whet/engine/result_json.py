@@ -424,8 +424,10 @@ class RunJSON(IdentityJSON, OptionalRunJSON):
 
 
 class OptionalEvaluationJSON(TypedDict, total=False):
-    """What an evaluation says where there is something to say. `run`, `recorded` and `ended` are not in the file."""
+    """What an evaluation says where there is something to say. `run`, `rows` (the file of its rows), `recorded` and `ended`
+    are not in the file."""
 
+    rows: str
     labels: LabelFiguresJSON
     plan: PlanJSON
     seed: int
