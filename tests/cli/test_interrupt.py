@@ -100,6 +100,7 @@ def test_sigterm_ends_a_command_that_waits_for_its_model_without_a_run(tmp_path:
         ready = lambda: ledger.exists() and ledger.read_text() != ""  # noqa: E731
         code, said, seconds = interrupt(tmp_path, url, ready, command=words, how=signal.SIGTERM)
     assert code == 143 and "Interrupted" in said and "Traceback" not in said, said
+    assert "resumes the run" not in said, said
     assert seconds < QUICK and (tmp_path / "prompt.md").read_text() == "Answer.\n"
 
 

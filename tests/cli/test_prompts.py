@@ -135,6 +135,17 @@ def test_diff_and_history(url: str) -> None:
     assert [m["new"] for m in found["moves"]] == [2, 1]
 
 
+def test_a_label_is_taken_away_by_one_command(url: str) -> None:
+    said("promote", "shop/greeting", "2", "--label", "staging", "--as", "ann")
+    gone = said("unlabel", "shop/greeting", "staging", "--as", "ann", "--reason", "tested")
+    assert gone == "staging of shop/greeting is gone, before on version 2.\n"
+    assert answered("list")["prompts"][0]["labels"] == {"production": 1}
+    assert 'has no label "staging"' in refused("unlabel", "shop/greeting", "staging", "--as", "ann")
+    assert "staging" in said("history", "shop/greeting")
+    said("protect", "shop/greeting", "production", "--as", "root")
+    assert "protected" in refused("unlabel", "shop/greeting", "production", "--as", "ann")
+
+
 def test_promote_and_rollback_are_one_command_each(url: str) -> None:
     assert "is now on version 2, before on version 1" in said("promote", "shop/greeting", "2", "--as", "ann")
     assert "already" in said("promote", "shop/greeting", "2", "--as", "ann")
@@ -238,8 +249,8 @@ def test_the_audit_log_is_shown_and_verified(url: str) -> None:
 def test_every_command_shows_an_example() -> None:
     assert isinstance(prompts, click.Group)
     assert set(prompts.commands) == {
-        "list", "show", "diff", "history", "promote", "rollback", "proposals", "approve", "reject", "protect", "export",
-        "import", "audit", "learning", "instructions", "quality", "alerts",
+        "list", "show", "diff", "history", "promote", "unlabel", "rollback", "proposals", "approve", "reject", "protect",
+        "export", "import", "audit", "learning", "instructions", "quality", "alerts",
     }  # fmt: skip
     for name, command in prompts.commands.items():
         assert f"whet prompts {name}" in (command.epilog or ""), name

@@ -198,23 +198,29 @@ function logAnswer(answer, value) {
 }
 
 /**
- * A stream that is read along. It is logged once: at its end, at its failure, or when the app leaves it or aborts its request.
+ * The same stream, which is read along from now on, whichever of its ways the app takes. It is logged once: at its end, at its failure,
+ * or when the app leaves it.
  *
- * The SDK's own methods (`tee`, `toReadableStream`) read its stream by `iterator`, which is therefore replaced where it is there.
+ * `tee` and `toReadableStream` of the SDK read by the stream's `iterator`, streams of others by their `Symbol.asyncIterator`.
  * @param {Answer} answer
  * @param {object} stream
  */
 function streamOf(answer, stream) {
-  const own = get(stream, "iterator");
-  const source = typeof own === "function" ? { [Symbol.asyncIterator]: own.bind(stream) } : stream;
+  if (ids.get(stream) === answer.id) return stream;
+  const name = typeof get(stream, "iterator") === "function" ? "iterator" : Symbol.asyncIterator;
+  const source = Reflect.get(stream, name);
+  let isRead = false;
   async function* parts() {
+    const read = { [Symbol.asyncIterator]: () => source.call(stream) };
+    if (isRead) return yield* read;
+    isRead = true;
     let isWhole = false;
     try {
-      for await (const part of /** @type {AsyncIterable<unknown>} */ (source)) {
+      for await (const part of read) {
         quietly("A part of a stream could not be read", () => readPart(answer, part));
         yield part;
       }
-      isWhole = get(get(get(stream, "controller"), "signal"), "aborted") !== true;
+      isWhole = !get(get(get(stream, "controller"), "signal"), "aborted"); // the SDK ends an aborted stream as if it were whole
     } catch (error) {
       answer.log(() => (answer.more.error = errorText(error)));
       throw error;
@@ -223,16 +229,9 @@ function streamOf(answer, stream) {
       answer.log();
     }
   }
-  if (typeof own === "function") Reflect.set(stream, "iterator", parts);
-  const logged = new Proxy(stream, {
-    get(target, name) {
-      if (name === Symbol.asyncIterator) return parts;
-      const held = Reflect.get(target, name, target);
-      return typeof held === "function" ? held.bind(target) : held;
-    },
-  });
-  ids.set(logged, answer.id);
-  return logged;
+  ids.set(stream, answer.id);
+  quietly("A stream cannot be read along", () => Object.defineProperty(stream, name, { value: parts, configurable: true, writable: true }));
+  return stream;
 }
 
 /** @param {unknown} value @param {string} name @returns {unknown} */

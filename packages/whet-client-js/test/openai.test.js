@@ -108,6 +108,9 @@ class SdkStream {
         if (done) controller.close();
         else controller.enqueue(new TextEncoder().encode(`${JSON.stringify(value)}\n`));
       },
+      async cancel() {
+        await iterator.return?.();
+      },
     });
   }
 }
@@ -215,6 +218,23 @@ test("a stream that the SDK splits, turns into bytes or aborts is logged", async
   const rows = [split, bytes, aborted, refused].map((one) => world.rows.get(answerId(one)));
   assert.deepEqual(rows.map((row) => row?.output), ["Tomorrow.", "Tomorrow.", "Tomor", "No."]);
   assert.deepEqual(rows.map((row) => [row?.metadata.left, row?.metadata.refusal]), [[undefined, undefined], [undefined, undefined], [true, undefined], [undefined, true]]);
+});
+
+test("a stream that is handed out twice is logged once, and one whose bytes are cancelled as left", async () => {
+  const world = new World();
+  const whet = whetOf(world);
+  const made = wrap(sdkOf(SdkStream.of(CHUNKS)), { whet, prompt: "p" }).chat.completions.create({ ...REQUEST, stream: true });
+  const { data } = await made.withResponse();
+  const stream = await made;
+  for await (const part of stream) void part;
+  const bytes = await wrap(sdkOf(SdkStream.of(CHUNKS)), { whet, prompt: "p" }).chat.completions.create({ ...REQUEST, stream: true });
+  const reader = bytes.toReadableStream().getReader();
+  await reader.read();
+  await reader.cancel();
+  await whet.close();
+  assert.equal(answerId(stream), answerId(data));
+  const rows = [stream, bytes].map((one) => world.rows.get(answerId(one)));
+  assert.deepEqual(rows.map(({ output, metadata }) => [output, metadata.left]), [["Tomorrow.", undefined], ["Tomor", true]]);
 });
 
 test("errors stay the app's, and are logged", async () => {

@@ -32,7 +32,7 @@ export function lengthOf(value: unknown): number;
  */
 export function cutTexts(value: Record<string, unknown>, most: number): Record<string, unknown>;
 /**
- * The beginning of a text: no half of a pair at its end.
+ * The first characters of a text; two halves of a pair are one.
  * @param {string} text
  * @param {number} most
  */

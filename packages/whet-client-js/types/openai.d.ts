@@ -42,4 +42,8 @@ export type WrapOptions = {
     episode?: string | null | undefined;
     metadata?: Readonly<Record<string, unknown>> | undefined;
 };
+export type ToolCall = {
+    name: string;
+    arguments: string;
+};
 import { LivePrompt } from "./live_prompts.js";

@@ -23,6 +23,8 @@ export function inferenceRow(prompt: string, output: string, known: InferenceFie
 export function feedbackRows(targetKind: "inference" | "episode" | "session", target: string, values: FeedbackValues): (Row & {
     id: string;
 })[];
+/** Whether a value is a text without a character that shows. @param {unknown} value */
+export function isBlank(value: unknown): boolean;
 /**
  * Refuse what is no id and no name: a text on one line, without control characters, of 200 characters at most.
  * @param {unknown} value @param {string} name @param {string} where @param {number} [least]

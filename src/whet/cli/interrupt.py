@@ -17,7 +17,7 @@ from whet._util.watchdog import watching
 
 T = TypeVar("T")
 
-INTERRUPTED = "Interrupted. Everything recorded is kept, and the same command resumes the run."
+INTERRUPTED = "Interrupted. Everything recorded is kept. If this was a run, the same command resumes it."
 LAST_SECONDS = 1.8
 """A run that has not stopped by then, because code of somebody holds it, ends as by a kill, which journals survive."""
 _TERMINATED = threading.Event()

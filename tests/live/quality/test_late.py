@@ -60,7 +60,7 @@ def test_days_that_arrive_in_the_night_after_are_watched(live: Live) -> None:
     # An answer with an error names no model: the new one is seen with the first answer without.
     assert [(one.kind, one.measure) for one in alerts] == [("drift", "error")]
     assert alerts[0].began == BEGIN + 12 * DAY and alerts[0].at > alerts[0].began
-    assert alerts[0].text == f"{NAME}: errors rose from 0.0% to 100.0%"
+    assert alerts[0].text == f"{NAME}: errors rose from 0.0% to 100.0% (mean since 2026-01-17, UTC)"
     look(live, 16, 23)
     live.traffic.add(make_day(16, model="two"), [])
     models = [one.text for one in look(live, 17, 2) if one.kind == "model"]

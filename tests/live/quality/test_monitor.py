@@ -70,7 +70,9 @@ def test_an_alarm_of_an_amount_names_the_means_of_its_days(
 ) -> None:
     """Not the largest or smallest value of the sample among which amounts are ranked."""
     alarm = look(live, fill_weeks(live, Weeks(changed=20, seconds=seconds)))[0]
-    found = re.fullmatch(rf"{NAME}: latency {words} from ([\d.]+) s to ([\d.]+) s", alarm.text)
+    found = re.fullmatch(
+        rf"{NAME}: latency {words} from ([\d.]+) s to ([\d.]+) s \(mean since 2026-01-25, UTC\)", alarm.text
+    )
     assert found is not None, alarm.text
     assert [float(one) for one in found.groups()] == pytest.approx(seconds, rel=0.2)
     assert (alarm.details["before"], alarm.details["after"]) == tuple(f"{one} s" for one in found.groups())
@@ -83,7 +85,8 @@ def test_a_constant_amount_that_changed_is_named_by_both_its_values(live: Live) 
         for n, at in enumerate(times)
     ]
     live.traffic.add(rows, [])
-    assert [one.text for one in look(live, times[-1])] == [f"{NAME}: cost rose from $0.001 to $0.002"]
+    (alert,) = look(live, times[-1])
+    assert alert.text == f"{NAME}: cost rose from $0.001 to $0.002 (mean since 2026-01-25, UTC)"
 
 
 def _score_daily(live: Live, name: str, of: Callable[[int], float]) -> None:

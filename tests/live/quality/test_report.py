@@ -51,6 +51,19 @@ def test_a_sample_is_fair_where_answers_and_feedback_take_turns(
     assert counts == {f"version {n}": pytest.approx(200, abs=16) for n in (1, 2)}
 
 
+def test_a_stream_that_the_app_left_unread_is_no_refusal(live: Live) -> None:
+    asked = [
+        answer("a", 0, output="", metadata={"left": True}),
+        answer("b", 1, output="", metadata={"left": True, "refusal": True}),
+        answer("c", 2, output="", metadata={"left": False}),
+        answer("d", 3, output="x", metadata={"left": True}),
+    ]
+    live.traffic.add(asked, [])
+    report = live.quality.measure(NAME, since=BEGIN, until=BEGIN + DAY, step="day")
+    (share,) = [one.whole.mean for one in report.groups[0].series if one.measure.name == "refusal"]
+    assert share == 0.5
+
+
 def test_figures_by_hand(live: Live) -> None:
     asked = [
         answer("a", 0, user="u", latency=1.0, cost=0.1, input_tokens=10),

@@ -158,6 +158,46 @@ def test_all_rows_of_a_table_of_langfuse_are_read_alike_whichever_cells_are_empt
     ]
 
 
+def test_scores_and_observations_of_langfuse_in_one_table(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text(
+        "id,traceId,sessionId,type,name,startTime,input,output,promptName,observationId,dataType,value,timestamp\n"
+        f"g1,t,,GENERATION,n,{TIME},q,a,,,,,\n"
+        f"sc,t,,,good,,,,,g1,NUMERIC,0.5,{TIME}\n"
+        f"sd,,s,,good,,,,,,NUMERIC,0.5,{TIME}\n",
+        "utf-8",
+    )
+    found = read_files([path], prompt="p")
+    assert [one.id for one in found.inferences] == ["g1"]
+    assert [(one.id, one.target_kind, one.target, one.value) for one in found.feedback] == [
+        ("sc", "inference", "g1", 0.5), ("sd", "session", "s", 0.5)
+    ]  # fmt: skip
+
+
+def test_a_plain_table_may_name_traces_and_prompts(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("trace_id,question,answer,prompt_name,rating\nt,q,a,s/h,5\nt2,q2,a2,,1\n", "utf-8")
+    found = read_files([path], prompt="p")
+    assert [(one.prompt, one.inputs, one.output, one.episode) for one in found.inferences] == [
+        ("s/h", {"input": "q"}, "a", "t"), ("p", {"input": "q2"}, "a2", "t2")
+    ]  # fmt: skip
+    assert [one.value for one in found.feedback] == [5.0, 1.0]
+
+
+def test_answers_that_are_stored_once_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("question,answer\nq,a\nq,b\nq,a\nq,a\n", "utf-8")
+    found = read_files([path], prompt="p")
+    assert len(found.inferences) == 2
+    assert found.skipped == [
+        (
+            f"{path}:4",
+            "an earlier row holds the same answer; 2 such rows are stored once. "
+            "Rows with a user or an inference_id are told apart",
+        )
+    ]
+
+
 def test_langfuse_rows_of_blob_storage(tmp_path: Path) -> None:
     rows = [
         {"id": "obs-2", "trace_id": "t-1", "parent_observation_id": None, "type": "GENERATION", "prompt_name": None,

@@ -191,6 +191,17 @@ def promote(
         return change(name, label, version, actor=by, reason=reason)
 
 
+@prompts.command(epilog=examples("whet prompts unlabel shop/greeting staging --reason 'tested'"))
+@click.argument("name")
+@click.argument("label")
+@by_options
+@output(show_change)
+def unlabel(name: str, label: str, actor: str | None, reason: str) -> Move:
+    """Take a label away from a prompt; its versions stay. Apps that ask for the label find none."""
+    with open_here() as live:
+        return live.registry.remove_label(name, label, actor=actor_of(actor), reason=reason)
+
+
 @prompts.command(epilog=examples("whet prompts rollback shop/greeting --reason 'too short since Monday'"))
 @click.argument("name")
 @click.option("--label", default="production", show_default=True, metavar="LABEL")

@@ -128,6 +128,8 @@ def show_change(change: Move | Proposal) -> None:
         show_proposal(change)
     elif change.number == 0:
         click.echo(f"{change.label} of {change.name} is already on version {change.new}.")
+    elif change.new is None:
+        click.echo(f"{change.label} of {change.name} is gone, before on version {change.old}.")
     else:
         before = f"before on version {change.old}" if change.old else "the first time"
         click.echo(f"{change.label} of {change.name} is now on version {change.new}, {before}.")

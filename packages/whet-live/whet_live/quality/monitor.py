@@ -25,6 +25,7 @@ from sqlalchemy import Connection, case, func, or_, select
 
 from whet.errors import show_size
 from whet.stats.changes import RISE, ChangeAlarm, ChangeWatch
+from whet_client.ids import iso
 from whet_live.database import Database, put
 from whet_live.quality.alerts import QualityAlert, store_alert
 from whet_live.quality.marks import DRIFT, MODEL, model_name
@@ -365,7 +366,8 @@ def _drift_alert(
     word = "rose" if rises else "fell"
     if amount and (means[1] > means[0]) != rises:  # a few large values move a mean, and hardly the ranks
         word += " for most users, and its mean went"
-    text = f"{prompt}: {measure.title.lower()} {word} from {before} to {after}"
+    since = iso(alarm.began * DAY)[:10]
+    text = f"{prompt}: {measure.title.lower()} {word} from {before} to {after} (mean since {since}, UTC)"
     details = {
         "direction": alarm.direction,
         "before": before,

@@ -12,7 +12,20 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, Connection, String, Text, and_, case, cast, func, literal, or_, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    String,
+    Text,
+    and_,
+    case,
+    cast,
+    func,
+    literal,
+    not_,
+    or_,
+    select,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 
 from whet.models.openai_answers import FILTER_REASONS
@@ -89,8 +102,8 @@ def metadata_text(connection: Connection, table: Any, key: str) -> ColumnElement
 
 
 def flag_refusal(connection: Connection) -> ColumnElement[Any]:
-    """1 for an answer without an error that is empty, or whose metadata hold a `refusal` or a `finish_reason` that providers
-    document for a filter; any other reason is none."""
+    """1 for an answer without an error that is empty (not one whose stream the app left), or whose metadata hold a `refusal` or a
+    `finish_reason` that providers document for a filter; any other reason is none."""
     reason = metadata_text(connection, inferences, "finish_reason")
     bare = func.lower(func.coalesce(reason, ""))
     for separator in "-_ ":
@@ -101,8 +114,10 @@ def flag_refusal(connection: Connection) -> ColumnElement[Any]:
         *(bare.like(f"%.{word}") for word in FILTER_REASONS),  # behind the name of an enumeration
         refusal.not_in(["", "0", "false", "null"]),
     )
-    marked = case((_i.metadata.is_(None), False), else_=filtered)
-    return case((and_(_i.error.is_(None), or_(_i.output == "", marked)), 1), else_=0)
+    left = func.coalesce(metadata_text(connection, inferences, "left"), "") == "true"
+    marked = or_(and_(_i.output == "", not_(left)), filtered)
+    counted = case((_i.metadata.is_(None), _i.output == ""), else_=marked)
+    return case((and_(_i.error.is_(None), counted), 1), else_=0)
 
 
 def who_asked() -> ColumnElement[Any]:
@@ -202,5 +217,7 @@ def _add_feedback(
         if name in DONE:
             sums[name][at] = float(row.done > 0)
         elif row.value is not None:
-            sums.setdefault(name, np.full(n, np.nan))[at] = row.value
+            if name not in sums:
+                sums[name] = np.full(n, np.nan)
+            sums[name][at] = row.value
     answers.measured |= {name: values for name, values in sums.items() if name in seen}

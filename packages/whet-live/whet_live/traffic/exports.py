@@ -5,7 +5,7 @@ Each reader takes one row and says what it holds, or None when the row is of ano
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from whet.feedback.rows import snake_case
@@ -38,13 +38,15 @@ _LANGFUSE = frozenset((
 ))  # fmt: skip
 """The columns of Langfuse's observations."""
 _OBSERVATION = frozenset(("trace_id", "type", "start_time"))
-_MARKS = frozenset(("parent_observation_id", "prompt_name", "provided_model_name"))
+_MARKS = frozenset(("parent_observation_id", "provided_model_name"))
+_PROMPTED, _TEXTS = frozenset(("id", "prompt_name")), frozenset(("input", "output"))
 _SCORE = frozenset(("data_type", "string_value"))
 _ANSWERED = "GENERATION"
 _KINDS = frozenset((
     _ANSWERED, "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL",
 ))  # fmt: skip
-"""The columns that all its observations have, those that some have, and no others; the columns of scores; the types."""
+"""The columns that all its observations have, those that some have, and no others; those that plain tables have too, but not
+together; the columns of scores; the types."""
 UNNAMED = ""
 """The prompt of an inference whose row names none."""
 
@@ -105,8 +107,7 @@ def langfuse(row: Mapping[str, object]) -> ExportedRow | None:
         score = _langfuse_score(named, ("episode", str(named["trace_id"] or "")))
         return ExportedRow(feedback=[score] if score else [])
     kind = str(named.get("type") or _ANSWERED).upper()
-    known = named.keys() & _MARKS or (named.keys() >= _OBSERVATION and kind in _KINDS)
-    if "trace_id" not in named or not known:
+    if not _has_observations(named.keys()) or kind not in _KINDS:
         return None
     if kind != _ANSWERED:
         return ExportedRow()
@@ -118,14 +119,24 @@ def langfuse(row: Mapping[str, object]) -> ExportedRow | None:
     return ExportedRow([inference], [one for one in feedback if one is not None], backwards, others=others)
 
 
+def _has_observations(names: Set[str]) -> bool:
+    """Whether columns are those of observations. Plain tables may name traces and prompts too, beside other columns for texts."""
+    known = names & _MARKS or names >= _OBSERVATION or (names >= _PROMPTED and names & _TEXTS)
+    return "trace_id" in names and bool(known)
+
+
 def with_observation_columns(rows: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    """The rows of a table, which leaves out empty cells: where it has Langfuse's observations, with the columns by which each of
-    them is known. Scores have others."""
+    """The rows of a table, which leaves out empty cells: where it has Langfuse's observations or scores, with the columns by
+    which each of them is known."""
     names = {snake_case(key): key for row in rows for key in row}
-    if "trace_id" not in names or not (names.keys() & _MARKS or names.keys() >= _OBSERVATION):
+    if "trace_id" not in names:
         return list(rows)
-    blank = {names[name]: None for name in sorted(names.keys() & (_OBSERVATION | _MARKS))}
-    return [row if _SCORE & {*map(snake_case, row)} else {**blank, **row} for row in rows]
+    known = (
+        _OBSERVATION | _MARKS | _PROMPTED | _TEXTS if _has_observations(names.keys()) else frozenset[str]()
+    )
+    blank = {names[name]: None for name in sorted(names.keys() & known)}
+    trace = {names["trace_id"]: None}
+    return [{**(trace if _SCORE & {*map(snake_case, row)} else blank), **row} for row in rows]
 
 
 def langfuse_trace(row: Mapping[str, object]) -> ExportedRow | None:

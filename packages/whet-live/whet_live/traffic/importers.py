@@ -68,6 +68,8 @@ from whet_live.traffic.write import Clash, IdConflict
 _READERS = (openai_item, phoenix_span, langfuse, langfuse_trace)
 _TIMES = frozenset(("time", "timestamp", "created_at", "start_time", "end_time"))
 _NO_TIME = ("", "none", "null", "nan", "nat")
+_OWN_IDS = ("import-", "imported-")
+"""What ids begin with that are made here, of what a row holds."""
 _EMPTY = "whet: nothing was said"
 
 
@@ -146,6 +148,7 @@ def read_files(
     feedback: list[tuple[str, RawFeedback]] = []
     backwards: list[tuple[str, str]] = []
     unusable: dict[str, list[tuple[str, str]]] = {}
+    repeated: list[str] = []
     skipped: list[tuple[str, str]] = []
     notes: list[str] = []
     rows = [row for path in paths for row in _rows(Path(path), notes)]
@@ -163,6 +166,8 @@ def read_files(
             skipped.append((row.where, str(error)))
             continue
         for one in kept:
+            if one.id in inferences and one.id.startswith(_OWN_IDS) and not exported.feedback:
+                repeated.append(row.where)
             inferences[one.id] = _merge_rows(inferences[one.id], one) if one.id in inferences else one
         feedback += [(row.where, one) for one in exported.feedback]
         backwards += [(row.where, id) for id in exported.backwards]
@@ -173,6 +178,9 @@ def read_files(
         raise UsageError(
             f"{where}: {reason}, and no other row can be used either. The first has {columns[:500]}."
         )
+    if repeated:
+        reason = f"an earlier row holds the same answer; {len(repeated)} such rows are stored once"
+        skipped.append((repeated[0], f"{reason}. Rows with a user or an inference_id are told apart"))
     kept_rows, again, replaced = _apart(feedback)
     if again:
         reason = f"an earlier row said the same; of {len(again)} such rows nothing is stored"
