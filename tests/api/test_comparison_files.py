@@ -17,6 +17,7 @@ from tests.api.world import PROMPT, Counted, right, rows, writer
 from whet.api.comparison import method_summary
 from whet.api.results import MethodComparison, RunResult
 from whet.cli import show
+from whet.errors import ProviderError
 from whet.integrations.figures import read_figures
 from whet.reporting import write_comparison
 
@@ -199,3 +200,48 @@ def test_methods_that_are_all_worse_than_the_start_prompt_are_said_to_be(
     )
     assert "No method beats the start prompt: keep it." in whole and "opro - start prompt" in whole
     assert f"{result['runs'][0]['method']}, seed 0: The best prompt copies a row." in whole
+
+
+class Partial(Counted):
+    """Never answers some rows to careful prompts."""
+
+    def __call__(self, messages: list[whet.Message]) -> str:
+        text = str(messages[-1].content)
+        if "careful" in text and any(f"Dish {number} " in text for number in (2, 7, 8, 11)):
+            raise ProviderError("This row is too long.")
+        return super().__call__(messages)
+
+
+def test_a_mean_over_fewer_rows_says_so_in_every_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    result = compare(tmp_path, lm=Partial(), seeds=1)
+    row = result.methods["opro"]
+    test = next(run.best.test for run in result.runs if run.method == "opro")
+    assert 0 < row["answered"] == test.n < row["of"] == test.of
+    gaps, folder = f"{row['test_mean']:.3f} ({test.n} of {test.of} answered)", result.folder
+    for kind in ("html", "md", "tex"):
+        assert gaps in (folder / f"comparison.{kind}").read_text("utf-8"), kind
+    with (folder / "comparison.csv").open(newline="") as file:
+        assert [(r["n"], r["of"]) for r in csv.DictReader(file) if r["method"] == "opro"] == [
+            (str(test.n), str(test.of))
+        ]
+    assert gaps in repr(result) and gaps in result._repr_html_()
+    assert read_figures(result).metrics["methods.opro.of"] == test.of
+    capsys.readouterr()
+    show.comparison(result.json)
+    assert gaps in capsys.readouterr().out
+    show.show_runs([run for run in whet.runs(folder) if run["method"] == "opro"], str(folder))
+    assert f"{test.n} of {test.of}" in capsys.readouterr().out
+
+
+def test_a_list_of_runs_says_how_many_rows_a_mean_is_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words: dict[str, Any] = {"data": rows(), "reward": right, "lm": Partial(), "run": tmp_path / "runs" / "x"}
+    found = whet.evaluate(PROMPT.replace("Sort", "Be careful and sort"), **words, split="train")
+    (row,) = whet.runs(tmp_path / "runs")
+    assert (row["n"], row["of"]) == (found.score.n, found.score.of) and row["n"] < row["of"]
+    show.show_runs([row], str(tmp_path))
+    assert f" {row['n']} of {row['of']} " in capsys.readouterr().out
+    assert f"{row['n']} of {row['of']} answered" in found._repr_html_()

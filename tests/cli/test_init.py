@@ -1366,3 +1366,13 @@ def test_labels_are_made_for_a_reward_that_compares_words_only(reward: str, labe
     values = init("--from", "rows.jsonl", "--reward", reward, "--yes")
     assert len(whet.Task.load("mytask").labels) == labels
     assert any(line.startswith("labels: none, for the reward") for line in values["chosen"]) == (not labels)
+
+
+@pytest.mark.parametrize(("first", "doubted"), [("text 0,yes", True), ("text,verdict", False)])
+def test_a_first_line_that_looks_like_a_row_is_doubted(first: str, doubted: bool) -> None:
+    rows = [f"text {n},{'yes' if n % 2 else 'no'}" for n in range(1, 31)]
+    Path("rows.csv").write_text("\n".join([first, *rows]) + "\n")
+    warnings = [w for w in init("--from", "rows.csv")["warnings"] if "header" in w]
+    assert len(warnings) == doubted
+    if doubted:
+        assert "rows.csv:1:" in warnings[0] and "'yes' also stands in 15 rows" in warnings[0]

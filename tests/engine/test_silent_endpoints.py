@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from whet.engine import calls as calls_module
 from whet.engine import model_client
 from whet.engine.run_index import run_row
 from whet.errors import ProviderError
+from whet.models.callable import CallableModel
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +104,7 @@ async def test_a_test_without_any_answer_is_no_result(tmp_path: Path) -> None:
     ), "start and best are one prompt: nothing was compared"
 
 
-@pytest.mark.parametrize(("status", "second"), [(408, "budget_exhausted"), (503, "stopped")])
+@pytest.mark.parametrize(("status", "second"), [(408, "completed"), (503, "stopped")])
 async def test_what_a_server_loses_again_is_the_fault_of_the_request_unless_it_is_gone(
     status: int, second: str, tmp_path: Path
 ) -> None:
@@ -236,3 +238,95 @@ async def test_a_fresh_evaluation_that_fails_leaves_the_finished_one_as_it_is(tm
     assert other.score.mean == 0.0, "what was asked afresh is what the cache holds"
     assert changed.score.mean == recorded.score.mean == 0.0 and calls["task"] == 6
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+async def test_a_row_that_hangs_while_others_are_answered_has_no_answer(tmp_path: Path) -> None:
+    """The endpoint took calls that began later and answered them: it is there, and nothing needs to be resumed."""
+    rows = [{"input": f"Dish 1{i:02} was bad.", "target": "negative"} for i in range(20)]
+    data = {"train": rows[:1], "validation": rows[2:], "test": rows[1:2]}
+    answered, ready = 0, asyncio.Event()
+
+    async def model(messages: Any) -> str:
+        nonlocal answered
+        if "Dish 103 " in str(messages):
+            await ready.wait()
+            raise TimeoutError("no answer within 60 s")
+        answered += 1
+        if answered == 17:
+            asyncio.get_running_loop().call_soon(ready.set)
+        return "negative"
+
+    words: dict[str, Any] = {"data": data, "reward": right, "lm": model, "concurrency": 4}
+    result = await whet.aevaluate("Sort: {{input}}", **words, run=tmp_path / "run")
+    assert (result.score.n, result.score.of, result.score.mean) == (17, 18, 1.0)
+
+
+class HangingRow:
+    """A task model as a function, which answers so many rows and loses the next one at every attempt, as `error` says."""
+
+    def __init__(self, answered: int, error: OSError) -> None:
+        self.answered, self.error, self.row, self.hung = answered, error, "", 0
+        self.rows: set[str] = set()
+
+    def __call__(self, messages: Any) -> str:
+        text = str(messages)
+        row = text[text.index("Dish") :][:9]
+        self.rows.add(row)
+        if not self.row and len(self.rows) > self.answered:
+            self.row = row
+        if row == self.row:
+            self.hung += 1
+            raise self.error
+        return str(sorter({"messages": messages}, 0)["choices"][0]["message"]["content"])
+
+
+LATE = TimeoutError("no answer within 60 s")
+
+
+async def test_a_last_row_that_always_hangs_stops_a_run_once(tmp_path: Path) -> None:
+    """Nothing is asked after it, so it might be the endpoint. After a resume it is the row, also when it is asked alone."""
+    rows = [{"input": f"Dish 1{i:02} was bad.", "target": "negative"} for i in range(20)]
+    data = {"train": rows[:1], "validation": rows[2:], "test": rows[1:2]}
+    model = HangingRow(17, LATE)
+    words: dict[str, Any] = {"data": data, "reward": right, "lm": CallableModel(model), "concurrency": 1}
+    words["run"] = tmp_path / "run"
+    with pytest.raises(ProviderError, match="has not answered 6 attempts"):
+        await whet.aevaluate("Sort: {{input}}", **words)
+    first, model.hung = model.hung, 0
+    for _ in range(2):
+        result = await whet.aevaluate("Sort: {{input}}", **words)
+        assert (result.score.n, result.score.of, result.score.mean) == (17, 18, 1.0)
+    assert first == 6 and model.hung == 9, "three attempts and three at the end, then three"
+
+
+async def test_a_hanging_row_stops_a_search_once(tmp_path: Path) -> None:
+    """Each new prompt makes a request of its own of the row: these are lost as the first one was."""
+    rows = [{"input": f"Dish 2{i:02} was bad.", "target": "negative"} for i in range(22)]
+    data = {"train": rows[:2], "validation": rows[2:14], "test": rows[14:]}
+    model = HangingRow(11, LATE)
+    words: dict[str, Any] = {
+        "data": data,
+        "reward": right,
+        "lm": CallableModel(model),
+        "run": tmp_path / "run",
+    }
+    words |= {
+        "optimizer_lm": lambda messages: "<PROMPT>Be careful and sort: {{input}}</PROMPT>",
+        "concurrency": 1,
+    }
+    words |= {"method": "opro", "budget": whet.Budget(calls=300)}
+    with pytest.raises(ProviderError, match="has not answered 6 attempts"):
+        await whet.aoptimize("Sort: {{input}}", **words)
+    result = await whet.aoptimize("Sort: {{input}}", **words)
+    assert result["test_openings"] == 1 and result.best.prompt.text.startswith("Be careful")
+
+
+async def test_a_function_that_reaches_no_server_is_a_dead_endpoint_at_each_resume(tmp_path: Path) -> None:
+    rows = [{"input": f"Dish 1{i:02} was bad.", "target": "negative"} for i in range(8)]
+    gone = ConnectionRefusedError(111, "Connection refused")
+    data = {"train": rows[:1], "validation": rows[2:], "test": rows[1:2]}
+    model = HangingRow(5, gone)
+    words: dict[str, Any] = {"data": data, "reward": right, "lm": CallableModel(model), "concurrency": 1}
+    for _ in range(3):
+        with pytest.raises(ProviderError, match="has not answered 6 attempts"):
+            await whet.aevaluate("Sort: {{input}}", **words, run=tmp_path / "run")

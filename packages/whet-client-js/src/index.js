@@ -10,6 +10,8 @@ export { KINDS, SOURCES } from "./records.js";
 /** @typedef {import("./client.js").ClientOptions} ClientOptions */
 /** @typedef {import("./document.js").Message} Message */
 /** @typedef {import("./live_prompts.js").Bundled} Bundled */
+/** @typedef {import("./live_prompts.js").FormattedMessage} FormattedMessage */
+/** @typedef {import("./media.js").Part} Part */
 /** @typedef {import("./live_prompts.js").Units} Units */
 /** @typedef {import("./records.js").InferenceFields} InferenceFields */
 /** @typedef {import("./records.js").FeedbackValues} FeedbackValues */

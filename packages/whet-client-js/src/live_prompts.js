@@ -4,11 +4,18 @@ import { UNITS, assign } from "./assignment.js";
 import { AUTO, checkedMessages, parseDocument, readMessages, withoutMarkers } from "./document.js";
 import { UsageError } from "./errors.js";
 import { isObject, parseJson } from "./http.js";
+import { contentOf, piecesOf } from "./media.js";
 import { isFolder, readFile } from "#runtime";
 import { canonicalName, fill, slotsOf } from "./slots.js";
 
 /** @typedef {import("./document.js").Message} Message */
 /** @typedef {import("./assignment.js").Arm} Arm */
+/** @typedef {import("./media.js").Part} Part */
+
+/**
+ * A message for a model.
+ * @typedef {{role: string, content: string | Part[]}} FormattedMessage
+ */
 
 /**
  * A prompt that comes with the app: one text, or messages.
@@ -86,9 +93,10 @@ export class LivePrompt {
    * The messages for a model, every slot `{{name}}` filled by the value of that name.
    *
    * Values are put in literally, in one pass: braces in a value stay braces. A prompt of one text that has none of the slots is the
-   * system message, and the values follow as the user message.
+   * system message, and the values follow as the user message. A content with images, sounds or files is a list of parts in OpenAI's
+   * form.
    * @param {Readonly<Record<string, string | number | bigint>>} [values]
-   * @returns {Message[]}
+   * @returns {FormattedMessage[]}
    * @throws {UsageError} for a slot without a value, and for a value that is neither a text nor a number
    */
   format(values = {}) {
@@ -99,10 +107,12 @@ export class LivePrompt {
       const passed = [...texts.keys()].sort().join(", ") || "nothing";
       throw new UsageError(`${this.name} version ${this.version} needs values for ${missing.join(", ")}; given: ${passed}.`);
     }
-    const clean = this.#content.messages.map(({ role, content }) => ({ role, content: withoutMarkers(content) }));
-    if (texts.size === 0) return clean.map((m) => (m.role === AUTO ? { role: "system", content: m.content } : m));
     const isFilled = [...texts.keys()].some((name) => slots.has(canonicalName(name)));
-    const filled = clean.map(({ role, content }) => ({ role, content: isFilled ? fill(content, texts) : content }));
+    const clean = this.#content.messages.map(({ role, content }) => ({ role, pieces: piecesOf(withoutMarkers(content)) }));
+    const filled = clean.map(({ role, pieces }) => ({
+      role, content: contentOf(pieces.map((one) => (isFilled && typeof one === "string" ? fill(one, texts) : one))),
+    }));
+    if (texts.size === 0) return filled.map((m) => (m.role === AUTO ? { role: "system", content: m.content } : m));
     const isOneText = clean.length === 1 && clean[0]?.role === AUTO;
     const shown = isOneText ? filled.map((m) => ({ role: isFilled ? "user" : "system", content: m.content })) : filled;
     return isFilled ? shown : [...shown, { role: "user", content: userText(texts) }];

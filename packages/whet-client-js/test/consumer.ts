@@ -1,10 +1,10 @@
 // Compiled, not run: what an app in TypeScript writes, and what the types refuse.
-import { Client, LivePrompt, UsageError, type FeedbackValues, type Message } from "whet-client";
+import { Client, LivePrompt, UsageError, type FeedbackValues, type FormattedMessage } from "whet-client";
 
 const client = new Client("http://127.0.0.1:8321", { token: "whet_...", fallbacks: { "shop/help": "Help {{q}}" }, spool: null });
 const prompt: LivePrompt = await client.prompt("shop/help", { label: "staging", user: "u", fallback: [{ role: "system", content: "x" }] });
-const messages: Message[] = prompt.format({ q: "Why?", n: 3 });
-const id: string = client.log(prompt, messages[0]?.content ?? "", { model: "m", cost: 0.1, inputs: { q: "Why?" }, time: new Date() });
+const messages: FormattedMessage[] = prompt.format({ q: "Why?", n: 3 });
+const id: string = client.log(prompt, messages[0]?.role ?? "", { model: "m", cost: 0.1, inputs: { q: "Why?" }, time: new Date() });
 const values: FeedbackValues = { thumb: "down", comment: "Odd.", source: "user" };
 const ids: string[] = client.feedback(id, values);
 client.feedback({ episode: "e", external_check: 1 });

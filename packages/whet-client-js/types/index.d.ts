@@ -4,6 +4,8 @@ export { LivePrompt } from "./live_prompts.js";
 export type ClientOptions = import("./client.js").ClientOptions;
 export type Message = import("./document.js").Message;
 export type Bundled = import("./live_prompts.js").Bundled;
+export type FormattedMessage = import("./live_prompts.js").FormattedMessage;
+export type Part = import("./media.js").Part;
 export type Units = import("./live_prompts.js").Units;
 export type InferenceFields = import("./records.js").InferenceFields;
 export type FeedbackValues = import("./records.js").FeedbackValues;

@@ -43,6 +43,11 @@ export function fromFolder(folder: string, name: string, label: string): Content
 export function checkedFallbacks(fallbacks: Readonly<Record<string, Bundled>> | string | null | undefined): string | Readonly<Record<string, Bundled>>;
 /** @typedef {import("./document.js").Message} Message */
 /** @typedef {import("./assignment.js").Arm} Arm */
+/** @typedef {import("./media.js").Part} Part */
+/**
+ * A message for a model.
+ * @typedef {{role: string, content: string | Part[]}} FormattedMessage
+ */
 /**
  * A prompt that comes with the app: one text, or messages.
  * @typedef {string | readonly Message[]} Bundled
@@ -103,16 +108,25 @@ export class LivePrompt {
      * The messages for a model, every slot `{{name}}` filled by the value of that name.
      *
      * Values are put in literally, in one pass: braces in a value stay braces. A prompt of one text that has none of the slots is the
-     * system message, and the values follow as the user message.
+     * system message, and the values follow as the user message. A content with images, sounds or files is a list of parts in OpenAI's
+     * form.
      * @param {Readonly<Record<string, string | number | bigint>>} [values]
-     * @returns {Message[]}
+     * @returns {FormattedMessage[]}
      * @throws {UsageError} for a slot without a value, and for a value that is neither a text nor a number
      */
-    format(values?: Readonly<Record<string, string | number | bigint>>): Message[];
+    format(values?: Readonly<Record<string, string | number | bigint>>): FormattedMessage[];
     #private;
 }
 export type Message = import("./document.js").Message;
 export type Arm = import("./assignment.js").Arm;
+export type Part = import("./media.js").Part;
+/**
+ * A message for a model.
+ */
+export type FormattedMessage = {
+    role: string;
+    content: string | Part[];
+};
 /**
  * A prompt that comes with the app: one text, or messages.
  */

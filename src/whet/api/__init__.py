@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         RunResult,
         answered_rows,
         sample_size,
+        show_gaps,
     )
     from whet.api.running import find_run, read_result
     from whet.api.shards import merge
@@ -56,7 +57,7 @@ _HOMES = {
     "whet.api.migrating": "amigrate",
     "whet.api.preferences": "UnclearPreferences alearn_preferences preference_questions",
     "whet.api.requirements": "requirement_questions",
-    "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult answered_rows sample_size",
+    "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult answered_rows sample_size show_gaps",
     "whet.api.running": "find_run read_result",
     "whet.api.shards": "merge",
     "whet.api.transfer_matrix": "atransfer_matrix",
@@ -104,6 +105,7 @@ __all__ = [
     "run_events",
     "runs",
     "sample_size",
+    "show_gaps",
 ]
 
 __getattr__ = lazy(__name__, _HOMES)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 from types import MappingProxyType
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, TypedDict
 
 import orjson
 
@@ -428,6 +428,7 @@ def method_summary(name: str, rows: Sequence[RunJSON]) -> MethodSummaryJSON:
         "runs": len(mine),
         "tested": len(tests),
         "unanswered": sum(r["best"]["test"] is not None for r in mine) - len(tests),
+        **_rows_in_means([r["best"]["test"] for r in mine]),
         "test_mean": _mean(means),
         "test_low": _mean([test.low for test in tests]),
         "test_high": _mean([test.high for test in tests]),
@@ -478,6 +479,17 @@ def _mean_if_known(test: MeanJSON) -> _KnownMean | None:
     return None if mean is None or low is None or high is None else _KnownMean(mean, low, high)
 
 
+class _RowsJSON(TypedDict):
+    answered: int
+    of: int
+
+
+def _rows_in_means(tests: Sequence[MeanJSON | None]) -> _RowsJSON:
+    """How many rows enter the means of tests, and how many there are."""
+    known = [test for test in tests if test is not None and _mean_if_known(test)]
+    return {"answered": sum(t["n"] for t in known), "of": sum(t.get("of") or t["n"] for t in known)}
+
+
 def _mean(values: Sequence[float]) -> float | None:
     return fmean(values) if values else None
 
@@ -516,6 +528,7 @@ def _transfer_summary(rows: Sequence[RunTransferJSON]) -> TransferSummaryJSON:
     if tried:
         tests, gains, usages = zip(*((test, f["gain"], f["usage"]) for f, test in tried), strict=True)
         figures = {
+            **_rows_in_means([f["test"] for f, _ in tried]),
             "test_low": fmean(test.low for test in tests),
             "test_high": fmean(test.high for test in tests),
             "gain_difference": fmean(gain["difference"] for gain in gains),

@@ -27,6 +27,8 @@ from whet.engine.result_json import (
     RunJSON,
     SideJSON,
     UsageJSON,
+    answered_rows,
+    show_gaps,
 )
 from whet.errors import quantity, show_reward
 from whet.prompt import Prompt
@@ -42,17 +44,6 @@ def sample_size(n: int, groups: int | None) -> str:
     ('n=90', 'n=90 rows in 9 groups')
     """
     return f"n={n}" if groups is None else f"n={n} rows in {quantity(groups, 'group')}"
-
-
-def answered_rows(answered: int | None, of: int | None, compared: int | None) -> str:
-    """How many rows enter a mean, where these are not all; else ''.
-
-    >>> answered_rows(45, 45, None), answered_rows(39, 45, None), answered_rows(45, 45, 39)
-    ('', '39 of 45 answered', '39 of 45 answered by both')
-    """
-    if compared is not None:
-        return f"{compared} of {of} answered by both"
-    return "" if of is None or answered == of else f"{answered} of {of} answered"
 
 
 @dataclass(frozen=True)
@@ -422,7 +413,7 @@ class MethodComparison(JSONResult[ComparisonJSON]):
     def __repr__(self) -> str:
         def mean(row: MethodSummaryJSON) -> str:
             if row["test_mean"] is not None:
-                return show_reward(row["test_mean"])
+                return f"{show_reward(row['test_mean'])}{show_gaps(row)}"
             return "no answer" if row.get("unanswered") else "not tested"
 
         means = ", ".join(f"{name}={mean(row)}" for name, row in self.methods.items())

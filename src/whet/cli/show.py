@@ -12,7 +12,7 @@ from typing import Any
 from click.formatting import wrap_text
 
 from whet import api
-from whet.api import MethodComparison, Progress, RunResult, answered_rows, sample_size
+from whet.api import MethodComparison, Progress, RunResult, answered_rows, sample_size, show_gaps
 from whet.cli.common import say, show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
@@ -346,7 +346,7 @@ def _rows_of_reached(r: MethodSummaryJSON) -> list[str]:
     )
     mean, low, high, worst, best, before = map(_share, figures)
     ends, promoted = f"[{low}, {high}]", f"{r['promoted']}/{r['runs']}"
-    mean = mean if r["tested"] else "no answer" if r.get("unanswered") else "not tested"
+    mean = f"{mean}{show_gaps(r)}" if r["tested"] else "no answer" if r.get("unanswered") else "not tested"
     reached = [r["method"], str(r["runs"]), mean, ends, worst, best, before]
     return [*reached, promoted, f"{r['calls']:.0f}", _dollars(r)]
 
@@ -369,7 +369,7 @@ def _beside(r: MethodSummaryJSON) -> list[str]:
     gain, low, high = (show_reward(value, sign=True) for value in figures)
     return [
         *cells,
-        show_reward(moved["test_mean"]),
+        f"{show_reward(moved['test_mean'])}{show_gaps(moved)}",
         gain,
         f"[{low}, {high}]",
         f"{moved['calls']:.0f}",
@@ -448,12 +448,15 @@ def show_team(rows: Sequence[TeamRunJSON]) -> None:
     show_table(["began (UTC)", "machine", *_RUN_COLUMNS], cells)
 
 
+def _rows_in_mean(r: RunRowJSON | TeamRunJSON) -> str:
+    """Over how many rows a mean is, and of how many where some have no answer."""
+    return str(r["n"]) if r.get("of") in (None, r["n"]) else f"{r['n']} of {r.get('of')}"
+
+
 def _run_cells(r: RunRowJSON | TeamRunJSON) -> list[str]:
-    """A run as a row of a table."""
+    """A run as a row of a table; where rows have no answer, their number stands beside the mean."""
     trials = {"evaluate": f"evaluated on {r['split']}", "transfer": "tried with another model"}
     status = trials.get(r["method"] or "", "completed") if r["status"] == "completed" else r["status"]
-    mean, n = ("-", "-") if r["mean"] is None else (show_reward(r["mean"]), str(r["n"]))
-    answered, of = r.get("answered"), r.get("of")
-    n = n if r["mean"] is None or of is None or answered == of else f"{answered} of {of}"
+    mean, n = ("-", "-") if r["mean"] is None else (show_reward(r["mean"]), _rows_in_mean(r))
     promoted = "-" if r["promoted"] is None else "yes" if r["promoted"] else "no"
     return [r["run"], status, mean, n, promoted, str(r["calls"]), _dollars(r)]

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from whet.api import show_gaps
 from whet.cli.common import (
     TRIAL_LIMITS,
     dry_run_option,
@@ -26,7 +27,7 @@ from whet.cli.common import (
 )
 from whet.cli.interrupt import run as run_stoppable
 from whet.cli.show import show_dollars, show_interval
-from whet.engine import MatrixJSON, TransferJSON, UsageJSON
+from whet.engine import MatrixJSON, MeanJSON, TransferJSON, UsageJSON
 from whet.errors import show_reward
 
 
@@ -110,11 +111,12 @@ def show_matrix(values: MatrixJSON) -> None:
     names = list(values["runs"])
     at = {(cell["origin"], cell["model"]): cell for cell in values["cells"]}
 
-    def show_mean(mean: float | None) -> str:
-        return "no answer" if mean is None else show_reward(mean)
+    def show_mean(score: MeanJSON) -> str:
+        mean = score["mean"]
+        return "no answer" if mean is None else f"{show_reward(mean)}{show_gaps(score)}"
 
-    rows = [[origin, *(show_mean(at[origin, name]["score"]["mean"]) for name in names)] for origin in names]
-    starts = [[show_mean(at[origin, name]["start"]["mean"]) for name in names] for origin in names]
+    rows = [[origin, *(show_mean(at[origin, name]["score"]) for name in names)] for origin in names]
+    starts = [[show_mean(at[origin, name]["start"]) for name in names] for origin in names]
     shared = starts[:1] if all(row == starts[0] for row in starts) else starts
     rows += [
         [f"start prompt{'' if len(shared) == 1 else f' of {names[i]}'}", *row] for i, row in enumerate(shared)

@@ -274,10 +274,13 @@ class CallExecutor:
                 words = str(error)
                 wait = None
                 if error.status != 500 or alike < ALIKE or client.answers == answers:
-                    last = final > 1 or (error.billed and alike >= ALIKE)
+                    known = error.billed or digest in client.health.suspects
+                    last = final > 1 or (known and alike >= ALIKE)
                     wait = self._judge_failure(client, digest, error, MAX_ATTEMPTS if last else attempt)
                 if wait is None:
                     client.health.note_lost(digest, error)
+                    if digest in client.health.faulty - client.health.suspects:
+                        self._note_suspects(set())
                     value = await self._give_up(role, client, digest, error)
                     if not error.retryable:
                         self._refused[digest] = value
@@ -335,9 +338,14 @@ class CallExecutor:
                     ]
                 )
             forgotten |= {*health.lost, *health.blank}
-        suspects = orjson.dumps(sorted(forgotten)).decode()
-        self.journal.append([meta_row(SUSPECTS, suspects)])
+        self._note_suspects(forgotten)
         return forgotten
+
+    def _note_suspects(self, digests: set[str]) -> None:
+        """Record requests that say nothing of their model if they fail again in a later session, beside those known."""
+        healths = [client.health for client in self.clients.values()]
+        suspects = digests.union(*(health.suspects | health.faulty for health in healths))
+        self.journal.append([meta_row(SUSPECTS, orjson.dumps(sorted(suspects)).decode())])
 
     def share_recorded(self, timed: bool = False) -> None:
         """Begin to answer; `timed` says whether answers are recorded with the seconds that they took. What the session before
@@ -482,6 +490,8 @@ class CallExecutor:
                 client.note_refusal(error, began)
             elif error.refused and error.status is None:
                 client.note_unreached(began)
+            elif error.retryable and error.status is None:
+                client.health.note_late(attempt.digest, began)
             if error.refused:
                 attempt.state = REFUSED
             if error.billed:
@@ -501,7 +511,7 @@ class CallExecutor:
         client.observe(request, attempt.usage)
         if client.model.local:
             return value
-        if client.health.note_answer(attempt.digest, completions):
+        if client.health.note_answer(attempt.digest, completions, began):
             self.cache.put(self.cache_key(client, attempt.digest), value)
         elif blank := client.health.gives_no_text(client.model.address, client.limiter.max_in_flight):
             client.failed = blank

@@ -33,8 +33,10 @@ class ReadabilitySummaryJSON(ReasonsJSON):
 
 
 class TriedJSON(TypedDict, total=False):
-    """What is known where a prompt was tried with another model."""
+    """What is known where a prompt was tried with another model; `answered` of `of` rows enter the means."""
 
+    answered: int
+    of: int
     test_low: float
     test_high: float
     gain_difference: float
@@ -57,11 +59,13 @@ class TransferSummaryJSON(ReasonsJSON, TriedJSON):
 
 class MethodSummaryJSON(TypedDict):
     """One method over its runs. `cost_usd` is None where the dollars of a run are not known, or its models have no price
-    (`not_priced`)."""
+    (`not_priced`). `answered` of `of` sealed rows of the tested runs enter the means."""
 
     method: str
     runs: int
     tested: int
+    answered: NotRequired[int]
+    of: NotRequired[int]
     unanswered: int
     test_mean: float | None
     test_low: float | None
@@ -130,7 +134,7 @@ class ComparisonJSON(OptionalComparisonJSON):
 
 
 class RunRowJSON(TypedDict):
-    """A run folder in one row: what it is, how it stands, what it found."""
+    """A run folder in one row: what it is, how it stands, what it found; the mean is over `n` of `of` rows."""
 
     run: str
     task: str | None

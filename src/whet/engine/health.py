@@ -15,7 +15,9 @@ from whet.types import Completion
 
 LOST_ATTEMPTS = 3
 """Attempts of one request that failed until the end, for the endpoint to be the reason."""
-_GONE = (None, 502, 503, 504)
+_GONE = (502, 503, 504)
+OVERTAKEN = 3
+"""Calls that began later and were answered, for a call without an answer to be lost by its request."""
 BLANK_ALIKE = 6
 """Answers without a text, and no other answer: the model gives none."""
 
@@ -23,12 +25,13 @@ BLANK_ALIKE = 6
 @dataclass
 class EndpointHealth:
     """Of one model in one session. `known`: how many answers it gave in earlier sessions, or are in the cache; with any it is
-    `trusted`. `suspects`: the requests that were lost when an earlier session ended, `unanswered`: those that failed in one.
+    `trusted`. `suspects`: the requests that earlier sessions lost at their end, or gave up although the model was
+    there; `unanswered`: those that failed in one.
 
     `lost` are the requests since its last answer that got none, by digest, and `attempts` the numbers of their calls that
     were not billed. `odd` are requests that failed before others were answered: they say nothing of the model. `blank` are
-    answers that hold no usable text, by digest, as long as there was no other answer. `refusals` are the odd
-    requests that failed until the end, by status and words.
+    answers that hold no usable text, by digest, as long as there was no other answer. `refusals` are the odd requests and
+    the suspects that failed until the end, by status and words. `newest`: when the answered calls began, of the last ones.
     """
 
     known: int = 0
@@ -41,6 +44,7 @@ class EndpointHealth:
     odd: set[str] = field(default_factory=set)
     blank: dict[str, str] = field(default_factory=dict)
     refusals: dict[tuple[int | None, str], set[str]] = field(default_factory=dict)
+    newest: list[float] = field(default_factory=list)
 
     @property
     def trusted(self) -> bool:
@@ -51,6 +55,17 @@ class EndpointHealth:
     def _never(self) -> bool:
         return not (self.usable or self.trusted)
 
+    @property
+    def faulty(self) -> set[str]:
+        """The requests that were given up although the model is there."""
+        return set().union(*self.refusals.values())
+
+    def note_late(self, digest: str, began: float) -> None:
+        """Note that a server took the call that began at `began` and did not answer it. Where it answered several that began
+        later, that says nothing of the model."""
+        if len(self.newest) == OVERTAKEN and self.newest[0] > began:
+            self.odd.add(digest)
+
     def note_failure(self, digest: str, error: ProviderError) -> None:
         """Note a failed attempt."""
         self.lost[digest] = error
@@ -58,14 +73,18 @@ class EndpointHealth:
 
     def note_lost(self, digest: str, error: ProviderError) -> None:
         """Note that a request is not asked again."""
-        if digest in self.odd and error.status not in _GONE:
+        own = digest in self.odd or self._fails_again(digest)
+        if own and _is_reached(error):
             self.refusals.setdefault((error.status, str(error)), set()).add(digest)
 
     def tells(self, digest: str, error: ProviderError) -> bool:
         """Whether a failed attempt says that the model may be gone: not where it answered others after this request had failed
         before, not where a server that is there fails again what an earlier session lost, and not where it failed others so."""
-        again = digest in self.suspects and error.status is not None and error.status not in _GONE
+        again = self._fails_again(digest) and _is_reached(error)
         return not (again or self._is_fault_of_request(digest, error))
+
+    def _fails_again(self, digest: str) -> bool:
+        return digest in self.suspects and not self._never
 
     def _is_fault_of_request(self, digest: str, error: ProviderError) -> bool:
         """Whether a server that answered others failed the request before, or failed as many others for good in the same words as
@@ -76,9 +95,10 @@ class EndpointHealth:
         now = sum((e.status, str(e)) == words for d, e in self.lost.items() if d not in self.odd)
         return words in self.refusals and now <= len(self.refusals[words])
 
-    def note_answer(self, digest: str, completions: Sequence[Completion]) -> bool:
-        """Note an answer. Whether it holds a usable text."""
+    def note_answer(self, digest: str, completions: Sequence[Completion], began: float = 0.0) -> bool:
+        """Note an answer to a call that began at `began`. Whether it holds a usable text."""
         self.failures = 0
+        self.newest = sorted([*self.newest, began])[-OVERTAKEN:]
         self.odd = (self.odd | self.lost.keys()) - {digest}
         self.lost.clear()
         self.attempts.clear()
@@ -114,7 +134,7 @@ class EndpointHealth:
         last = list(lost.values())[-1]
         alike = {d for d, error in lost.items() if error.retryable and error.status != 429}
         often = len(alike) > 1 or (alike and self.failures >= LOST_ATTEMPTS)
-        again = last.status not in _GONE and alike <= self.suspects
+        again = _is_reached(last) and alike <= self.suspects
         if not self._never and (not often or again):
             return None
         whole = "" if self._never else "the last "
@@ -135,3 +155,8 @@ class EndpointHealth:
             fatal=True,
             status=200,
         )
+
+
+def _is_reached(error: ProviderError) -> bool:
+    """Whether a server took the request that failed, and was no gateway whose server is gone."""
+    return error.status not in _GONE and not (error.status is None and error.refused)

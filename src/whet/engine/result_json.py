@@ -6,6 +6,7 @@ older versions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 from whet.engine.plan_json import PlanJSON
@@ -451,3 +452,24 @@ class EvaluationJSON(OptionalEvaluationJSON):
     failed: NotRequired[int]
     usage: NotRequired[UsageJSON]
     warnings: list[str]
+
+
+def answered_rows(answered: int | None, of: int | None, compared: int | None) -> str:
+    """How many rows enter a mean, where these are not all; else ''.
+
+    >>> answered_rows(45, 45, None), answered_rows(39, 45, None), answered_rows(45, 45, 39)
+    ('', '39 of 45 answered', '39 of 45 answered by both')
+    """
+    if compared is not None:
+        return f"{compared} of {of} answered by both"
+    return "" if of is None or answered == of else f"{answered} of {of} answered"
+
+
+def show_gaps(score: Mapping[str, Any]) -> str:
+    """What follows a mean over fewer rows than there are.
+
+    >>> show_gaps({"answered": 39, "of": 45}), show_gaps({"n": 45})
+    (' (39 of 45 answered)', '')
+    """
+    gaps = answered_rows(score.get("answered"), score.get("of"), score.get("compared"))
+    return gaps and f" ({gaps})"

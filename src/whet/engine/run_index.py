@@ -126,7 +126,7 @@ def run_row(folder: Path) -> RunRowJSON:
         "mean": score.get("mean"),
         "n": score.get("n"),
         "answered": score.get("answered"),
-        "of": score.get("of"),
+        "of": score.get("of", score.get("n")),
         "test": score.get("mean") if "best" in result else None,
         "promoted": (result.get("improvement") or {}).get("promoted"),
         "calls": sum(usage.get("calls", {}).values()),

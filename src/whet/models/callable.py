@@ -94,9 +94,9 @@ class CallableModel(AnswersOnly):
                 retryable=True,
             ) from None
         except (OSError, TimeoutError) as error:
-            raise ProviderError(
-                f"{self.address}: {describe_exception(error)}{_of_row()}", retryable=True
-            ) from error
+            words = f"{self.address}: {describe_exception(error)}{_of_row()}"
+            unreached = isinstance(error, ConnectionRefusedError)
+            raise ProviderError(words, retryable=True, refused=unreached) from error
         except Exception as error:
             raise self._count_failure(describe_exception(error)) from error
         if made is None:

@@ -12,7 +12,7 @@ import orjson
 import whet.reporting.number_format as number_format
 from whet._util.storable import write_whole
 from whet.engine.comparison_json import ComparisonJSON, MethodSummaryJSON
-from whet.engine.result_json import PairJSON, RunJSON
+from whet.engine.result_json import PairJSON, RunJSON, show_gaps
 from whet.engine.usage_sums import has_no_price
 from whet.errors import StorageError, UsageError
 from whet.reporting.comparison_sentences import FAMILIES, Methods, all_pairs, sentences, warnings_of
@@ -229,7 +229,7 @@ HEAD = (
 def _mean_or_reason(row: MethodSummaryJSON) -> str:
     """The mean on the sealed test of a method, or why there is none."""
     if row["test_mean"] is not None:
-        return number_format.reward(row["test_mean"], 3)
+        return f"{number_format.reward(row['test_mean'], 3)}{show_gaps(row)}"
     return NO_ANSWER if row.get("unanswered") else "not tested"
 
 
@@ -403,7 +403,7 @@ def _transfer_section(result: ComparisonJSON, methods: Methods) -> Section | Non
         rows.append(
             [
                 row["method"],
-                number_format.reward(moved["test_mean"], 3),
+                f"{number_format.reward(moved['test_mean'], 3)}{show_gaps(moved)}",
                 number_format.difference(moved["gain_difference"], 3),
                 " to ".join(ends),
                 number_format.count(moved["calls"]),
@@ -419,7 +419,9 @@ def _transfer_section(result: ComparisonJSON, methods: Methods) -> Section | Non
 def _test_cell(run: RunJSON, name: str) -> str:
     """The mean of a side of a run on the sealed test."""
     test = side(side(run, name), "test")
-    return NO_ANSWER if test and test.get("mean") is None else number_format.reward(test.get("mean"), 3)
+    if test and test.get("mean") is None:
+        return NO_ANSWER
+    return f"{number_format.reward(test.get('mean'), 3)}{show_gaps(test)}"
 
 
 def _runs_section(runs: Sequence[RunJSON], folder: Path) -> Section:
@@ -488,7 +490,7 @@ def _csv(result: ComparisonJSON) -> str:
     columns = (
         "method", "seed", "status", "baseline_test", "best_test", "best_test_low", "best_test_high", "n", "difference",
         "difference_low", "difference_high", "promoted", "task_calls", "optimizer_calls", "judge_calls", "input_tokens",
-        "output_tokens", "cost_usd", "price_known", "seconds", "perplexity", "run",
+        "output_tokens", "cost_usd", "price_known", "seconds", "perplexity", "run", "of",
     )  # fmt: skip
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -506,7 +508,7 @@ def _csv(result: ComparisonJSON) -> str:
                 *(usage.get(key) for key in ("input_tokens", "output_tokens")),
                 None if has_no_price(usage) else usage.get("cost_usd"),
                 not usage.get("price_unknown") and not has_no_price(usage), usage.get("seconds"),
-                side(run, "readability").get("perplexity"), run["run"],
+                side(run, "readability").get("perplexity"), run["run"], test.get("of", test.get("n")),
             ]
         )  # fmt: skip
     return out.getvalue()

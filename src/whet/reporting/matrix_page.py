@@ -9,6 +9,7 @@ import orjson
 import whet.reporting.number_format as number_format
 from whet._util.storable import write_whole
 from whet.engine.comparison_json import EffectJSON, MatrixCellJSON, MatrixJSON
+from whet.engine.result_json import show_gaps
 from whet.errors import StorageError
 from whet.reporting.cost import describe_price
 from whet.reporting.layout import Section, facts, note, table
@@ -128,7 +129,8 @@ def _cells_section(result: MatrixJSON) -> Section:
 
 
 def _cell(cell: MatrixCellJSON) -> str:
-    return number_format.reward(cell["score"]["mean"], 3)
+    score = cell["score"]
+    return f"{number_format.reward(score['mean'], 3)}{show_gaps(score)}"
 
 
 def _gain(cell: MatrixCellJSON) -> str:

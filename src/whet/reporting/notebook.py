@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import whet.reporting.number_format as number_format
 from whet.engine.comparison_json import ComparisonJSON
 from whet.engine.forecast import plan_lines
-from whet.engine.result_json import EvaluationJSON, RunJSON
+from whet.engine.result_json import EvaluationJSON, RunJSON, answered_rows
 from whet.reporting.comparison_page import HEAD, best_first, method_cells
 from whet.reporting.comparison_sentences import sentences
 from whet.reporting.curves import interval_rows, means
@@ -77,7 +77,8 @@ def evaluation_html(values: EvaluationJSON) -> Html:
         _row(
             "Mean reward",
             f"{mean}  [{low} to {high}]",
-            f"{number_format.plural(score['n'], 'row')}, 95% interval",
+            f"{answered_rows(score.get('answered'), score.get('of'), None) or number_format.plural(score['n'], 'row')}, "
+            "95% interval",
         )
     ]
     rows += [_row(name, number_format.reward(mean, 3)) for name, mean in values["parts"].items()]

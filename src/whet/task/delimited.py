@@ -44,6 +44,8 @@ class DelimitedTable:
     notes: Sequence[str] = ()
     missing: Sequence[tuple[str, str]] = ()
     """Columns, each with a sentence that says where a cell of it holds one of `MISSING`."""
+    doubts: Sequence[str] = ()
+    """Why the header may be none."""
 
     def all_notes(self, empty: Callable[[str], bool] = lambda column: False) -> list[str]:
         """The notes, with those on cells that hold one of `MISSING`; in the columns that `empty` names, these are empty cells."""
@@ -112,8 +114,21 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
         for text in MISSING
         if (places := [at for at, cell in enumerate(columns[n]) if cell.strip() == text])
     ]
+    doubts = _doubt_header(path, header_line, [(header[n], columns[n]) for n in keep])
     made = [(number, [columns[n][at] for n in keep]) for at, (number, _) in enumerate(rows)]
-    return DelimitedTable([header[n] for n in keep], header_line, made, mark, notes, missing)
+    return DelimitedTable([header[n] for n in keep], header_line, made, mark, notes, missing, doubts)
+
+
+def _doubt_header(path: Path, line: int, columns: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """That the first line looks like a row, because a name in it is also a value of its own column."""
+    for name, cells in columns:
+        if count := sum(cell.strip() == name for cell in cells):
+            return [
+                f"{path}:{line}: this line was read as the header, but {show_value(name)} also stands in "
+                f"{quantity(count, 'row')} of the same column. If this line is a row, write a "
+                "line with the names of the columns above it, such as input,target."
+            ]
+    return []
 
 
 def _unquote_texts(name: str, rows: Sequence[list[str]], column: int) -> list[str]:

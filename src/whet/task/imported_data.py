@@ -22,7 +22,8 @@ class ImportedData:
 
     `columns`: the rows are those of a table, in which input and target are still to be chosen. `inputs` are the columns that
     their author calls inputs. `settings` are further keys of task.yaml. `places`: by split, where each row was read. `labels`:
-    whether frequent targets may become labels; not where the reward that came with the rows compares texts.
+    whether frequent targets may become labels; not where the reward that came with the rows compares texts. `warnings`: what may
+    have been misread.
     """
 
     rows: Mapping[str, list[dict[str, Any]]]
@@ -35,6 +36,7 @@ class ImportedData:
     settings: Mapping[str, object] = field(default_factory=dict)
     places: Mapping[str, Sequence[str]] = field(default_factory=dict)
     labels: bool = True
+    warnings: Sequence[str] = ()
 
     def all_rows(self) -> list[dict[str, object]]:
         """The rows of every split."""
@@ -60,8 +62,8 @@ def leave_out_archived(material: ImportedData, chosen: list[str]) -> ImportedDat
     return replace(material, rows=rows, places=places)
 
 
-def read_table(path: Path) -> tuple[list[SourceRow], list[str]]:
-    """Rows of a table of texts, and how it was read. Raises UsageError."""
+def read_table(path: Path) -> tuple[list[SourceRow], list[str], Sequence[str]]:
+    """Rows of a table of texts, how it was read, and warnings. Raises UsageError."""
     table = read_delimited(path)
     check_columns(table.header, f"{path}:{table.header_line}")
     rows = [
@@ -74,4 +76,4 @@ def read_table(path: Path) -> tuple[list[SourceRow], list[str]]:
             f"{path}:1: {what}. Write a header with the names of the columns, and rows below it."
         )
     words = DELIMITERS.get(table.delimiter, show_value(table.delimiter))
-    return rows, [f"columns divided by {words}", *table.all_notes()]
+    return rows, [f"columns divided by {words}", *table.all_notes()], table.doubts

@@ -86,8 +86,10 @@ def _table(path: Path) -> ImportedData:
     tests = read_promptfoo_table(path)
     if tests is not None:
         return tests
-    rows, notes = read_table(path)
-    return ImportedData({"": [row.value for row in rows]}, notes=notes, places=_places(rows))
+    rows, notes, warnings = read_table(path)
+    return ImportedData(
+        {"": [row.value for row in rows]}, notes=notes, places=_places(rows), warnings=warnings
+    )
 
 
 def _objects(path: Path) -> ImportedData:

@@ -151,7 +151,7 @@ def read_promptfoo(path: Path) -> ImportedData:
 
 def read_promptfoo_table(path: Path) -> ImportedData | None:
     """A table with a column `__expected` as the tests that promptfoo makes of it, without a prompt; None for another table."""
-    table, notes = read_table(path)
+    table, notes, _ = read_table(path)
     if not any(name.startswith(EXPECTED) for name in table[0].value):
         return None
     left, rows, places = _Left(), list[dict[str, Any]](), list[str]()

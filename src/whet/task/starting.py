@@ -85,7 +85,7 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     Raises UsageError for a folder that is not empty, and for choices that do not fit the rows; then nothing is written.
     """
     target = check_folder(folder)
-    chosen, warnings = list(material.notes), list[str]()
+    chosen, warnings = list(material.notes), list(material.warnings)
     files = dict(material.files)
     prompt = starting_prompt(choices.prompt, material)
     rows, material = _rows(folder, material, choices, prompt, chosen, warnings)
