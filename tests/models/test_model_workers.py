@@ -35,6 +35,18 @@ LABELS = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As in `make test`, here and in the workers: the last digit of a sum depends on how many threads add it up."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"hf/{tiny_llama.save(tmp_path_factory.mktemp('llama'))}"

@@ -422,13 +422,14 @@ def method_summary(name: str, rows: Sequence[RunJSON]) -> MethodSummaryJSON:
     sealed rows nobody answered."""
     mine = [r for r in rows if r["method"] == name]
     tests = _tests(mine)
-    means = [test.mean for test in tests]
+    means, entered = [test.mean for test in tests], _rows_in_means([r["best"]["test"] for r in mine])
     summary: MethodSummaryJSON = {
         "method": name,
         "runs": len(mine),
         "tested": len(tests),
         "unanswered": sum(r["best"]["test"] is not None for r in mine) - len(tests),
-        **_rows_in_means([r["best"]["test"] for r in mine]),
+        "answered": entered["answered"],
+        "of": entered["of"],
         "test_mean": _mean(means),
         "test_low": _mean([test.low for test in tests]),
         "test_high": _mean([test.high for test in tests]),

@@ -217,5 +217,7 @@ def _add_feedback(
         if name in DONE:
             sums[name][at] = float(row.done > 0)
         elif row.value is not None:
-            sums.setdefault(name, np.full(n, np.nan))[at] = row.value
+            if name not in sums:
+                sums[name] = np.full(n, np.nan)
+            sums[name][at] = row.value
     answers.measured |= {name: values for name, values in sums.items() if name in seen}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from whet.feedback.rows import snake_case
 from whet_client.records import (
@@ -125,12 +126,12 @@ def _has_observations(names: Set[str]) -> bool:
     return "trace_id" in names and bool(known)
 
 
-def with_observation_columns(rows: Sequence[Mapping[str, object]]) -> list[Mapping[str, object]]:
+def with_observation_columns(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The rows of a table, which leaves out empty cells: where it has Langfuse's observations or scores, with the columns by
     which each of them is known."""
     names = {snake_case(key): key for row in rows for key in row}
     if "trace_id" not in names:
-        return list(rows)
+        return [dict(row) for row in rows]
     known = (
         _OBSERVATION | _MARKS | _PROMPTED | _TEXTS if _has_observations(names.keys()) else frozenset[str]()
     )

@@ -228,7 +228,7 @@ def _rows(path: Path, notes: list[str]) -> list[SourceRow]:
     if kind_of(path) not in TABLES:
         return rows
     values = with_observation_columns([row.value for row in rows])
-    return [replace(row, value=value) for row, value in zip(rows, values, strict=True)]
+    return [replace(row, value=dict(value)) for row, value in zip(rows, values, strict=True)]
 
 
 class _Unusable(Exception):
