@@ -241,7 +241,7 @@ def test_a_list_of_runs_says_how_many_rows_a_mean_is_over(
     words: dict[str, Any] = {"data": rows(), "reward": right, "lm": Partial(), "run": tmp_path / "runs" / "x"}
     found = whet.evaluate(PROMPT.replace("Sort", "Be careful and sort"), **words, split="train")
     (row,) = whet.runs(tmp_path / "runs")
-    assert (row["n"], row["of"]) == (found.score.n, found.score.of) and row["n"] < row["of"]
+    assert (row["n"], row["of"]) == (found.score.n, found.score.of) and row["n"] != row["of"]
     show.show_runs([row], str(tmp_path))
     assert f" {row['n']} of {row['of']} " in capsys.readouterr().out
     assert f"{row['n']} of {row['of']} answered" in found._repr_html_()
