@@ -34,9 +34,7 @@ if TYPE_CHECKING:
         MeanEstimate,
         MethodComparison,
         RunResult,
-        answered_rows,
         sample_size,
-        show_gaps,
     )
     from whet.api.running import find_run, read_result
     from whet.api.shards import merge
@@ -45,6 +43,7 @@ if TYPE_CHECKING:
     from whet.engine.forecast import plan_lines
     from whet.engine.options import Options
     from whet.engine.progress import Progress
+    from whet.engine.result_json import answered_rows, show_gaps
     from whet.engine.run_folder import RESULT
 
 _HOMES = {
@@ -57,7 +56,7 @@ _HOMES = {
     "whet.api.migrating": "amigrate",
     "whet.api.preferences": "UnclearPreferences alearn_preferences preference_questions",
     "whet.api.requirements": "requirement_questions",
-    "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult answered_rows sample_size show_gaps",
+    "whet.api.results": "Evaluation MeanEstimate MethodComparison RunResult sample_size",
     "whet.api.running": "find_run read_result",
     "whet.api.shards": "merge",
     "whet.api.transfer_matrix": "atransfer_matrix",
@@ -65,6 +64,7 @@ _HOMES = {
     "whet.engine.forecast": "plan_lines",
     "whet.engine.options": "Options",
     "whet.engine.progress": "Progress",
+    "whet.engine.result_json": "answered_rows show_gaps",
     "whet.engine.run_folder": "RESULT",
 }
 

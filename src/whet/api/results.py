@@ -27,12 +27,8 @@ from whet.engine.result_json import (
     RunJSON,
     SideJSON,
     UsageJSON,
-)
-from whet.engine.result_json import (
-    answered_rows as answered_rows,
-)
-from whet.engine.result_json import (
-    show_gaps as show_gaps,
+    answered_rows,
+    show_gaps,
 )
 from whet.errors import quantity, show_reward
 from whet.prompt import Prompt
