@@ -112,6 +112,11 @@ async def test_whole_replies_that_are_used_without_tags_are_counted(method: str,
     assert number == sum(event["bare"][0] for event in events if "bare" in event) > 0
 
 
+async def test_texts_that_must_be_asked_for_again_leave_calls_for_their_trials(tmp_path: Path) -> None:
+    result = await optimized(BARE, tmp_path, "mipro")
+    assert result["usage"]["calls"] == {"task": 185, "optimizer": 29, "judge": 0}
+
+
 async def test_tags_that_come_when_asked_again_are_no_whole_reply(tmp_path: Path) -> None:
     for n, reply in enumerate(
         [f"<INSTRUCTION>{GOOD}</INSTRUCTION>", f"One.\n\n{BARE}", f"It is <INSTRUCTION>{BARE}"]

@@ -67,7 +67,7 @@ from whet.types import Example, mean_score
 ENTRY = MethodEntry(
     "mipro",
     "MIPRO: instructions and demonstrations chosen together",
-    version=6,
+    version=7,
     rank=100,
     when="instruction and demonstrations both matter",
     paper="Opsahl-Ong et al., EMNLP 2024",
@@ -296,7 +296,8 @@ async def instruction_texts(
     sets: Sequence[Sequence[Demonstration]],
     number: int,
 ) -> dict[str, list[str]]:
-    """For each region its text and up to `number` others, grounded in a summary of the data and in demonstrations."""
+    """For each region its text and up to `number` others, grounded in a summary of the data and in demonstrations: as many as a
+    limit on calls of the optimizer model pays for if each reply must be asked for again."""
     rows = minibatch(run.rng, env.train, SUMMARISED)
     known = wanted_answers_known(rows)
     head, request = (SUMMARISED_ROWS, SUMMARY) if known else (UNANSWERED, SUMMARY_UNANSWERED)
@@ -314,11 +315,17 @@ async def instruction_texts(
         return await policy.rewrite(branch, start, question.strip(), sample=i, region=name)
 
     texts = {name: [start.region_text(name)] for name in names}
-    for (name, _), prompts in zip(jobs, await run.map(propose, jobs), strict=True):
-        for prompt in prompts:
-            text = text_in(start.focused(name), prompt)
-            if text not in texts[name] and not copied_input(text, env.train, start.source):
-                texts[name].append(text)
+    while jobs:
+        limited = run.limits.optimizer_calls is not None
+        wave = jobs[: int((await count_purse(run, env)).questions // ASKS)] if limited else jobs
+        if not wave:
+            break
+        for (name, _), prompts in zip(wave, await run.map(propose, wave), strict=True):
+            for prompt in prompts:
+                text = text_in(start.focused(name), prompt)
+                if text not in texts[name] and not copied_input(text, env.train, start.source):
+                    texts[name].append(text)
+        jobs = jobs[len(wave) :]
     return texts
 
 
@@ -327,6 +334,8 @@ SIZES = 18, 12, 6
 """Texts and sets of MIPROv2: heavy, medium and light."""
 REPEATS = 10
 """Draws in a row that bring nothing to observe, after which there is nothing left."""
+ASKS = 2
+"""Calls that a text may take."""
 SUMMARISED = 10
 SUMMARISED_ROWS = "Inputs of a task, with the answers that are wanted:"
 SUMMARY = "Describe the task in two or three sentences: what the inputs have in common, and how an answer follows from an input."
