@@ -249,7 +249,8 @@ def test_options_of_a_model_that_nobody_names_are_refused(
     tmp_path: Path, words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
-    judged_task(tmp_path / "task")
+    with open_live(f"sqlite:///{tmp_path / 'whet.db'}"):
+        judged_task(tmp_path / "task")
     done = CliRunner().invoke(cli, words)
     assert isinstance(done.exception, UsageError)
     spelled = done.exception.spelled(lambda name, value: f"--{name.replace('_', '-')}")
