@@ -49,6 +49,8 @@ class Spent:
     `estimated`: calls whose tokens it did not say, by role. `gateway_cached`: calls that a gateway's cache answered, by role, and
     `gateway_drawn` those of them whose answer was to be drawn anew. `served`: the models that answers named, by address.
     `provider_tools`: calls of a provider's own tools in calls whose cost it did not say, by role.
+    `given_up`: the requests by role that an endpoint turned away in every attempt: no calls either, but each counts as one
+    against the limits until it is answered, so that no search goes on forever.
     `lost` is the part of it, by the name of the limit, whose answers kills have taken. `excused`: attempts of earlier sessions
     that an endpoint left without an answer before it ended the session; they count against no limit.
     """
@@ -57,6 +59,7 @@ class Spent:
     cached: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     excused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    given_up: dict[str, set[str]] = field(default_factory=lambda: {role: set() for role in ROLES})
     input_tokens: int = 0
     named: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     output_tokens: int = 0
@@ -155,13 +158,15 @@ class BudgetAccount:
     def _usage_of(self, name: str) -> float:
         spent = self.spent
         if name == "calls":
-            return spent.total_calls - sum(spent.excused.values())
+            return sum(self._usage_of(f"{role}_calls") for role in spent.calls)
         if name == "tokens":
             return spent.input_tokens + spent.output_tokens + self._open_tokens
         if name == "cost_usd":
             return spent.cost + self._open_cost
         role = name.removesuffix("_calls")
-        return self.seconds if name == "seconds" else spent.calls[role] - spent.excused[role]
+        if name == "seconds":
+            return self.seconds
+        return spent.calls[role] - spent.excused[role] + len(spent.given_up[role])
 
     async def reserve(
         self, reservation: Reservation, renew: Callable[[], Reservation] | None = None

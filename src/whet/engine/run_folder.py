@@ -27,6 +27,7 @@ from whet.engine.calls import (
     CACHED_OLDEST,
     ESTIMATED,
     GATEWAY,
+    GIVEN_UP,
     OPEN,
     PROVIDER_TOOLS,
     REFUSED,
@@ -427,6 +428,7 @@ def _load(
     for role, client in clients.items():
         client.health.suspects = suspects
         client.health.known = _count_answers_of(journal, client.counts_as or role)
+        client.health.proven = frozenset(core.budget.spent.given_up[client.counts_as or role])
         client.health.unanswered = _unanswered_of(journal, client.counts_as or role)
     core.training_seconds = float(journal.meta("training") or 0.0)
     core.steps = orjson.loads(journal.meta("steps") or "0")
@@ -445,7 +447,7 @@ def _read_spent(journal: Journal) -> Spent:
     spent.cached_oldest = float(oldest) if (oldest := journal.meta(CACHED_OLDEST)) else None
     for role, state, calls, tokens_in, tokens_out, cost in journal.rows(
         "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"
-        " WHERE state NOT IN ('unsent', 'batched') GROUP BY role, state"
+        " WHERE state NOT IN ('unsent', 'batched', 'given up') GROUP BY role, state"
     ):
         if state == REFUSED:
             spent.refused[role] += calls
@@ -466,6 +468,8 @@ def _read_spent(journal: Journal) -> Spent:
             spent.lost |= {name: spent.lost.get(name, 0) + amount for name, amount in taken.items()}
         if state == SILENT:
             spent.excused[role] += calls
+    for role, given_up in spent.given_up.items():
+        given_up |= _without_result(journal, role, GIVEN_UP)
     for role, cached, thought, named in journal.rows(
         "SELECT role, SUM(cached_input_tokens), SUM(reasoning_tokens), SUM(named) FROM details JOIN calls USING (id)"
         " GROUP BY role"
@@ -488,8 +492,13 @@ def _count_answers_of(journal: Journal, role: str) -> int:
 
 def _unanswered_of(journal: Journal, role: str) -> frozenset[str]:
     """The requests of a role that failed in earlier sessions and were never answered, by digest."""
-    sql = "SELECT DISTINCT digest FROM calls WHERE role = ? AND state = 'failed' AND digest NOT IN (SELECT digest FROM results)"
-    return frozenset(str(digest) for (digest,) in journal.rows(sql, (role,)))
+    return _without_result(journal, role, "failed") | _without_result(journal, role, GIVEN_UP)
+
+
+def _without_result(journal: Journal, role: str, state: str) -> frozenset[str]:
+    """The requests of a role with a call in a state that were never answered, by digest."""
+    sql = "SELECT DISTINCT digest FROM calls WHERE role = ? AND state = ? AND digest NOT IN (SELECT digest FROM results)"
+    return frozenset(str(digest) for (digest,) in journal.rows(sql, (role, state)))
 
 
 def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:
