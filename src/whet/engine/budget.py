@@ -139,7 +139,7 @@ class BudgetAccount:
         return Budget(**left)
 
     def plannable(self) -> Budget:
-        """`searchable`, and of limits on tokens, dollars and seconds the calls that they pay for where each takes what those took:
+        """`searchable`, and of limits on tokens, dollars and seconds the calls that they pay for where each takes what they took:
         a search plans its rounds by calls, and what it does not plan for is paid before it is validated. The seconds are those
         since the first call of this session."""
         left, spent, paid = self.searchable(), self.spent, self._paid
