@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from tests.engine.odd import ROWS, odd_server, said, sorter
 from whet.errors import ProviderError, UsageError
 
 PROMPT = "Be careful: {{input}}"
+MENDED = '{"explanation": "It is.", "score": 3}'
 
 
 @dataclass
@@ -28,7 +30,7 @@ class World:
     lasts: int = 10_000
 
     def evaluate(self, folder: Path, **more: Any) -> Any:
-        return whet.aevaluate(PROMPT, split="train", **self._words(folder), **more)
+        return whet.aevaluate(self.task(), split="train", **self._words(folder), **more)
 
     def optimize(self, folder: Path, **more: Any) -> Any:
         words = {
@@ -38,13 +40,16 @@ class World:
             **self._words(folder),
             **more,
         }
-        return whet.aoptimize(PROMPT, budget=whet.Budget(calls=90), **words)
+        return whet.aoptimize(self.task(), budget=whet.Budget(calls=90), **words)
+
+    def task(self) -> whet.Task:
+        """Rows without targets, which a judge scores by a rubric."""
+        judge = {"judge": {"rubric": "Is it right?", "scale": [1, 5]}}
+        return whet.Task.of(PROMPT, data=[{"input": row["input"]} for row in ROWS], reward=judge)
 
     def _words(self, folder: Path) -> dict[str, Any]:
-        judge = {"judge": {"rubric": "Is it right?", "scale": [1, 5]}}
         models = {"lm": "openai/task", "judge_lm": "openai/judge", "base_url": self.url}
-        rows = [{"input": row["input"]} for row in ROWS]
-        return {"data": rows, "reward": judge, "root": folder / "runs", "concurrency": 1, **models}
+        return {"root": folder / "runs", "concurrency": 1, **models}
 
     def taken(self) -> dict[str, int]:
         """The calls since the last look."""
@@ -62,12 +67,15 @@ async def made_world() -> AsyncIterator[World]:
             return web.json_response({"error": {"message": "the key is wrong"}}, status=401)
         return sorter(body, number)
 
-    async with odd_server(task=task, judge=lambda body, number: said(world.verdict)) as (url, calls):
+    def judge(body: dict[str, Any], number: int) -> Any:
+        return said(world.verdict)
+
+    def strict(body: dict[str, Any], number: int) -> Any:
+        return said(MENDED.replace("3", "1"))
+
+    async with odd_server(task=task, home=sorter, judge=judge, strict=strict) as (url, calls):
         world.url, world.calls = url, calls
         yield world
-
-
-MENDED = '{"explanation": "It is.", "score": 3}'
 
 
 async def test_an_evaluation_that_failed_by_its_judge_says_how_it_is_asked_again(tmp_path: Path) -> None:
@@ -186,3 +194,49 @@ def test_a_command_that_reads_what_was_mended_elsewhere_runs_again(tmp_path: Pat
         whet.evaluate(task, **call)
     words.write_text("yes")
     assert 0 < whet.evaluate(task, **call, fresh=True).score.mean < 1
+
+
+async def transfer(world: World, folder: Path, **more: Any) -> Any:
+    """The means of the start prompt with the model `task`, and the warnings."""
+    words: dict[str, Any] = {"judge_lm": "openai/judge", "base_url": world.url, "progress": False, **more}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = await whet.atransfer(folder / "run", ["openai/task"], task=world.task(), **words)
+    return found.json["models"][0]["baseline"]["mean"], " ".join(found.json["warnings"])
+
+
+async def make_run(world: World, folder: Path) -> None:
+    """A finished run of another model."""
+    verdict, world.verdict = world.verdict, MENDED
+    await world.optimize(folder, lm="openai/home", run=folder / "run")
+    world.verdict = verdict
+    world.taken()
+
+
+async def test_a_transfer_is_asked_again(tmp_path: Path) -> None:
+    async with made_world() as world:
+        await make_run(world, tmp_path)
+        mean, said_of_it = await transfer(world, tmp_path)
+        assert mean == 0.0 and "could not be read" in said_of_it and "ask again with --fresh" in said_of_it
+        world.verdict = MENDED
+        world.taken()
+        assert (await transfer(world, tmp_path))[0] == 0.0 and not world.taken()
+        world.lasts = 3
+        with pytest.raises(ProviderError):
+            await transfer(world, tmp_path, fresh=True)
+        world.lasts = 10_000
+        assert (await transfer(world, tmp_path))[0] == 0.0, "what fresh did not finish leaves the old figures"
+        assert (await transfer(world, tmp_path, fresh=True))[0] == 0.5
+        world.taken()
+        assert (await transfer(world, tmp_path))[0] == 0.5 and not world.taken()
+
+
+async def test_other_judges_and_endpoints_have_transfers_of_their_own(tmp_path: Path) -> None:
+    async with made_world() as world, made_world() as elsewhere:
+        world.verdict, elsewhere.verdict = MENDED, MENDED.replace("3", "5")
+        await make_run(world, tmp_path)
+        assert (await transfer(world, tmp_path))[0] == 0.5
+        assert (await transfer(world, tmp_path, judge_lm="openai/strict"))[0] == 0.0
+        assert (await transfer(world, tmp_path, base_url=elsewhere.url))[0] == 1.0
+        world.taken()
+        assert (await transfer(world, tmp_path))[0] == 0.5 and not world.taken(), "the first is still there"

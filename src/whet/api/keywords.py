@@ -162,6 +162,7 @@ class TransferKeywords(TypedDict, total=False):
     concurrency: calls in flight.
     budget: limits for all models together, over all sessions; seconds are not limited.
     root: the folder of all runs.
+    fresh: ask again what an earlier transfer recorded.
     dry_run: plan and stop.
     on_plan: called with the address of each model and the plan of its calls, before anything is paid.
     progress: as in `whet.optimize`.
@@ -174,6 +175,7 @@ class TransferKeywords(TypedDict, total=False):
     concurrency: int | None
     budget: Budget | None
     root: str | Path
+    fresh: bool
     dry_run: bool
     on_plan: OnPlan | None
     progress: Progress | bool | None

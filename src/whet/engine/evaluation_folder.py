@@ -1,4 +1,4 @@
-"""Folders of evaluations: which one holds what, and how one takes the place of another."""
+"""Folders of evaluations and trials: which one holds what, and how one takes the place of another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from pathlib import Path
 from whet.engine.evaluated_rows import ROWS
 from whet.engine.journal import Journal
 from whet.engine.options import Options
-from whet.engine.run_folder import RESULT, RunPlan, differing_entries, evaluated_split, noted_in, read_header
+from whet.engine.run_folder import (
+    RESULT,
+    Identity,
+    RunPlan,
+    differing_entries,
+    evaluated_split,
+    noted_in,
+    read_header,
+)
+from whet.task.spec import TRANSFER
 
 ASKED = "asked"
 """The key under which the journal of an evaluation says what was asked: its header, and where its models are."""
@@ -27,8 +36,8 @@ def locate_evaluation(opts: Options, plan: RunPlan, split: str, question: str) -
     )
 
 
-def holds_evaluation(run: Path, plan: RunPlan, question: str) -> bool:
-    """Whether a folder holds this evaluation."""
+def holds_evaluation(run: Path, plan: Identity, question: str) -> bool:
+    """Whether a folder holds this evaluation or trial."""
     header = read_header(run)
     if header is None or differing_entries(header, plan.header()):
         return False
@@ -39,7 +48,7 @@ def clear_evaluation(run: Path) -> None:
     """Make room for an evaluation where another one is; nothing else is touched. Raises RunLocked while another process works
     on it."""
     header = read_header(run)
-    if header is not None and evaluated_split(header) is not None:
+    if header is not None and (evaluated_split(header) is not None or header.get("method") == TRANSFER):
         Journal(run / _EVALUATED[0]).close([run / name for name in _EVALUATED])
 
 
