@@ -240,3 +240,24 @@ async def test_other_judges_and_endpoints_have_transfers_of_their_own(tmp_path: 
         assert (await transfer(world, tmp_path, base_url=elsewhere.url))[0] == 1.0
         world.taken()
         assert (await transfer(world, tmp_path))[0] == 0.5 and not world.taken(), "the first is still there"
+
+
+async def test_comments_are_read_again(tmp_path: Path) -> None:
+    rows = [{"comment": "Please name the colour in capitals."}]
+    replies = {"text": "unreadable"}
+
+    async def learn(url: str, **more: Any) -> Any:
+        words: dict[str, Any] = {"optimizer_lm": "openai/reader", "base_url": url, "root": tmp_path / "runs"}
+        return (await whet.alearn("Answer:\n\n{{input}}", rows, dry_run=True, progress=False, **words, **more)).json
+
+    async with odd_server(reader=lambda body, number: said(replies["text"])) as (url, calls):
+        assert "asked the same again only with --fresh" in " ".join((await learn(url))["warnings"])
+        first = calls["reader"]
+        await learn(url)
+        assert calls["reader"] == first, "recorded"
+        await learn(url, fresh=True)
+        assert calls["reader"] == 2 * first
+        await learn(url, fresh=True)
+        assert calls["reader"] == 3 * first
+        await learn(url)
+        assert calls["reader"] == 3 * first

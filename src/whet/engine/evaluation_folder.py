@@ -24,6 +24,8 @@ ASKED = "asked"
 
 _EVALUATED = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT, ROWS)
 """The files of an evaluation."""
+_WITHOUT_SEARCH = TRANSFER, "learn"
+"""What else may begin again in its folder: trials, and the reading of comments."""
 
 
 def locate_evaluation(opts: Options, plan: RunPlan, split: str, question: str) -> Path:
@@ -48,7 +50,9 @@ def clear_evaluation(run: Path) -> None:
     """Make room for an evaluation where another one is; nothing else is touched. Raises RunLocked while another process works
     on it."""
     header = read_header(run)
-    if header is not None and (evaluated_split(header) is not None or header.get("method") == TRANSFER):
+    if header is not None and (
+        evaluated_split(header) is not None or header.get("method") in _WITHOUT_SEARCH
+    ):
         Journal(run / _EVALUATED[0]).close([run / name for name in _EVALUATED])
 
 
