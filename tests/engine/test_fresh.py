@@ -135,8 +135,6 @@ async def test_fresh_makes_another_run_where_one_failed_or_was_interrupted(tmp_p
         for _ in range(2):
             with pytest.raises(UsageError, match="ask it again with fresh=True"):
                 await world.optimize(tmp_path)
-        with pytest.raises(UsageError, match="already holds this run, and fresh=True makes another run"):
-            await world.optimize(tmp_path, fresh=True, run=next((tmp_path / "runs").glob("*-0")))
         world.taken()
         world.verdict, world.lasts = MENDED, 4
         with pytest.raises(ProviderError):
@@ -150,6 +148,28 @@ async def test_fresh_makes_another_run_where_one_failed_or_was_interrupted(tmp_p
         assert again.run == done.run and not world.taken(), (
             "the run that has a result, not the one that failed"
         )
+
+
+async def test_a_comparison_that_failed_begins_again_in_its_folder(tmp_path: Path) -> None:
+    async with made_world() as world:
+
+        def compare(**more: Any) -> Any:
+            words: dict[str, Any] = {"lm": "openai/task", "judge_lm": "openai/judge", "base_url": world.url}
+            words |= {
+                "optimizer_lm": "none",
+                "budget": whet.Budget(calls=90),
+                "run": tmp_path / "all",
+                **more,
+            }
+            return whet.acompare(world.task(), ["random_search"], progress=False, **words)
+
+        with pytest.raises(UsageError, match="ask it again with fresh=True"):
+            await compare()
+        world.verdict = MENDED
+        found = await compare(fresh=True)
+        assert found.json["runs"][0]["baseline"]["validation"]["mean"] == 0.5
+        with pytest.raises(UsageError, match="already holds this run, and fresh=True makes another run"):
+            await compare(fresh=True)
 
 
 async def test_a_run_of_its_own_beside_an_interrupted_one_is_named(
@@ -248,7 +268,9 @@ async def test_comments_are_read_again(tmp_path: Path) -> None:
 
     async def learn(url: str, **more: Any) -> Any:
         words: dict[str, Any] = {"optimizer_lm": "openai/reader", "base_url": url, "root": tmp_path / "runs"}
-        return (await whet.alearn("Answer:\n\n{{input}}", rows, dry_run=True, progress=False, **words, **more)).json
+        return (
+            await whet.alearn("Answer:\n\n{{input}}", rows, dry_run=True, progress=False, **words, **more)
+        ).json
 
     async with odd_server(reader=lambda body, number: said(replies["text"])) as (url, calls):
         assert "asked the same again only with --fresh" in " ".join((await learn(url))["warnings"])

@@ -30,6 +30,7 @@ from whet.engine.evaluated_rows import name_rows
 from whet.engine.evaluation_folder import (
     ASKED,
     clear_evaluation,
+    clear_records,
     holds_evaluation,
     locate_evaluation,
     put_in_place,
@@ -190,7 +191,12 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         finished = _read_finished(folder)
         same = _is_of(folder, plan)
         ended = finished is not None and same
-        if same and opts.fresh and not opts.dry_run and (ended or not asks_again(folder)):
+        if (
+            same
+            and opts.fresh
+            and not opts.dry_run
+            and (ended or not (asks_again(folder) or has_failed(folder)))
+        ):
             raise UsageError(
                 f"{folder} already holds this run, and {parameter('fresh', True)} makes another run. "
                 f"Choose another {parameter('run')}."
@@ -228,6 +234,8 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
             progress.say(f"warning: {left}")
         await assembly.prepare(partial(works_to_load, task), progress.say)
         named, folder = folder, folder.absolute()  # code of the user may change the working directory
+        if same and opts.fresh and has_failed(folder):
+            clear_records(folder)
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
         )

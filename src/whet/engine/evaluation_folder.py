@@ -53,7 +53,12 @@ def clear_evaluation(run: Path) -> None:
     if header is not None and (
         evaluated_split(header) is not None or header.get("method") in _WITHOUT_SEARCH
     ):
-        Journal(run / _EVALUATED[0]).close([run / name for name in _EVALUATED])
+        clear_records(run)
+
+
+def clear_records(run: Path) -> None:
+    """Remove journal and results of a folder. Raises RunLocked while another process works on it."""
+    Journal(run / _EVALUATED[0]).close([run / name for name in _EVALUATED])
 
 
 def put_in_place(run: Path, fresh: Path) -> None:
