@@ -105,6 +105,7 @@ class BudgetAccount:
         self._in_flight = 0
         self._open_beyond = [0.0, 0.0]
         self._asking: Counter[str] = Counter()
+        self._asked: tuple[float, int] | None = None
         self._changed = asyncio.Event()
 
     @property
@@ -141,13 +142,21 @@ class BudgetAccount:
         return Budget(**left)
 
     def plannable(self) -> Budget:
-        """`searchable`, and of limits on tokens and dollars the calls that they pay for where each takes what those took so far:
-        a search plans its rounds by calls, and what it does not plan for is paid before it is validated."""
-        left, spent = self.searchable(), self.spent
-        paid = spent.total_calls - sum(spent.cached.values())
+        """`searchable`, and of limits on tokens, dollars and seconds the calls that they pay for where each takes what they took:
+        a search plans its rounds by calls, and what it does not plan for is paid before it is validated. The seconds are those
+        since the first call of this session."""
+        left, spent, paid = self.searchable(), self.spent, self._paid
         taken = (left.tokens, spent.input_tokens + spent.output_tokens), (left.cost_usd, spent.cost)
         bounds = [int(rest * paid / amount) for rest, amount in taken if rest is not None and amount > 0]
+        if left.seconds is not None and self._asked is not None and paid > self._asked[1]:
+            began, before = self._asked
+            bounds.append(int(left.seconds * (paid - before) / max(1e-3, time.monotonic() - began)))
         return replace(left, calls=min(bounds if left.calls is None else [left.calls, *bounds], default=None))
+
+    @property
+    def _paid(self) -> int:
+        """Calls that no cache answered."""
+        return self.spent.total_calls - sum(self.spent.cached.values())
 
     def _reserve_of(self, name: str) -> float:
         held: float = getattr(self.held, name) or 0
@@ -198,6 +207,7 @@ class BudgetAccount:
 
     def take(self, reservation: Reservation) -> None:
         """Set aside what an attempt may take that is in flight from now on, whether it fits or not."""
+        self._asked = self._asked or (time.monotonic(), self._paid)
         self.hold(reservation)
         self._in_flight += 1
         self._open_beyond = [a + b for a, b in zip(self._open_beyond, self._beyond(reservation), strict=True)]

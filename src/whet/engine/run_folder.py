@@ -73,6 +73,8 @@ IMAGES = "images"
 """The folder of a run that holds the images, sounds and files of its prompt, by hash."""
 ENDED, PLACES = "ended", "places"
 """Keys under which a journal says when its run ended, and where its models were asked last."""
+FRESH, _GOES_ON, _FAILED = "fresh", "goes on", "failed"
+"""The key under which a journal says whether its run asks the models again and goes on, or has failed for good."""
 WRITTEN = ("best.md", "report.html", RESULT)
 """Files of a run that are written anew whenever it ends."""
 
@@ -167,6 +169,7 @@ class OpenRun:
         try:
             yield
         except UsageError:
+            note_in(self.core.journal, FRESH, _FAILED)
             refused = self.core.caller.next_call == 1 and not self.core.budget.spent.total_calls
             raise
         finally:
@@ -220,6 +223,22 @@ def note_in(journal: Journal, key: str, value: str) -> None:
 def noted_in(run: Path, key: str) -> str | None:
     """What is written down of a run under a key; None where nothing is."""
     return read_meta(run / "journal.sqlite", key)
+
+
+def note_fresh(journal: Journal, fresh: bool) -> None:
+    """Write down that a run asks the models again, so that the same command goes on with it after an interruption."""
+    if fresh:
+        note_in(journal, FRESH, _GOES_ON)
+
+
+def asks_again(run: Path) -> bool:
+    """Whether a folder holds what began by asking the models again, and has not failed: the same command goes on with it."""
+    return (run / "journal.sqlite").exists() and noted_in(run, FRESH) == _GOES_ON
+
+
+def has_failed(run: Path) -> bool:
+    """Whether what a folder holds ended with an error that its recorded answers bring again."""
+    return (run / "journal.sqlite").exists() and noted_in(run, FRESH) == _FAILED
 
 
 def places_of(clients: Mapping[str, ModelClient]) -> dict[str, str]:
