@@ -77,7 +77,7 @@ async def test_a_call_that_is_turned_away_is_no_call(error: dict[str, Any], tmp_
     await close(core)
 
 
-async def test_a_request_that_alone_is_turned_away_is_given_up_and_counts_as_one_call(
+async def test_a_request_that_alone_is_turned_away_is_given_up_and_limits_count_it_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("whet.engine.pace.Pace.note_refusal", lambda self, began, overloaded: None)
@@ -87,11 +87,13 @@ async def test_a_request_that_alone_is_turned_away_is_given_up_and_counts_as_one
             raise ProviderError("too large", retryable=True, status=429)
         return "fine"
 
-    core = open_core(tmp_path, Model(behave), concurrency=1)
+    core = open_core(tmp_path, Model(behave), Budget(calls=41), concurrency=1)
     texts = ["large", *(f"q{n}" for n in range(40))]
     found = await run_of(core).map(lambda run, text: run.generate("task", ask(text)), texts)
     assert [c[0].error for c in found] == ["provider: too large", *[None] * 40]
-    assert core.budget.spent.calls["task"] == 41 and core.budget.spent.refused["task"] == STARVED + 1
+    assert core.budget.spent.calls["task"] == 40 and core.budget.spent.refused["task"] == STARVED + 1
+    with pytest.raises(BudgetExceeded, match="limit of 41 calls"):
+        await run_of(core).branch("more").generate("task", ask("q40"))
     await close(core)
 
 

@@ -165,6 +165,27 @@ def test_rounds_are_planned_under_limits_on_tokens_and_dollars(
     assert f"rounds that --max-{'tokens' if 'tokens' in budget else 'cost-usd'}" in done["ended_by"]
 
 
+class Clock(Thinking):
+    """A model whose calls take a tenth of a second of a clock of its own."""
+
+    now = 0.0
+
+    async def __call__(self, messages: list[Any]) -> Any:
+        self.now += 0.1
+        return await super().__call__(messages)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_rounds_are_planned_under_a_limit_on_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start and a round of two prompts on 40 rows each took the 12 seconds: nothing was validated."""
+    task = Clock(20)
+    monkeypatch.setattr("whet.engine.budget.time", task)
+    done = run(tmp_path, task, Writer(), examples=40, seconds=12.0)
+    assert done["improvement"]["promoted"], done["improvement"]["reason"]
+
+
 @pytest.mark.parametrize("budget", [{"tokens": 20_000}, {"cost_usd": 0.1}])
 def test_what_is_too_small_is_refused_with_a_number_that_works(
     tmp_path: Path, budget: dict[str, float]

@@ -330,3 +330,105 @@ async def test_a_function_that_reaches_no_server_is_a_dead_endpoint_at_each_resu
     for _ in range(3):
         with pytest.raises(ProviderError, match="has not answered 6 attempts"):
             await whet.aevaluate("Sort: {{input}}", **words, run=tmp_path / "run")
+
+
+def dishes(folder: Path, **budget: int) -> dict[str, Any]:
+    """The words of an evaluation of 24 rows, four at a time."""
+    kinds = [("bad", "negative"), ("good", "positive"), ("nice", "positive")]
+    rows = [{"input": f"Dish 1{i:02} was {kinds[i % 3][0]}.", "target": kinds[i % 3][1]} for i in range(26)]
+    splits = {"train": rows[:1], "validation": rows[2:], "test": rows[1:2]}
+    for name, split in splits.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in split))
+    (folder / "prompt.md").write_text("Sort: {{input}}")
+    values = {"name": "dishes", "prompt": "prompt.md", "data": {name: f"{name}.jsonl" for name in splits}}
+    more = {"reward": "exact_match", **({"budget": budget} if budget else {})}
+    (folder / "task.yaml").write_text(json.dumps({**values, **more}))
+    return {"task": folder, "lm": "openai/task", "concurrency": 4, "run": folder / "run", "progress": False}
+
+
+class Changing:
+    """The task model of an endpoint whose behaviour a test changes."""
+
+    def __init__(self, behave: Any) -> None:
+        self.behave = behave
+
+    def __call__(self, body: dict[str, Any], number: int) -> Any:
+        return self.behave(body, number)
+
+
+SEVENTH, ODD = ([f"Dish 1{i:02} " for i in range(first, 26, by)] for first, by in ((5, 7), (3, 2)))
+
+
+@pytest.mark.parametrize("status", [500, 502, 504])
+@pytest.mark.parametrize("lost", [["Dish 125 "], SEVENTH, ODD])
+async def test_rows_that_fail_at_each_repetition_leave_the_figure_as_it_is(
+    lost: list[str], status: int, tmp_path: Path
+) -> None:
+    """And every request that the server saw is either a call or a refused attempt."""
+    words, model, rest = dishes(tmp_path), Changing(losing(*lost, status=status)), 24 - len(lost)
+    async with odd_server(task=model) as (url, calls):
+        for _ in range(3):
+            result = await whet.aevaluate(**words, base_url=url)
+            assert (result.score.n, result.score.of, result.score.mean) == (rest, 24, 1.0)
+            assert result.json["usage"]["calls"]["task"] == rest
+            assert result.json["usage"]["refused"]["task"] == calls["task"] - rest
+        model.behave, before = sorter, calls["task"]
+        whole = await whet.aevaluate(**words, base_url=url)
+        assert whole.score.n == whole.json["usage"]["calls"]["task"] == 24
+        assert calls["task"] == before + len(lost)
+
+
+async def test_a_gateway_that_loses_its_server_ends_each_repetition(tmp_path: Path) -> None:
+    """It failed one row before and gave it up, but the others were never lost while more were answered."""
+    lost, gone = losing("Dish 103 ", status=502), failing(502)
+    model = Changing(lambda body, number: (lost if number <= 14 else gone)(body, number))
+    words = dishes(tmp_path)
+    async with odd_server(task=model) as (url, calls):
+        for _ in range(3):
+            before = calls["task"]
+            with pytest.raises(ProviderError, match=r"not answered \d+ attempts in a row.*the model is gone"):
+                await whet.aevaluate(**words, base_url=url)
+            assert calls["task"] >= before + 12
+            model.behave = gone
+        model.behave = lost
+        result = await whet.aevaluate(**words, base_url=url)
+    assert (result.score.n, result.score.of, result.json["usage"]["calls"]["task"]) == (23, 24, 23)
+
+
+async def test_a_server_that_cannot_be_reached_ends_the_repetition_of_a_finished_evaluation(
+    tmp_path: Path,
+) -> None:
+    words = dishes(tmp_path)
+    async with odd_server(task=losing("Dish 103 ", "Dish 125 ", status=502)) as (url, _calls):
+        assert (await whet.aevaluate(**words, base_url=url)).score.n == 22
+    for _ in range(2):
+        with pytest.raises(ProviderError, match="has not answered"):
+            await whet.aevaluate(**words, base_url=url)
+
+
+async def test_a_request_that_is_given_up_counts_against_a_limit_once(tmp_path: Path) -> None:
+    """It is asked again at the end of an evaluation and at each repetition, and 24 calls pay for 24 rows."""
+    words, model = dishes(tmp_path, max_calls=24), Changing(losing(*SEVENTH, status=502))
+    async with odd_server(task=model) as (url, _calls):
+        for _ in range(2):
+            result = await whet.aevaluate(**words, base_url=url)
+            assert (result.score.n, result.json["usage"]["calls"]["task"]) == (21, 21)
+        model.behave = sorter
+        result = await whet.aevaluate(**words, base_url=url)
+    assert (result.score.n, result.json["usage"]["calls"]["task"]) == (24, 24)
+
+
+async def test_a_row_that_is_turned_away_at_each_repetition_ends_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that says 503 to one row alone is waited for until the row is given up, and not for long after that."""
+    monkeypatch.setattr("whet.engine.pace.Pace.note_refusal", lambda self, began, overloaded: None)
+    monkeypatch.setattr(calls_module, "STARVED", 8)
+    monkeypatch.setattr(model_client, "OVERLOADED_WAIT", 5.0)
+    words = {**dishes(tmp_path), "concurrency": 1}
+    async with odd_server(task=losing("Dish 103 ", status=503)) as (url, calls):
+        for _ in range(2):
+            before = calls["task"]
+            result = await whet.aevaluate(**words, base_url=url)
+            assert (result.score.n, result.score.of) == (23, 24)
+        assert calls["task"] - before == model_client.MAX_ATTEMPTS + 1

@@ -191,6 +191,7 @@ async def alearn(  # noqa: PLR0913 (each keyword is a parameter: names, types an
     region: str | None = None,
     accepted: Sequence[str] | frozenset[str] = (),
     most_calls: int = MOST_CALLS,
+    fresh: bool = False,
     good: str | Sequence[str] = (),
     bad: str | Sequence[str] = (),
     out: str | Path | None = None,
@@ -209,7 +210,8 @@ async def alearn(  # noqa: PLR0913 (each keyword is a parameter: names, types an
     rows, `texts`) and returns an instruction, or an empty text for none. `confirm` sees the proposal and decides whether it
     is written; `accepted` are ids of flagged rows or instructions that a person accepts; `region` names the fence; `root` is
     where journals of paid calls go. `good` and `bad` say what words in a column of ratings are worth: of
-    two values one is enough. `undo` takes the last step back instead. `progress`: as in `whet.optimize`.
+    two values one is enough. `fresh` asks the model again for what was recorded. `undo` takes the last step back instead.
+    `progress`: as in `whet.optimize`.
 
     Raises UsageError for what cannot be used, ProviderError for a dead endpoint.
     """
@@ -250,6 +252,7 @@ async def alearn(  # noqa: PLR0913 (each keyword is a parameter: names, types an
             root=Path(root),
             good=[good] if isinstance(good, str) else good,
             bad=[bad] if isinstance(bad, str) else bad,
+            fresh=fresh,
         )
         result = await one_call.learn(
             request,

@@ -58,7 +58,7 @@ class CallKeywords(TypedDict, total=False):
     dry_run: plan and stop; the result has `plan` and the status `planned`.
     batch: make the calls of baseline, validation and sealed test in batches of the provider, at a lower price and hours later
       (docs/scale.md).
-    fresh: ask again what the cache or a finished run knows, for example because another model answers behind the address.
+    fresh: ask again what the cache or an earlier run knows, for example because another model answers behind the address.
     max_wait: the seconds to wait at most for an endpoint that turns calls away; by default an hour.
     workers: processes that call rewards written in Python (docs/scale.md); 0: this one calls them, one at a time. By default
       workers begin where a reward of the task folder keeps the processor for a tenth of a second an answer. Local models answer
@@ -162,6 +162,7 @@ class TransferKeywords(TypedDict, total=False):
     concurrency: calls in flight.
     budget: limits for all models together, over all sessions; seconds are not limited.
     root: the folder of all runs.
+    fresh: ask again what an earlier transfer recorded.
     dry_run: plan and stop.
     on_plan: called with the address of each model and the plan of its calls, before anything is paid.
     progress: as in `whet.optimize`.
@@ -174,6 +175,7 @@ class TransferKeywords(TypedDict, total=False):
     concurrency: int | None
     budget: Budget | None
     root: str | Path
+    fresh: bool
     dry_run: bool
     on_plan: OnPlan | None
     progress: Progress | bool | None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import shutil
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -27,14 +26,21 @@ from whet.api.control import (
 from whet.engine.assemble import Assembly, Models, assemble
 from whet.engine.batched_calls import allow_batches
 from whet.engine.budget import control_share, plan_budget, with_default_limit
-from whet.engine.evaluated_rows import ROWS, name_rows
+from whet.engine.evaluated_rows import name_rows
+from whet.engine.evaluation_folder import (
+    ASKED,
+    clear_evaluation,
+    clear_records,
+    holds_evaluation,
+    locate_evaluation,
+    put_in_place,
+)
 from whet.engine.evaluation_limits import evaluate_within_limits, refuse_small_limits
 from whet.engine.execute import execute
 from whet.engine.files_beside import changed_since, note_files
 from whet.engine.final_evaluation import result_of_stopped_run, result_of_untested_run
 from whet.engine.first_round import least_calls
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
-from whet.engine.journal import Journal
 from whet.engine.model_client import ModelClient
 from whet.engine.openings import SealedTestLedger
 from whet.engine.options import Options
@@ -46,9 +52,9 @@ from whet.engine.run_folder import (
     ENDED,
     IMAGES,
     PLACES,
-    RESULT,
     UNREADABLE,
     RunPlan,
+    asks_again,
     check_folder,
     describe_moved_models,
     describe_replaced,
@@ -56,8 +62,9 @@ from whet.engine.run_folder import (
     ended_at,
     evaluated_split,
     goes_on,
+    has_failed,
+    note_fresh,
     note_in,
-    noted_in,
     open_run,
     places_of,
     read_header,
@@ -182,8 +189,14 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         folder = _folder(opts, plan)
         check_folder(folder)
         finished = _read_finished(folder)
-        ended = finished is not None and _is_of(folder, plan)
-        if ended and opts.fresh and not opts.dry_run:
+        same = _is_of(folder, plan)
+        ended = finished is not None and same
+        if (
+            same
+            and opts.fresh
+            and not opts.dry_run
+            and (ended or not (asks_again(folder) or has_failed(folder)))
+        ):
             raise UsageError(
                 f"{folder} already holds this run, and {parameter('fresh', True)} makes another run. "
                 f"Choose another {parameter('run')}."
@@ -221,6 +234,8 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
             progress.say(f"warning: {left}")
         await assembly.prepare(partial(works_to_load, task), progress.say)
         named, folder = folder, folder.absolute()  # code of the user may change the working directory
+        if same and opts.fresh and has_failed(folder):
+            clear_records(folder)
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
         )
@@ -229,6 +244,7 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         allow_batches(opened.core.caller, opts.batch, progress.say)
         if elsewhere := describe_moved_models(folder, assembly.clients):
             progress.say(f"warning: {named} continues with another endpoint; the run began with {elsewhere}")
+        note_fresh(opened.core.journal, opts.fresh)
         note_in(opened.core.journal, PLACES, to_json(places_of(assembly.clients)).decode())
         note_files(opened.core.journal, task.folder, progress)
         with opened.closing():
@@ -353,14 +369,19 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
     if opts.run is not None:
         return Path(opts.run)
     name = f"{plan.task.name}-{plan.method.entry.name}-{plan.seed}"
-    number = 1
+    number, failed = 1, None
     while True:
         folder = Path(opts.root) / (name if number == 1 else f"{name}-{number}")
         header = read_header(folder)
-        done = opts.fresh and _read_finished(folder) is not None
-        same = header is not None and not differing_entries(header, plan.header())
-        if header is None or (same and not done) or goes_on(folder, header, plan.header()):
+        if header is None:
+            return failed or folder
+        if goes_on(folder, header, plan.header()):
             return folder
+        if not differing_entries(header, plan.header()):
+            ended = _read_finished(folder) is not None
+            if (not ended and asks_again(folder)) if opts.fresh else (ended or not has_failed(folder)):
+                return folder
+            failed = failed or (None if opts.fresh else folder)
         number += 1
 
 
@@ -377,10 +398,9 @@ def _describe_unfinished(opts: Options, plan: RunPlan, folder: Path) -> str | No
             or read_result(older).get("status") not in (None, "stopped")
         ):
             continue
-        return (
-            f"{older} is not finished. This is another run, in {folder}, which differs in "
-            f"{'; '.join(differing_entries(header, plan.header()))}"
-        )
+        differences = "; ".join(differing_entries(header, plan.header()))
+        how = f"differs in {differences}" if differences else "calls the models again"
+        return f"{older} is not finished. This is another run, in {folder}, which {how}"
     return None
 
 
@@ -419,47 +439,6 @@ def _write_stopped(folder: Path, result: RunJSON, error: ProviderError) -> None:
     error.result = dict(result)
     write_result(folder, result)
     write_report(folder, result)
-
-
-ASKED = "asked"
-"""The key under which the journal of an evaluation says what was asked: its header, and where its models are."""
-
-
-def _evaluation_folder(opts: Options, plan: RunPlan, split: str, question: str) -> Path:
-    """The folder of an evaluation: what the caller names, one of an older version that holds it, or one of its own."""
-    if opts.run is not None:
-        return Path(opts.run)
-    older = Path(opts.root) / f"{plan.task.name}-evaluate-{split}-{plan.task.prompt.id}"
-    return older if _asks(older, plan, question) else older.with_name(f"{older.name}-{question[:8]}")
-
-
-def _asks(run: Path, plan: RunPlan, question: str) -> bool:
-    """Whether a folder holds this evaluation."""
-    header = read_header(run)
-    if header is None or differing_entries(header, plan.header()):
-        return False
-    return noted_in(run, ASKED) in (None, question)
-
-
-_EVALUATED = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT, ROWS)
-"""The files of an evaluation."""
-
-
-def _clear_evaluation(run: Path) -> None:
-    """Make room for an evaluation where another one is; nothing else is touched. Raises RunLocked while another process works
-    on it."""
-    header = read_header(run)
-    if header is not None and evaluated_split(header) is not None:
-        Journal(run / _EVALUATED[0]).close([run / name for name in _EVALUATED])
-
-
-def _put_in_place(run: Path, fresh: Path) -> None:
-    """Let a fresh evaluation that is finished take the place of the one in `run`. Raises RunLocked."""
-    _clear_evaluation(run)
-    for name in _EVALUATED:
-        if (fresh / name).exists():
-            (fresh / name).replace(run / name)
-    shutil.rmtree(fresh)
 
 
 def with_prompt(task: Task, prompt: Prompt, what: str) -> Task:
@@ -534,10 +513,10 @@ async def evaluate_task(
         progress.warn(warning)
     places = {role: getattr(client.model, "base_url", None) for role, client in assembly.clients.items()}
     question = content_hash([to_json(plan.header()).decode(), places])
-    run = _evaluation_folder(opts, plan, split, question)
+    run = locate_evaluation(opts, plan, split, question)
     try:
         check_folder(run)
-        finished, same = _read_finished_evaluation(run), _asks(run, plan, question)
+        finished, same = _read_finished_evaluation(run), holds_evaluation(run, plan, question)
         goes_on = finished is not None and same and not opts.fresh
         if finished is not None and goes_on:
             if not (missing := _unanswered_rows(finished)):
@@ -550,15 +529,16 @@ async def evaluate_task(
         place = run.absolute()
         kept = finished is not None and not goes_on and evaluated_split(read_header(place) or {}) is not None
         run = place.with_name(f"{place.name}.fresh") if kept else place
-        if not _asks(run, plan, question):
+        if not holds_evaluation(run, plan, question) or (opts.fresh and not asks_again(run)):
             if not same and (words := describe_replaced(place, plan)):
                 progress.say(words)
-            _clear_evaluation(run)
+            clear_evaluation(run)
         opened = open_run(run, plan, assembly.clients, assembly.cache(place, opts), lambda name, value: None)
         write_parts((m.content for m in task.prompt.messages), run / IMAGES)
         opened.core.executor = assembly.executor
         allow_batches(opened.core.caller, opts.batch, progress.say)
         note_in(opened.core.journal, ASKED, question)
+        note_fresh(opened.core.journal, opts.fresh)
         note_files(opened.core.journal, task.folder, progress)
         with opened.closing():
             result = await evaluate_within_limits(
@@ -568,7 +548,7 @@ async def evaluate_task(
         result["plan"] = foreseen
         write_result(run, result)
         if run != place:
-            _put_in_place(place, run)
+            put_in_place(place, run)
         if listed:
             await note_in_index(place, progress)
         return name_rows(result, place)

@@ -80,6 +80,7 @@ async def atransfer_matrix(
                 options.budget,
                 options.split,
                 shown,
+                options.fresh,
             )
             matrix.folder = Path(options.root) / _folder_name(tasks[0], folders, options.split)
             return MatrixResult(await matrix.fill(options))
@@ -150,6 +151,7 @@ class _Matrix:
     limits: Budget
     split: str
     progress: Progress
+    fresh: bool = False
     folder: Path = Path()
     answers: dict[tuple[str, int], TrialAnswersJSON] = field(default_factory=dict)
     usages: list[UsageJSON] = field(default_factory=list)
@@ -158,7 +160,9 @@ class _Matrix:
     def __post_init__(self) -> None:
         spent: list[UsageJSON] = []
         self.trials = [
-            RunTrials(folder, task, result, self.assembly, self.limits, self.split, self.progress, spent)
+            RunTrials(
+                folder, task, result, self.assembly, self.limits, self.split, self.progress, spent, self.fresh
+            )
             for folder, task, result in zip(self.folders, self.tasks, self.results, strict=True)
         ]
         self.simulated = any(bool(result["simulated"]) for result in self.results)

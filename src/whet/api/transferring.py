@@ -90,7 +90,9 @@ async def atransfer(
     assembly = assemble(known, options, options.budget)
     try:
         with display_progress(keywords.get("progress")) as shown:
-            trials = RunTrials(folder, known, result, assembly, options.budget, options.split, shown)
+            trials = RunTrials(
+                folder, known, result, assembly, options.budget, options.split, shown, fresh=options.fresh
+            )
             return TransferResult(await _try_models(trials, options, models))
     finally:
         await assembly.close()
@@ -156,6 +158,17 @@ def task_of_run(folder: Path, header: Mapping[str, Any], named: Any) -> Task:
     return task
 
 
+def _describe_failure(side: TrialJSON, rows: int) -> str:
+    """The first error of a trial, where it is recorded; and what to do where no answer earned anything."""
+    error = f' The first error: "{side["error"]}".' if "error" in side else ""
+    again = (
+        " If what failed is mended now, ask again with --fresh (fresh=True)."
+        if side["failed"] == rows
+        else ""
+    )
+    return error + again
+
+
 def _refuse_twice(addresses: Sequence[str]) -> None:
     twice = next((one for one in addresses if addresses.count(one) > 1), None)
     if twice is not None:
@@ -175,8 +188,10 @@ class RunTrials:
         split: str,
         progress: Progress,
         spent: list[UsageJSON] | None = None,
+        fresh: bool = False,
     ) -> None:
-        """`spent` is what other trials under the same limits took, and grows."""
+        """`spent` is what other trials under the same limits took, and grows. `fresh`: earlier trials are asked again."""
+        self.fresh = fresh
         self.progress, self.limits = progress, limits
         self._spent: list[UsageJSON] = [] if spent is None else spent
         self.folder, self.task, self.result, self.split = folder, task, result, split
@@ -248,6 +263,7 @@ class RunTrials:
                 self.warnings.append(
                     f"{other.address}: {failed} of {quantity(len(self.rows), 'answer')} failed and "
                     f"{'counts' if failed == 1 else 'count'} as the lowest reward."
+                    f"{_describe_failure(side, len(self.rows))}"
                 )
         return {
             "model": other.address,
@@ -261,7 +277,7 @@ class RunTrials:
 
     async def answer_under(self, other: TransferModel, name: str, candidate: Candidate) -> TrialJSON:
         """The answers of a model under a prompt, the `start` or the `best` one. Raises UsageError where tokens or dollars end."""
-        test = TransferTest(other, self.judge, self.folder / TRANSFER)
+        test = TransferTest(other, self.judge, self.folder / TRANSFER, apart=True, fresh=self.fresh)
         self.progress.begin_part(f"{other.address}, {name} prompt")
         rest = reduce(limits_left, self._spent, self.limits)
         try:

@@ -65,7 +65,7 @@ waiting_options = options(
         "cluster) or ray://HOST:PORT.",
     ),
     click.option(
-        "--fresh", is_flag=True, help="Call the models again instead of using the cache or a finished run."
+        "--fresh", is_flag=True, help="Call the models again instead of using the cache or an earlier run."
     ),
     click.option(
         "--max-wait",

@@ -290,6 +290,7 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
 @click.option("--undo", is_flag=True, help="Undo the last learned step.")
 @click.option("--out", metavar="FILE", help="File for the new prompt (default: in place).")
 @learning_limit_option
+@click.option("--fresh", is_flag=True, help="Call the model again instead of using its recorded replies.")
 @click.option(
     "--watch",
     is_flag=True,

@@ -142,7 +142,7 @@ def _scale_of(context: click.Context, parameter: click.Parameter, value: str | N
 )
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option(
-    "--fresh", is_flag=True, help="Call the models again instead of using the cache or a finished run."
+    "--fresh", is_flag=True, help="Call the models again instead of using the cache or an earlier run."
 )
 @click.option("--run", metavar="DIR", help="Folder of task and run (default below runs).")
 @click.option(

@@ -57,6 +57,7 @@ from whet.errors import show_reward
 @judge_options("Judge model, which scores answers (default: the judge of the run).")
 @limit_options(TRIAL_LIMITS)
 @click.option("--concurrency", type=click.IntRange(min=1), metavar="N", help="Calls in flight at once.")
+@click.option("--fresh", is_flag=True, help="Call the models again instead of using an earlier transfer.")
 @dry_run_option
 @json_option
 def transfer(

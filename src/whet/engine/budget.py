@@ -49,6 +49,8 @@ class Spent:
     `estimated`: calls whose tokens it did not say, by role. `gateway_cached`: calls that a gateway's cache answered, by role, and
     `gateway_drawn` those of them whose answer was to be drawn anew. `served`: the models that answers named, by address.
     `provider_tools`: calls of a provider's own tools in calls whose cost it did not say, by role.
+    `given_up`: the requests by role that an endpoint turned away in every attempt: no calls either, but each counts as one
+    against the limits until it is answered, so that no search goes on forever.
     `lost` is the part of it, by the name of the limit, whose answers kills have taken. `excused`: attempts of earlier sessions
     that an endpoint left without an answer before it ended the session; they count against no limit.
     """
@@ -57,6 +59,7 @@ class Spent:
     cached: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     excused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    given_up: dict[str, set[str]] = field(default_factory=lambda: {role: set() for role in ROLES})
     input_tokens: int = 0
     named: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     output_tokens: int = 0
@@ -102,6 +105,7 @@ class BudgetAccount:
         self._in_flight = 0
         self._open_beyond = [0.0, 0.0]
         self._asking: Counter[str] = Counter()
+        self._asked: tuple[float, int] | None = None
         self._changed = asyncio.Event()
 
     @property
@@ -138,13 +142,21 @@ class BudgetAccount:
         return Budget(**left)
 
     def plannable(self) -> Budget:
-        """`searchable`, and of limits on tokens and dollars the calls that they pay for where each takes what those took so far:
-        a search plans its rounds by calls, and what it does not plan for is paid before it is validated."""
-        left, spent = self.searchable(), self.spent
-        paid = spent.total_calls - sum(spent.cached.values())
+        """`searchable`, and of limits on tokens, dollars and seconds the calls that they pay for where each takes what they took:
+        a search plans its rounds by calls, and what it does not plan for is paid before it is validated. The seconds are those
+        since the first call of this session."""
+        left, spent, paid = self.searchable(), self.spent, self._paid
         taken = (left.tokens, spent.input_tokens + spent.output_tokens), (left.cost_usd, spent.cost)
         bounds = [int(rest * paid / amount) for rest, amount in taken if rest is not None and amount > 0]
+        if left.seconds is not None and self._asked is not None and paid > self._asked[1]:
+            began, before = self._asked
+            bounds.append(int(left.seconds * (paid - before) / max(1e-3, time.monotonic() - began)))
         return replace(left, calls=min(bounds if left.calls is None else [left.calls, *bounds], default=None))
+
+    @property
+    def _paid(self) -> int:
+        """Calls that no cache answered."""
+        return self.spent.total_calls - sum(self.spent.cached.values())
 
     def _reserve_of(self, name: str) -> float:
         held: float = getattr(self.held, name) or 0
@@ -155,13 +167,15 @@ class BudgetAccount:
     def _usage_of(self, name: str) -> float:
         spent = self.spent
         if name == "calls":
-            return spent.total_calls - sum(spent.excused.values())
+            return sum(self._usage_of(f"{role}_calls") for role in spent.calls)
         if name == "tokens":
             return spent.input_tokens + spent.output_tokens + self._open_tokens
         if name == "cost_usd":
             return spent.cost + self._open_cost
         role = name.removesuffix("_calls")
-        return self.seconds if name == "seconds" else spent.calls[role] - spent.excused[role]
+        if name == "seconds":
+            return self.seconds
+        return spent.calls[role] - spent.excused[role] + len(spent.given_up[role])
 
     async def reserve(
         self, reservation: Reservation, renew: Callable[[], Reservation] | None = None
@@ -193,6 +207,7 @@ class BudgetAccount:
 
     def take(self, reservation: Reservation) -> None:
         """Set aside what an attempt may take that is in flight from now on, whether it fits or not."""
+        self._asked = self._asked or (time.monotonic(), self._paid)
         self.hold(reservation)
         self._in_flight += 1
         self._open_beyond = [a + b for a, b in zip(self._open_beyond, self._beyond(reservation), strict=True)]

@@ -21,6 +21,7 @@ import orjson
 
 from whet.engine.budget import BudgetAccount
 from whet.engine.cache import AnswerCache, decode, encode_completions
+from whet.engine.health import EndpointHealth, is_gone
 from whet.engine.held_answers import HeldAnswers
 from whet.engine.journal import (
     NEW_STATE,
@@ -56,6 +57,8 @@ ALIKE = 3
 """Attempts that end in the same 500: if others were answered meanwhile, it is this request that the server cannot take. And
 attempts that are paid for and end in the same answer that cannot be read: the next would."""
 UNSENT, OPEN, REFUSED, BATCHED = "unsent", "open", "refused", "batched"
+GIVEN_UP = "given up"
+"""What the journal holds for a request of which every attempt was refused; no call."""
 SILENT, BLANK, SUSPECTS = "silent", "blank", "suspects"
 """Calls that an endpoint did not answer before it ended the run, those that it answered without a text, and the key under
 which the journal lists these requests."""
@@ -252,6 +255,7 @@ class CallExecutor:
     ) -> bytes:
         """The answer, after as many attempts as it takes where the endpoint turns them away, or the reason why there is none."""
         words, alike, answers, refused, final = "", 0, client.answers, 0, 0
+        self.budget.spent.given_up[role].discard(digest)
         attempt = 0
         while attempt < MAX_ATTEMPTS:
             room = client.room
@@ -265,7 +269,8 @@ class CallExecutor:
                 if client.turns_away(error):
                     refused += 1
                     client.note_wait(error, self.budget.whole_seconds)
-                    if refused <= STARVED or client.answers < answers + STARVED:
+                    most = MAX_ATTEMPTS if client.health.is_proven(digest, error) else STARVED
+                    if refused <= most or client.answers < answers + (STARVED if most == STARVED else 0):
                         continue
                     return await self._give_up(role, client, digest, error)
                 attempt += 1
@@ -274,7 +279,7 @@ class CallExecutor:
                 words = str(error)
                 wait = None
                 if error.status != 500 or alike < ALIKE or client.answers == answers:
-                    known = error.billed or digest in client.health.suspects
+                    known = error.billed or client.health.remembers(digest)
                     last = final > 1 or (known and alike >= ALIKE)
                     wait = self._judge_failure(client, digest, error, MAX_ATTEMPTS if last else attempt)
                 if wait is None:
@@ -291,16 +296,21 @@ class CallExecutor:
         )
 
     async def _give_up(self, role: str, client: ModelClient, digest: str, error: ProviderError) -> bytes:
-        """What becomes of a request that has no answer. It counts as a call, be it that all of its attempts were turned away: no
-        search may go on forever."""
+        """What becomes of a request that has no answer. Where all of its attempts were turned away, none was a call, and the
+        limits on calls count it once: no search may go on forever."""
         if error.refused:
             reservation = Reservation(role)
             await self.budget.reserve(reservation)
-            self.budget.settle(reservation, Usage(), 0.0)
-            row = self.call_row(role, digest, "failed", Usage(), 0.0)
-            client.health.attempts.append(row[1][0])
-            self.journal.append([row])
+            self.budget.settle(reservation, Usage(), 0.0, made=False)
+            self._note_given_up(role, client.health, digest)
         return encode_completions([Completion("", finish="error", error=f"provider: {error}")])
+
+    def _note_given_up(self, role: str, health: EndpointHealth, digest: str) -> None:
+        """Record, once, a request that was turned away in every attempt."""
+        self.budget.spent.given_up[role].add(digest)
+        if digest not in health.given_up | health.proven:
+            self.journal.append([self.call_row(role, digest, GIVEN_UP, Usage(), 0.0)])
+        health.given_up.add(digest)
 
     def raise_if_unresponsive(self) -> None:
         """Raise ProviderError when a model that was asked has answered nothing, or nothing any more."""
@@ -323,8 +333,9 @@ class CallExecutor:
         """Take back what the models did not answer since their last answer, and what they answered without a text when they
         never gave any; the digests of these requests. Lost attempts do not count against the limits when the run goes on."""
         forgotten: set[str] = set()
-        for client in self.clients.values():
+        for name, client in self.clients.items():
             health = client.health
+            self._keep_given_up(client.counts_as or name, health)
             self.journal.append([(NEW_STATE, (*state_values(SILENT), n)) for n in health.attempts])
             for digest in health.blank:
                 self.results.pop(digest, None)
@@ -340,6 +351,16 @@ class CallExecutor:
             forgotten |= {*health.lost, *health.blank}
         self._note_suspects(forgotten)
         return forgotten
+
+    def _keep_given_up(self, role: str, health: EndpointHealth) -> None:
+        """Record which requests were given up, where the session ends: what may have been lost by the model is not among them."""
+        kept = health.given_up_at_end()
+        dropped = (health.given_up & health.lost.keys()) - kept
+        forget = "DELETE FROM calls WHERE digest = ? AND state = ?"
+        self.journal.append([(forget, (digest, GIVEN_UP)) for digest in dropped])
+        self.budget.spent.given_up[role] -= dropped
+        for digest in sorted(kept):
+            self._note_given_up(role, health, digest)
 
     def _note_suspects(self, digests: set[str]) -> None:
         """Record requests that say nothing of their model if they fail again in a later session, beside those known."""
@@ -492,6 +513,8 @@ class CallExecutor:
                 client.note_unreached(began)
             elif error.retryable and error.status is None:
                 client.health.note_late(attempt.digest, began)
+            elif is_gone(error):
+                client.health.note_gone(attempt.digest, error, began)
             if error.refused:
                 attempt.state = REFUSED
             if error.billed:

@@ -26,17 +26,20 @@ BLANK_ALIKE = 6
 class EndpointHealth:
     """Of one model in one session. `known`: how many answers it gave in earlier sessions, or are in the cache; with any it is
     `trusted`. `suspects`: the requests that earlier sessions lost at their end, or gave up although the model was
-    there; `unanswered`: those that failed in one.
+    there; `unanswered`: those that failed in one; `proven`: those that one gave up, each attempt refused, and did not end for.
 
     `lost` are the requests since its last answer that got none, by digest, and `attempts` the numbers of their calls that
     were not billed. `odd` are requests that failed before others were answered: they say nothing of the model. `blank` are
     answers that hold no usable text, by digest, as long as there was no other answer. `refusals` are the odd requests and
     the suspects that failed until the end, by status and words. `newest`: when the answered calls began, of the last ones.
+    `gone`: requests that got no answer but a gateway's, when the first such call began and what it said. `given_up`: requests
+    that are not asked again in this session.
     """
 
     known: int = 0
     suspects: frozenset[str] = frozenset()
     unanswered: frozenset[str] = frozenset()
+    proven: frozenset[str] = frozenset()
     usable: bool = False
     lost: dict[str, ProviderError] = field(default_factory=dict)
     failures: int = 0
@@ -45,6 +48,8 @@ class EndpointHealth:
     blank: dict[str, str] = field(default_factory=dict)
     refusals: dict[tuple[int | None, str], set[str]] = field(default_factory=dict)
     newest: list[float] = field(default_factory=list)
+    gone: dict[str, tuple[float, str]] = field(default_factory=dict)
+    given_up: set[str] = field(default_factory=set)
 
     @property
     def trusted(self) -> bool:
@@ -63,8 +68,29 @@ class EndpointHealth:
     def note_late(self, digest: str, began: float) -> None:
         """Note that a server took the call that began at `began` and did not answer it. Where it answered several that began
         later, that says nothing of the model."""
-        if len(self.newest) == OVERTAKEN and self.newest[0] > began:
+        if self._is_overtaken(began):
             self.odd.add(digest)
+
+    def _is_overtaken(self, began: float) -> bool:
+        return len(self.newest) == OVERTAKEN and self.newest[0] > began
+
+    def note_gone(self, digest: str, error: ProviderError, began: float) -> None:
+        """Note that a gateway answered the call that began at `began` in place of its server."""
+        self.gone.setdefault(digest, (began, str(error)))
+
+    def given_up_at_end(self) -> set[str]:
+        """The requests whose further failures say nothing of the model, where it ended the session: of those that it lost since
+        its last answer only what a gateway said while it answered later calls, and as many others in the same words."""
+        shown = {d for d, error in self.lost.items() if is_gone(error) and self._is_of_gateway(d, error)}
+        return (self.given_up - self.lost.keys()) | (self.proven & self.lost.keys()) | shown
+
+    def _is_of_gateway(self, digest: str, error: ProviderError) -> bool:
+        """Whether a gateway answered later calls than that of a request that it failed, or than those of as many others that it
+        failed in the same words as it now does in a row."""
+        alike = {d for d, (_, words) in self.gone.items() if words == str(error)}
+        proof = {d for d in alike if self._is_overtaken(self.gone[d][0])}
+        now = (alike & self.lost.keys()) - proof - self.odd
+        return digest in proof or 0 < len(proof) >= len(now)
 
     def note_failure(self, digest: str, error: ProviderError) -> None:
         """Note a failed attempt."""
@@ -73,24 +99,37 @@ class EndpointHealth:
 
     def note_lost(self, digest: str, error: ProviderError) -> None:
         """Note that a request is not asked again."""
-        own = digest in self.odd or self._fails_again(digest)
+        own = digest in self.odd or self._fails_again(digest, error)
         if own and _is_reached(error):
             self.refusals.setdefault((error.status, str(error)), set()).add(digest)
 
     def tells(self, digest: str, error: ProviderError) -> bool:
         """Whether a failed attempt says that the model may be gone: not where it answered others after this request had failed
         before, not where a server that is there fails again what an earlier session lost, and not where it failed others so."""
-        again = self._fails_again(digest) and _is_reached(error)
-        return not (again or self._is_fault_of_request(digest, error))
+        return not (self._fails_again(digest, error) or self._is_fault_of_request(digest, error))
 
-    def _fails_again(self, digest: str) -> bool:
-        return digest in self.suspects and not self._never
+    def remembers(self, digest: str) -> bool:
+        """Whether an earlier session had no answer to a request."""
+        return digest in self.suspects or digest in self.proven
+
+    def _fails_again(self, digest: str, error: ProviderError) -> bool:
+        """Whether a server that is there fails what an earlier session lost, or a gateway what one gave up and went on."""
+        lost = self.remembers(digest) and _is_reached(error)
+        return not self._never and (lost or self.is_proven(digest, error))
+
+    def is_proven(self, digest: str, error: ProviderError) -> bool:
+        """Whether a gateway fails, in place of its server, what was given up before, where others were answered after that or an
+        earlier session went on."""
+        known = digest in self.proven or digest in self.given_up & self.odd
+        return known and is_gone(error) and not self._never
 
     def _is_fault_of_request(self, digest: str, error: ProviderError) -> bool:
         """Whether a server that answered others failed the request before, or failed as many others for good in the same words as
         it now does in a row."""
         if digest in self.odd:
             return True
+        if is_gone(error):
+            return self._is_of_gateway(digest, error)
         words = error.status, str(error)
         now = sum((e.status, str(e)) == words for d, e in self.lost.items() if d not in self.odd)
         return words in self.refusals and now <= len(self.refusals[words])
@@ -100,6 +139,8 @@ class EndpointHealth:
         self.failures = 0
         self.newest = sorted([*self.newest, began])[-OVERTAKEN:]
         self.odd = (self.odd | self.lost.keys()) - {digest}
+        self.gone.pop(digest, None)
+        self.given_up.discard(digest)
         self.lost.clear()
         self.attempts.clear()
         errors = [c.error for c in completions if c.error is not None]
@@ -128,6 +169,7 @@ class EndpointHealth:
             digest: error
             for digest, error in self.lost.items()
             if not self._is_fault_of_request(digest, error)
+            and not (digest in self.proven and self._fails_again(digest, error))
         }
         if not lost:
             return None
@@ -157,6 +199,11 @@ class EndpointHealth:
         )
 
 
+def is_gone(error: ProviderError) -> bool:
+    """Whether a gateway answered whose server may be gone."""
+    return error.status in _GONE
+
+
 def _is_reached(error: ProviderError) -> bool:
     """Whether a server took the request that failed, and was no gateway whose server is gone."""
-    return error.status not in _GONE and not (error.status is None and error.refused)
+    return not is_gone(error) and not (error.status is None and error.refused)

@@ -332,6 +332,7 @@ class TrialJSON(TrialAnswersJSON):
     simulated: bool
     score: MeanJSON
     failed: int
+    error: NotRequired[str]
     usage: UsageJSON
 
 

@@ -27,6 +27,7 @@ from whet.engine.calls import (
     CACHED_OLDEST,
     ESTIMATED,
     GATEWAY,
+    GIVEN_UP,
     OPEN,
     PROVIDER_TOOLS,
     REFUSED,
@@ -72,6 +73,8 @@ IMAGES = "images"
 """The folder of a run that holds the images, sounds and files of its prompt, by hash."""
 ENDED, PLACES = "ended", "places"
 """Keys under which a journal says when its run ended, and where its models were asked last."""
+FRESH, _GOES_ON, _FAILED = "fresh", "goes on", "failed"
+"""The key under which a journal says whether its run asks the models again and goes on, or has failed for good."""
 WRITTEN = ("best.md", "report.html", RESULT)
 """Files of a run that are written anew whenever it ends."""
 
@@ -166,6 +169,7 @@ class OpenRun:
         try:
             yield
         except UsageError:
+            note_in(self.core.journal, FRESH, _FAILED)
             refused = self.core.caller.next_call == 1 and not self.core.budget.spent.total_calls
             raise
         finally:
@@ -219,6 +223,22 @@ def note_in(journal: Journal, key: str, value: str) -> None:
 def noted_in(run: Path, key: str) -> str | None:
     """What is written down of a run under a key; None where nothing is."""
     return read_meta(run / "journal.sqlite", key)
+
+
+def note_fresh(journal: Journal, fresh: bool) -> None:
+    """Write down that a run asks the models again, so that the same command goes on with it after an interruption."""
+    if fresh:
+        note_in(journal, FRESH, _GOES_ON)
+
+
+def asks_again(run: Path) -> bool:
+    """Whether a folder holds what began by asking the models again, and has not failed: the same command goes on with it."""
+    return (run / "journal.sqlite").exists() and noted_in(run, FRESH) == _GOES_ON
+
+
+def has_failed(run: Path) -> bool:
+    """Whether what a folder holds ended with an error that its recorded answers bring again."""
+    return (run / "journal.sqlite").exists() and noted_in(run, FRESH) == _FAILED
 
 
 def places_of(clients: Mapping[str, ModelClient]) -> dict[str, str]:
@@ -427,6 +447,7 @@ def _load(
     for role, client in clients.items():
         client.health.suspects = suspects
         client.health.known = _count_answers_of(journal, client.counts_as or role)
+        client.health.proven = frozenset(core.budget.spent.given_up[client.counts_as or role])
         client.health.unanswered = _unanswered_of(journal, client.counts_as or role)
     core.training_seconds = float(journal.meta("training") or 0.0)
     core.steps = orjson.loads(journal.meta("steps") or "0")
@@ -445,7 +466,7 @@ def _read_spent(journal: Journal) -> Spent:
     spent.cached_oldest = float(oldest) if (oldest := journal.meta(CACHED_OLDEST)) else None
     for role, state, calls, tokens_in, tokens_out, cost in journal.rows(
         "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"
-        " WHERE state NOT IN ('unsent', 'batched') GROUP BY role, state"
+        " WHERE state NOT IN ('unsent', 'batched', 'given up') GROUP BY role, state"
     ):
         if state == REFUSED:
             spent.refused[role] += calls
@@ -466,6 +487,8 @@ def _read_spent(journal: Journal) -> Spent:
             spent.lost |= {name: spent.lost.get(name, 0) + amount for name, amount in taken.items()}
         if state == SILENT:
             spent.excused[role] += calls
+    for role, given_up in spent.given_up.items():
+        given_up |= _without_result(journal, role, GIVEN_UP)
     for role, cached, thought, named in journal.rows(
         "SELECT role, SUM(cached_input_tokens), SUM(reasoning_tokens), SUM(named) FROM details JOIN calls USING (id)"
         " GROUP BY role"
@@ -488,8 +511,13 @@ def _count_answers_of(journal: Journal, role: str) -> int:
 
 def _unanswered_of(journal: Journal, role: str) -> frozenset[str]:
     """The requests of a role that failed in earlier sessions and were never answered, by digest."""
-    sql = "SELECT DISTINCT digest FROM calls WHERE role = ? AND state = 'failed' AND digest NOT IN (SELECT digest FROM results)"
-    return frozenset(str(digest) for (digest,) in journal.rows(sql, (role,)))
+    return _without_result(journal, role, "failed") | _without_result(journal, role, GIVEN_UP)
+
+
+def _without_result(journal: Journal, role: str, state: str) -> frozenset[str]:
+    """The requests of a role with a call in a state that were never answered, by digest."""
+    sql = "SELECT DISTINCT digest FROM calls WHERE role = ? AND state = ? AND digest NOT IN (SELECT digest FROM results)"
+    return frozenset(str(digest) for (digest,) in journal.rows(sql, (role, state)))
 
 
 def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:

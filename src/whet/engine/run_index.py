@@ -138,7 +138,10 @@ def run_row(folder: Path) -> RunRowJSON:
 
 def _spent_so_far(folder: Path) -> CallsJSON:
     """Calls and US dollars of a run that has no result yet, as far as its journal says."""
-    made = "SELECT role, COUNT(*), SUM(cost) FROM calls WHERE state NOT IN ('unsent', 'refused', 'cached') GROUP BY role"
+    made = (
+        "SELECT role, COUNT(*), SUM(cost) FROM calls"
+        " WHERE state NOT IN ('unsent', 'refused', 'given up', 'cached') GROUP BY role"
+    )
     try:
         rows = read_rows(folder / "journal.sqlite", made)
     except UsageError:

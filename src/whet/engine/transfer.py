@@ -17,6 +17,7 @@ import orjson
 from whet.engine.accounting import elapsed_row, usage
 from whet.engine.assemble import TransferModel
 from whet.engine.durable import DurableRun
+from whet.engine.evaluation_folder import ASKED, clear_evaluation, holds_evaluation, put_in_place
 from whet.engine.journal import connect
 from whet.engine.model_client import ModelClient
 from whet.engine.pairs import evaluate_within, summary
@@ -26,8 +27,12 @@ from whet.engine.run_folder import (
     RESULT,
     OpenRun,
     RunPlan,
+    asks_again,
     differing_entries,
+    note_fresh,
+    note_in,
     open_run,
+    places_of,
     read_header,
     write_result,
 )
@@ -37,7 +42,7 @@ from whet.errors import BudgetExceeded, parameter
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.stats import Improvement, decide, decide_answered
-from whet.types import content_hash
+from whet.types import Rollout, content_hash
 from whet_client.version import __version__
 
 TRANSFER = "transfer"
@@ -79,11 +84,14 @@ class Trial:
 
 @dataclass(frozen=True)
 class TransferTest:
-    """The model that a prompt is tried with, the judge where the reward needs one, and the folder of the runs."""
+    """The model that a prompt is tried with, the judge where the reward needs one, and the folder of the runs. `apart`: what
+    other endpoints answered is another trial. `fresh`: what an earlier trial recorded is asked again."""
 
     other: TransferModel
     judge: ModelClient | None
     root: Path
+    apart: bool = False
+    fresh: bool = False
 
     async def transfer(
         self,
@@ -110,16 +118,32 @@ class TransferTest:
         }
         addresses = {role: client.model.address for role, client in clients.items()}
         trial = Trial(plan, candidate, replace(limits, seconds=None), addresses, how, split)
-        folder = self.root / f"{name}-{TRANSFER}-{_slug(self.other.address)}"
-        if (done := _read_finished(folder, trial)) is not None and not done.get("unanswered"):
+        question = content_hash([trial.header(), places_of(clients) if self.apart else {}])
+        place = self._locate(name, trial, question)
+        done = _read_finished(place, trial)
+        if done is not None and not done.get("unanswered") and not self.fresh:
             return done
+        folder = place.with_name(f"{place.name}.fresh") if self.fresh and done is not None else place
+        if self.fresh and not asks_again(folder):
+            clear_evaluation(folder)
         local = all(client.model.local for client in clients.values())
-        cache = open_cache(None if local else folder / "cache.sqlite")
+        cache = open_cache(None if local else place / "cache.sqlite", self.fresh)
         opened = open_run(folder, trial, clients, cache, lambda name, value: None, open_db=connect)
+        note_in(opened.core.journal, ASKED, question)
+        note_fresh(opened.core.journal, self.fresh)
         with opened.closing():
             result = await self._answer_rows(trial, self.other.answers(env), opened, progress or Progress())
         write_result(folder, result)
+        if folder != place:
+            put_in_place(place, folder)
         return result
+
+    def _locate(self, name: str, trial: Trial, question: str) -> Path:
+        """The folder of a trial: the one of its model, or one of its own where another trial of that model is there."""
+        folder = self.root / f"{name}-{TRANSFER}-{_slug(self.other.address)}"
+        if read_header(folder) is None or holds_evaluation(folder, trial, question):
+            return folder
+        return folder.with_name(f"{folder.name}-{question[:8]}")
 
     async def _answer_rows(
         self, trial: Trial, env: Environment, opened: OpenRun, progress: Progress
@@ -139,7 +163,7 @@ class TransferTest:
             await core.caller.drain()
             core.journal.append([elapsed_row(core)])
         low, high = env.reward.low, env.reward.high
-        return {
+        result: TrialJSON = {
             "task": task.name,
             "method": TRANSFER,
             "status": "completed",
@@ -154,6 +178,14 @@ class TransferTest:
             "unanswered": [i for i, rollout in enumerate(rollouts) if not rollout.answered],
             "usage": usage(core),
         }
+        if (error := first_error(rollouts)) is not None:
+            result["error"] = error
+        return result
+
+
+def first_error(rollouts: Sequence[Rollout]) -> str | None:
+    """The error of the first answer that failed; None where none did."""
+    return next((r.error for r in rollouts if r.answered and r.error is not None), None)
 
 
 def compare_sides(

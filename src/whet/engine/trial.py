@@ -60,9 +60,9 @@ async def try_first(run: DurableRun, task: Task, env: Environment, examples: Seq
         refuse_broken_reward(await env.evaluate(run, task.prompt, examples[:FIRST]))
 
 
-def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:
+def refuse_broken_reward(rollouts: Sequence[Rollout], again: str | None = None) -> None:
     """Raise UsageError when the user's reward or program failed on every answer that reached it: its code is wrong, not the
-    answers."""
+    answers. `again` is what has all asked again, where that is not `fresh`."""
     refuse_range(rollouts)
     rollouts = [r for r in rollouts if r.error is None or not r.error.startswith(("provider:", "parse:"))]
     for boundary, what in (
@@ -71,7 +71,8 @@ def refuse_broken_reward(rollouts: Sequence[Rollout]) -> None:
     ):
         errors = [r.error for r in rollouts if r.error is not None and r.error.startswith(boundary)]
         if errors and len(errors) == len(rollouts):
-            raise UsageError(f"{what}. The first error: {errors[0]}{_remedy(errors)}")
+            anew = parameter("fresh", True) if again is None else again
+            raise UsageError(f"{what}. The first error: {errors[0].rstrip('.')}. {_remedy(errors, anew)}")
 
 
 def refuse_range(rollouts: Sequence[Rollout]) -> None:
@@ -84,9 +85,12 @@ def refuse_range(rollouts: Sequence[Rollout]) -> None:
         )
 
 
-def _remedy(errors: Sequence[str]) -> str:
-    """What to do where a judge answers, and nothing that can be read."""
+def _remedy(errors: Sequence[str], again: str) -> str:
+    """What to do: another judge, where one answers and nothing can be read; and how what is mended is asked again."""
     if not all(UNREAD in error for error in errors):
-        return ""
+        return f"If something outside the task was at fault and is mended now, ask again with {again}."
     judge = parameter("judge_lm", "provider/name")
-    return f". Name another model as the judge with {judge}, or `models: {{judge: ...}}` in task.yaml."
+    return (
+        f"Name another model as the judge with {judge}, or `models: {{judge: ...}}` in task.yaml. If this judge is mended now, "
+        f"ask it again with {again}."
+    )

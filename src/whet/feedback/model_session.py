@@ -14,11 +14,12 @@ from typing import Any, cast
 import orjson
 
 from whet.engine.durable import DurableRun
+from whet.engine.evaluation_folder import clear_evaluation
 from whet.engine.forecast import price_unknown
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
-from whet.engine.run_folder import open_run
+from whet.engine.run_folder import ENDED, FRESH, asks_again, note_fresh, note_in, open_run
 from whet.engine.shared_cache import open_cache
 from whet.errors import UsageError, parameter
 from whet.feedback.prompt_file import replace_file
@@ -99,8 +100,8 @@ class ModelSession:
 
 _MORE_TOKENS = "Give them a larger limit on tokens: --optimizer-option max_tokens=8192 (`max_tokens` of optimizer_lm in Python)."
 _FOLLOWS_FORM = (
-    "Name another optimizer model, which follows a form (--optimizer-lm; optimizer_lm= in Python): this one is not asked the "
-    "same again."
+    "Name another optimizer model, which follows a form (--optimizer-lm; optimizer_lm= in Python): this one is asked the "
+    "same again only with --fresh (fresh=True)."
 )
 
 
@@ -113,11 +114,12 @@ async def learning_run(
     most: int,
     *,
     cached: bool = True,
+    fresh: bool = False,
     progress: Progress | None = None,
 ) -> AsyncIterator[ModelSession]:
     """A run for one learning step. With a model every call is journalled in `root`/learn-NAME-HASH and at
     most `most` calls are made, repeated attempts included; completions are also cached beside it if `cached`.
-    `progress` is told of the plan and follows the calls.
+    `fresh`: what was recorded is asked again. `progress` is told of the plan and follows the calls.
     Raises UsageError for a model that cannot be used, and at the end ProviderError for one that answered nothing."""
     if choice == NONE:
         yield ModelSession(MemoryRun())
@@ -139,15 +141,18 @@ async def learning_run(
         clients = {"optimizer": _client(model, spec)}
         if progress is not None:
             progress.planned(_plan_of(clients, most))
-        cache = open_cache(root / "cache.sqlite" if cached and not model.local else None)
+        cache = open_cache(root / "cache.sqlite" if cached and not model.local else None, fresh)
         replies: list[Mapping[str, object]] = []
 
         def note(name: str, value: Any) -> None:
             if name == "replies":
                 replies.append(value)
 
+        if fresh and not asks_again(folder):
+            clear_evaluation(folder)
         opened = open_run(folder, plan, clients, cache, note)
         core = opened.core
+        note_fresh(core.journal, fresh)
         if progress is not None:
             progress.core, progress.planned_calls = core, most
             progress.begin(f"{model.address} reads the comments")
@@ -159,6 +164,7 @@ async def learning_run(
                 client = clients["optimizer"]
                 if client.answers == 0 and all(error.refused for error in client.health.lost.values()):
                     core.caller.raise_if_unresponsive()
+                note_in(core.journal, FRESH, ENDED)
         finally:
             cache.close()
             core.journal.close()

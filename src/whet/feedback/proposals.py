@@ -62,7 +62,7 @@ Write: TypeAlias = Callable[[dict[str, Any]], str]
 class LearnRequest:
     """What to learn from and with. `feedback` are files or rows; `accepted` the ids of flagged rows or
     instructions that a person accepts; `most_calls` bounds the optimizer's calls; `root` is where journals of
-    paid calls go; `good` and `bad` order values of ratings that are words."""
+    paid calls go; `good` and `bad` order values of ratings that are words; `fresh` asks again what was recorded."""
 
     prompt: Path
     feedback: Sequence[str | Path | Mapping[str, object]]
@@ -74,6 +74,7 @@ class LearnRequest:
     root: Path = Path("runs")
     good: Sequence[str] = ()
     bad: Sequence[str] = ()
+    fresh: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,13 @@ async def propose_learning(
     identity = _identity(request, document, stored, intake)
     choice = request.optimizer_lm if model and request.optimizer_lm and intake.critiques else NONE
     async with learning_run(
-        choice, request.base_url, request.root, identity, request.most_calls, progress=progress
+        choice,
+        request.base_url,
+        request.root,
+        identity,
+        request.most_calls,
+        fresh=request.fresh,
+        progress=progress,
     ) as session:
         at = await now(session.run)
         opening = document.events(stored, at)

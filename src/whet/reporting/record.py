@@ -340,7 +340,7 @@ def _spending(path: Path) -> list[Spending]:
     attempts = read_rows(
         path,
         "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"
-        " WHERE state != 'unsent' GROUP BY role, state",
+        " WHERE state NOT IN ('unsent', 'given up') GROUP BY role, state",
     )
     for role, state, calls, tokens_in, tokens_out, cost in attempts:
         row = by_role.get(role, Spending(role))

@@ -1,8 +1,8 @@
 """How large a search can be: rounds, minibatches and validations that fit what the run may spend.
 
 Limits on calls are planned for: from what the run is told at its start, and between rounds from what it says is left,
-which it records, so that a resumed search is the same search. Limits on tokens and dollars are among them, as the calls that they
-pay for where each takes what those so far took. Planned calls that were not needed, because a prompt came again
+which it records, so that a resumed search is the same search. Limits on tokens, dollars and seconds are among them, as the
+calls that they pay for where each takes what those so far took. Planned calls that were not needed, because a prompt came again
 or was validated before, pay for further rounds and finalists. Any limit ends a search whenever it is reached; the incumbent is
 then the result.
 """

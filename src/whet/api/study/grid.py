@@ -279,7 +279,8 @@ async def _measure(
                 run = DurableRun(core, f"/{STUDY}", Budget())
                 with watching(progress.on_rollout):
                     rollouts = await evaluate_grid(run, assembly.env, plan.prompts, plan.rows, plan.samples)
-                refuse_broken_reward([rollout for own in rollouts for rollout in own])
+                again = f"another {parameter('run')}"
+                refuse_broken_reward([rollout for own in rollouts for rollout in own], again)
         except BudgetExceeded as error:
             field = "cost_usd" if error.limit == "cost" else error.limit
             limit = parameter(f"budget.{field}", getattr(plan.limits, field))
