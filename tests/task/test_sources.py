@@ -104,6 +104,25 @@ def parquet(folder: Path, columns: dict[str, Any]) -> None:
     pq.write_table(pa.table({**texts, **made}), folder / "frame" / "train.parquet")
 
 
+@pytest.mark.parametrize("columns", [", columns: {text: text, notes: notes, target: label}", ""])
+@pytest.mark.parametrize("gaps", [10, 30])
+@pytest.mark.parametrize("gap", [None, float("nan")])
+def test_a_cell_without_a_value_is_filled_in_as_nothing_with_a_warning(
+    folder: Path, columns: str, gaps: int, gap: float | None
+) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    texts = [f"text {i}" for i in range(30)]
+    notes = pa.array([gap] * gaps + [0.5] * (30 - gaps), pa.float64())
+    (folder / "frame").mkdir()
+    made = pa.table({"text": texts, "target" if not columns else "label": ["a"] * 30, "notes": notes})
+    pq.write_table(made, folder / "frame" / "train.parquet")
+    (folder / "prompt.md").write_text("{{text}} {{notes}}\n")
+    task = load(folder, f"{{datasets: frame{columns}}}")
+    values = {e.values["text"]: e.values["notes"] for e in (*task.train, *task.validation, *task.test)}
+    assert values == {text: "" if i < gaps else "0.5" for i, text in enumerate(texts)}
+    assert any(f"{gaps} rows have null for a slot" in warning for warning in task.warnings)
+
+
 NARROW: dict[str, tuple[Any, Any]] = {
     "score": (lambda pa: pa.float32(), 0.1),
     "half": (lambda pa: pa.float16(), np.float16(0.1)),

@@ -12,7 +12,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from whet._util.descendants import Descendants
 from whet.environments.agent_endpoint import HIDDEN, serve_agent
 from whet.environments.program import Program, ProgramModelHere
 from whet.environments.program_model import ProgramFailed
@@ -216,16 +216,19 @@ async def _run(
     lm: ProgramModelHere | None,
 ) -> tuple[int, str, str]:  # fmt: skip
     """Exit code, output and errors of a command that reads the row as JSON from stdin. Raises ProgramFailed when it does not
-    start, takes more than `seconds` beside its calls of models, or prints too much."""
+    start, takes more than `seconds` beside its calls of models, prints too much, or is not waited for any more."""
     kept = {key: value for key, value in os.environ.items() if not variables or key not in HIDDEN}
+    descendants = Descendants()
     try:
         process = await asyncio.create_subprocess_exec(
-            *command, cwd=place, env={**kept, **variables}, start_new_session=True,
+            *command, cwd=place, env={**kept, **variables, **descendants.variables}, start_new_session=True,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
     except (OSError, ValueError) as error:  # a value with a zero byte cannot be a word of a command
+        descendants.end()
         reason = getattr(error, "strerror", None) or error
         raise ProgramFailed(f"program: {command[0]} did not start: {reason}") from None
+    descendants.join(process.pid)
     loop = asyncio.get_running_loop()
     began = loop.time() if lm is None else lm.own_seconds()
     printed, errors = bytearray(), bytearray()
@@ -233,6 +236,8 @@ async def _run(
     work = asyncio.ensure_future(_communicate(process, row_text, printed, errors))
     try:
         while not work.done() and process.returncode is None:
+            if lm is not None and lm.is_over():
+                raise ProgramFailed("program: the run was interrupted")
             left = seconds + began - (loop.time() if lm is None else lm.own_seconds())
             if left <= 0:
                 raise ProgramFailed(
@@ -240,7 +245,7 @@ async def _run(
                 )
             await asyncio.wait({work}, timeout=min(left, _LOOKS))
         if not work.done():  # what the command has started, and left behind, may hold its pipes
-            _kill(process)
+            descendants.end()
             await asyncio.wait({work}, timeout=_LEAVING)
         if work.done():
             await work
@@ -249,7 +254,7 @@ async def _run(
         return code, printed.decode("utf-8", "replace"), errors.decode("utf-8", "replace")
     finally:
         work.cancel()
-        _kill(process)
+        descendants.end()
         await asyncio.gather(work, return_exceptions=True)
         if process.returncode is None:
             with contextlib.suppress(
@@ -258,12 +263,6 @@ async def _run(
                 await asyncio.wait_for(_drain(process), _LEAVING)
         # A pipe that is still open would outlive the loop. asyncio has no public name for closing it.
         process._transport.close()  # type: ignore[attr-defined]
-
-
-def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill a command and what it has started, as far as it stayed in its group."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 async def _drain(process: asyncio.subprocess.Process) -> None:

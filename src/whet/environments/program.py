@@ -206,7 +206,7 @@ class _ProgramRun:
         self._places: list[str] = []
         self._calls, self._waiting, self._spent, self._since = 0, 0, 0.0, time.monotonic()
         self._ended: WhetError | None = None
-        self._over, self._finish, self._processor = False, "stop", 0.0
+        self.over, self._finish, self._processor = False, "stop", 0.0
 
     async def completion(self) -> Completion:
         """What the program returned, with all tokens of its calls. Raises what ended the run itself, such as its budget."""
@@ -313,7 +313,7 @@ class _ProgramRun:
 
     async def _close(self) -> None:
         """Give up the calls that are still open."""
-        self._over = True
+        self.over = True
         for task in (left := list(self._open)):
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
@@ -338,7 +338,7 @@ class _ProgramRun:
             async with self._turn:
                 if self._ended is not None:
                     raise self._ended
-                if self._over:
+                if self.over:
                     return {"failed": "program: a call was made after the rollout was over"}
                 return await self._reply(question, back)
         except asyncio.CancelledError:
@@ -475,6 +475,10 @@ class ProgramModelHere(ProgramModel):
     def own_seconds(self) -> float:
         """Seconds since the rollout began in which it did not wait for a model."""
         return self._asking.own_seconds()
+
+    def is_over(self) -> bool:
+        """Whether the run waits for the rollout no more."""
+        return self._asking.over
 
 
 def load_rollout(

@@ -245,7 +245,7 @@ def _datasets(name: str) -> ImportedData:
             f"{DATASETS}{name} is no data set. Write {DATASETS}NAME, {DATASETS}NAME:SPLIT or {DATASETS}NAME:CONFIG:SPLIT."
         )
     config, split = parts[1] if len(parts) == 3 else None, parts[-1] if len(parts) > 1 else None
-    chosen, values = load_split(parts[0], config, split, f"{DATASETS}{name}")
+    chosen, values, _ = load_split(parts[0], config, split, f"{DATASETS}{name}")
     columns = tidy_columns([clean_row(value) for value in values])
     rows = [row_of(value, f"{DATASETS}{name}: {chosen}[{at}]") for at, value in enumerate(columns)]
     notes = [f"the split {chosen} of {parts[0]}"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -59,21 +59,22 @@ def source_rows(node: Node, folder: Path, slots: frozenset[str]) -> list[SourceR
         )
     local = folder / source[DATASETS]
     name = str(local) if local.is_dir() else source[DATASETS]
-    split, rows = load_split(
+    split, rows, columns = load_split(
         name, source.get("config"), source.get("split"), node.where, source.get("revision")
     )
-    names = source.get("columns")
-    renamed = [
-        clean_row(row) if names is None else _rename_columns(clean_row(row), names, node) for row in rows
-    ]
+    names = source.get("columns") or {name: name for name in columns}
+    _refuse_unknown_columns(names, columns, node)
+    renamed = [_rename_columns(clean_row(row), names) for row in rows]
     chosen = renamed if "rows" not in source else _subset(renamed, source["rows"], source.get("seed", 0))
-    return Table(tidy_columns(chosen), f"{node.where}: {source[DATASETS]}, {split}", True).rows(slots)
+    place = f"{node.where}: {source[DATASETS]}, {split}"
+    return Table(tidy_columns(chosen), place, True, tuple(names)).rows(slots)
 
 
 def load_split(
     name: str, config: str | None, split: str | None, where: str, revision: str | None = None
-) -> tuple[str, list[dict[str, object]]]:
-    """The rows of a split (default: train, else the first) of a data set; classes become their names. Raises UsageError."""
+) -> tuple[str, list[dict[str, object]], list[str]]:
+    """A split (default: train, else the first) of a data set, its rows and its columns; classes become their names, and cells
+    without a value are left out. Raises UsageError."""
     try:
         import datasets
     except ImportError as error:
@@ -90,7 +91,8 @@ def load_split(
         raise UsageError(f'{where}: {name} has no split "{chosen}". Known: {", ".join(loaded)}.')
     features = loaded[chosen].features
     rows = (as_typed(row, features) for row in loaded[chosen])
-    return chosen, [{key: value for key, value in row.items() if value is not None} for row in rows]
+    cells = [{key: value for key, value in row.items() if value is not None} for row in rows]
+    return chosen, cells, list(loaded[chosen].column_names)
 
 
 def _delimiter(node: Node | None) -> str | None:
@@ -103,13 +105,16 @@ def _delimiter(node: Node | None) -> str | None:
     return mark
 
 
-def _rename_columns(row: dict[str, object], names: Mapping[str, str], node: Node) -> dict[str, Any]:
-    """The row with the columns that are named, under the names that they get. Raises UsageError for one that no row has."""
+def _refuse_unknown_columns(names: Mapping[str, str], known: Sequence[str], node: Node) -> None:
     for key, column in names.items():
-        if column not in row and key != "target":
+        if column not in known and key != "target":
             node.value["columns"].refuse(
-                f'`columns`: a row has no column "{column}".{did_you_mean(column, row)}'
+                f'`columns`: the data set has no column "{column}".{did_you_mean(column, known)}'
             )
+
+
+def _rename_columns(row: dict[str, object], names: Mapping[str, str]) -> dict[str, Any]:
+    """The row with the columns that are named, under the names that they get; without those in which it has no value."""
     return {key: row[column] for key, column in names.items() if column in row}
 
 

@@ -28,6 +28,8 @@ class Table:
     place: str
     columns: bool
     """Whether the rows are those of a data frame or data set: then every column but id and target is part of the input."""
+    names: tuple[str, ...] = ()
+    """The columns, those without any value too."""
 
     def rows(self, slots: frozenset[str]) -> list[SourceRow]:
         """The rows as a data file would hold them; `slots` are those of the prompt. Raises UsageError for an unusable one."""
@@ -38,7 +40,8 @@ class Table:
         made = [row_of(value, f"{self.place}[{i}]") for i, value in enumerate(self.values)]
         if self.columns and not slots:
             self._refuse_target(made)
-        names = {canonical_name(name): name for row in made for name in row.value} if self.columns else {}
+        every = [*self.names, *(name for row in made for name in row.value)]
+        names = {canonical_name(name): name for name in every} if self.columns else {}
         return [SourceRow(self._with_input(row.value, slots, names), row.where) for row in made]
 
     def _refuse_target(self, rows: Sequence[SourceRow]) -> None:
@@ -93,7 +96,7 @@ def table_of(data: Any, place: str) -> Table:
     values = tuple(as_typed(row, features or types) for row in data)
     if not columns:
         return Table(tuple(map(_as_dict, values)), place, columns)
-    return Table(tidy_columns([clean_row(row) for row in values]), place, columns)
+    return Table(tidy_columns([clean_row(row) for row in values]), place, columns, tuple(names))
 
 
 def _with_named_index(data: Any) -> Any:

@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import IO, Any
 
 from whet._util.confined.child import OUT_OF_MEMORY, landlock_version
+from whet._util.descendants import Descendants, end_group
 
 __all__ = [
     "Limits",
@@ -106,6 +107,8 @@ def start_confined(
         "readable": [*sorted(libraries), "/lib", "/lib64", "/usr/lib", *map(str, readable)],
         "confined": confined,
     }
+    # A confined process starts no other one, and dies with this one.
+    descendants = None if confined else Descendants()
     with tempfile.TemporaryDirectory(prefix="whet-") as folder:
         process = subprocess.Popen(
             [sys.executable, "-P", "-s", "-B", str(_CHILD), str(program), json.dumps(setting)],
@@ -114,14 +117,17 @@ def start_confined(
             stderr=subprocess.DEVNULL,
             pass_fds=passed,
             cwd=folder,
-            env={**_ENVIRONMENT, **variables},
+            env={**_ENVIRONMENT, **variables, **({} if descendants is None else descendants.variables)},
             start_new_session=True,
         )
         try:
+            if descendants is not None:
+                descendants.join(process.pid)
             yield process
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            end_group(process.pid)
+            if descendants is not None:
+                descendants.end()
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
@@ -148,8 +154,7 @@ def read_output(
             left = limits.wall - passed + sum(map(seconds_in_queue, pids))
             if left <= 0 or passed >= _LONGEST_WAIT * limits.wall:
                 late.set()
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+                end_group(process.pid)
                 return
             left = max(left, _CHECKS_EVERY)
 
