@@ -890,6 +890,7 @@ def test_examples_of_dspy_with_their_splits_and_inputs() -> None:
 def test_a_data_set_of_hugging_face(monkeypatch: pytest.MonkeyPatch) -> None:
     class Rows(list[Mapping[str, Any]]):
         features = {"text": SimpleNamespace(), "label": SimpleNamespace(names=["neg", "pos"])}  # noqa: RUF012
+        column_names = ("text", "label")
 
     rows = Rows({"text": f"film {i}", "label": i % 2} for i in range(20))
     loaded = {"train": rows, "test": rows}

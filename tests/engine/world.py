@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from whet._util import watchdog
+from whet._util import descendants, watchdog
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount, Spent
 from whet.engine.cache import Cache
@@ -103,12 +103,13 @@ async def close(core: RunState) -> None:
 
 
 def child_processes() -> list[psutil.Process]:
-    """The children of this process without the one that watches code of a user, which lives as long as this process."""
+    """The children of this process without those that watch code of a user and the ends of commands, which live as long as it."""
     return [child for child in psutil.Process().children() if not _watches(child)]
 
 
 def _watches(process: psutil.Process) -> bool:
     try:
-        return str(Path(watchdog.__file__).with_name("process.py")) in process.cmdline()
+        watching = str(Path(watchdog.__file__).with_name("process.py")), descendants.__file__
+        return any(file in process.cmdline() for file in watching)
     except psutil.Error:  # it has just ended
         return False

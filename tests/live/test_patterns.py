@@ -348,10 +348,10 @@ def test_a_look_waits_for_a_full_pack_or_an_hour(small_shop: Shop) -> None:
     shop = small_shop
     shop.say("Too long.", "ann")
     assert shop.learner.look()[1] == {} and shop.report.waiting == 1
-    assert shop.read(moment=now() + 2 * HOUR, whole_day=False).critiques == 1
+    tomorrow = now() // DAY * DAY + DAY
+    assert shop.read(moment=tomorrow + 2 * HOUR, whole_day=False).critiques == 1
     shop.say("Use kilograms.", *(f"u{n}" for n in range(PACK)))
-    night = now() // DAY * DAY + DAY + 23 * HOUR
-    assert shop.read(moment=night - DAY + HOUR, whole_day=False).critiques == PACK
+    assert shop.read(moment=tomorrow + 23 * HOUR, whole_day=False).critiques == PACK
 
 
 def test_nobody_crowds_out_the_others(small_shop: Shop) -> None:
