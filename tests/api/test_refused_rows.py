@@ -106,7 +106,9 @@ class Provider:
         return messages[-1].content.split()[-1]
 
     def evaluate(self, folder: Path, url: str, **options: Any) -> Any:
-        lm = {"address": "openai/m", "base_url": url} if url else self.answer
+        model = {"address": "openai/m", "base_url": url} if url else {"address": self.answer}
+        # A request that is refused before the first answer may be the model's fault, and is tried again.
+        lm = {**model, "concurrency": 1}
         self.asked = [0, 0]
         return whet.evaluate(
             "{{input}}", data=DATA, reward="exact_match", lm=lm, root=folder, progress=False, **options
