@@ -29,6 +29,7 @@ HIDDEN = (
     *("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_API_BASE", "ANTHROPIC_PROFILE"),
 )
 """Variables of the user that a command does not get, because they would go to the endpoint or lead elsewhere."""
+_THOUGHTS = "thoughts of earlier answers"
 _MOST_BODY = 64 * 2**20
 _SERVED = "/v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens and /v1/models"
 _log = logging.getLogger("whet.program")
@@ -37,7 +38,7 @@ R = TypeVar("R")
 
 @contextlib.asynccontextmanager
 async def serve_agent(lm: ProgramModelHere, warnings: set[str]) -> AsyncIterator[dict[str, str]]:
-    """An endpoint for one rollout, as the variables that name it. `warnings`: options of which one was logged."""
+    """An endpoint for one rollout, as the variables that name it. `warnings`: what was logged already."""
     from aiohttp import web
 
     endpoint = _Endpoint(lm, warnings)
@@ -79,6 +80,7 @@ class _Endpoint:
             if not isinstance(call, AgentRequest):
                 return call
             self._say_what_the_task_decides(call.sampling)
+            self._say_that_thoughts_stay_here(call.thoughts)
             try:
                 written = form.write(call, await self._lm.ask_as_agent(call))
             except ProgramFailed as error:
@@ -122,6 +124,14 @@ class _Endpoint:
                 "The command asks models with %s; the task decides these, and the requests go out as it says (`models: task: "
                 "...` in task.yaml).",
                 ", ".join(new),
+            )
+
+    def _say_that_thoughts_stay_here(self, thoughts: bool) -> None:
+        if thoughts and _THOUGHTS not in self._warnings:
+            self._warnings.add(_THOUGHTS)
+            _log.warning(
+                "The command sends thoughts of earlier answers with its messages. They are left out: whet shows a model what was "
+                "answered, and its own answers hold no thoughts."
             )
 
 
