@@ -181,7 +181,8 @@ LIMITED = (
     + """
 url, head = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", {"x-api-key": os.environ["ANTHROPIC_API_KEY"]}
 body = {"model": "m", "max_tokens": 7, "temperature": 0.7, "stop_sequences": ["END"], "messages": [
-    {"role": "user", "content": "q"}, {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]},
+    {"role": "user", "content": "q"},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]},
     {"role": "user", "content": row["input"]}]}
 print(json.loads(ask(url, head, body))["content"][0]["text"])
 try:

@@ -271,7 +271,7 @@ def _take_begun(messages: Sequence[Message]) -> tuple[tuple[Message, ...], str]:
 
 
 def _drop_begun(listed: Sequence[Any]) -> list[Any]:
-    """The messages of a request before the answer that was begun. Raises UsageError if it calls a tool whose result is missing."""
+    """The messages of a request before the answer that was begun. Raises UsageError if that calls a tool without a result."""
     kept = list(listed)
     while kept and kept[-1]["role"] == "assistant":
         blocks = kept.pop()["content"]

@@ -84,10 +84,10 @@ class _Endpoint:
             try:
                 written = form.write(call, await self._lm.ask_as_agent(call))
             except ProgramFailed as error:
-                return _fail(form, 502, str(error))
+                return write_failure(form, 502, str(error))
             except (Exception, asyncio.CancelledError):  # the run itself has ended, and says why
-                return _fail(form, 503, "The run has ended.")
-            return await _send(request, form, call, written)
+                return write_failure(form, 503, "The run has ended.")
+            return await send_answer(request, form, call, written)
 
         return answer
 
@@ -106,7 +106,7 @@ class _Endpoint:
         """What `read` makes of the body of a request, or the refusal of the request."""
         keys = request.headers.get("x-api-key"), request.headers.get("Authorization")
         if keys[0] != self.token and keys[1] != f"Bearer {self.token}":
-            return _fail(
+            return write_failure(
                 form, 401,
                 "This endpoint belongs to another rollout. Use OPENAI_BASE_URL and OPENAI_API_KEY, or ANTHROPIC_BASE_URL and "
                 "ANTHROPIC_API_KEY.",
@@ -114,7 +114,7 @@ class _Endpoint:
         try:
             return read(await request.json())
         except (UsageError, ValueError, RecursionError) as error:
-            return _fail(form, 400, str(error))
+            return write_failure(form, 400, str(error))
 
     def _say_what_the_task_decides(self, options: tuple[str, ...]) -> None:
         new = [name for name in options if name not in self._warnings]
@@ -135,7 +135,7 @@ class _Endpoint:
             )
 
 
-async def _send(
+async def send_answer(
     request: web.Request, form: AgentForm, call: AgentRequest, written: dict[str, Any]
 ) -> web.StreamResponse:
     """An answer at once, or as a stream of events."""
@@ -166,7 +166,7 @@ async def _list_models(request: web.Request) -> web.Response:
 
 
 async def _refuse_path(request: web.Request) -> web.Response:
-    return _fail(
+    return write_failure(
         ChatForm(), 404, f"{request.method} {request.path} is not served here. whet serves {_SERVED}."
     )
 
@@ -177,7 +177,7 @@ def _as_json(value: object) -> web.Response:
     return web.json_response(value)
 
 
-def _fail(form: AgentForm, status: int, message: str) -> web.Response:
+def write_failure(form: AgentForm, status: int, message: str) -> web.Response:
     """A failure that a client does not send again: whet itself has asked again where that helps."""
     from aiohttp import web
 
