@@ -102,8 +102,8 @@ class MessagesForm:
         blocks = [*_write_text(text), *uses]
         name = make_id("msg")
         if call.body.get("thread"):
-            said = {"role": "assistant", "content": [*_write_text(call.begun + text), *uses]}
-            self._threads[name] = (*call.history, said)
+            whole = {"role": "assistant", "content": [*_write_text(call.begun + text), *uses]}
+            self._threads[name] = (*call.history, whole)
         return {
             "id": name, "type": "message", "role": "assistant", "model": MODEL, "content": blocks,
             "stop_reason": "tool_use" if calls else "stop_sequence" if end else _REASONS.get(answer.finish, "end_turn"),

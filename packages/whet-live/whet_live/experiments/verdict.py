@@ -156,9 +156,10 @@ def judge(
         differ = _few_units(snapshot, live) or _answer_rates(snapshot, live)
         if not differ:
             doubts = [] if held else _find_odd_counts(snapshot)
-            found = replace(verdict, warnings=(*warnings, *doubts), held=held or bool(doubts))
-            reason = _win_reason(winner, winner[0].version, found.held)
-            return replace(found, state="winner", winner=winner[0].version, reason=reason)
+            held = held or bool(doubts)
+            reason, version = _win_reason(winner, winner[0].version, held), winner[0].version
+            whole = replace(verdict, warnings=(*warnings, *doubts), held=held)
+            return replace(whole, state="winner", winner=version, reason=reason)
         waits = f" No winner is named: {differ}"
     elif any(effect.proven for effect in effects):
         waits = f" {_cycle_reason(snapshot)}"

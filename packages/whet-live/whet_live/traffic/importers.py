@@ -225,7 +225,7 @@ def _find_targets(
 ) -> tuple[list[tuple[str, RawFeedback]], list[str]]:
     """Feedback with its place, about the answers that it names by other ids; and the places of what is about a trace now. An id
     by which several answers are known names none."""
-    found, moved = [], []
+    settled, moved = [], []
     for where, raw in feedback:
         one = raw.feedback
         targets = known_as.get(one.target, ())
@@ -233,8 +233,8 @@ def _find_targets(
             ((kind, target),) = targets
             raw = replace(raw, feedback=replace(one, target_kind=kind, target=target))
             moved += [where] if kind == "episode" else []
-        found.append((where, raw))
-    return found, moved
+        settled.append((where, raw))
+    return settled, moved
 
 
 def _note_unusable(name: str, cells: Sequence[tuple[str, str]]) -> str:
