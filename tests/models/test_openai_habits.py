@@ -319,18 +319,21 @@ async def test_no_stream_is_asked_for_that_another_call_could_cut_off(tmp_path: 
 
 async def test_a_stream_is_cut_off_by_a_server_with_that_habit() -> None:
     """What the imitation does to a client that does stream."""
-    arrived = asyncio.Event()
+    arrived, over = asyncio.Event(), asyncio.Event()
 
-    def note(request: Request) -> str:
-        arrived.set()
+    async def streamed(request: Request) -> str:
+        if not arrived.is_set():
+            arrived.set()
+            await over.wait()
         return "fine"
 
-    async with server_with("interrupt", answerer=note, latency=0.2) as (model, _):
+    async with server_with("interrupt", answerer=streamed) as (model, _):
         body = {"model": "tiny", "messages": [{"role": "user", "content": "a"}], "stream": True}
         first = asyncio.create_task(model.probe(body))
         await arrived.wait()
         await model.generate(ASK)
         _, error, _ = await first
+        over.set()
         assert error is not None and error.retryable
 
 
