@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.distributions import ROOT
 from tests.engine.world import close, open_core, run_of
+from tests.serving import reserved_port
 
 from whet.engine import calls
 from whet.engine.model_client import MAX_ATTEMPTS
@@ -372,17 +373,17 @@ async def test_a_server_that_dies_and_comes_back(tmp_path: Path, monkeypatch: py
                 await back.wait()
 
     gone = asyncio.Event()
-    async with serving(answer) as server:
-        port = int(server.base_url.split(":")[2].split("/")[0])
-        model = OpenAIModel("tiny", base_url=server.base_url, api_key="k")
-        assert (await generated(tmp_path / "a", model, ["before"]))[0].error is None
-    monkeypatch.setattr(calls, "asyncio", _Asyncio(Clock.sleep))
-    waiting = asyncio.create_task(generated(tmp_path / "b", model, ["after"]))
-    await gone.wait()
-    async with serving(answer, port=port) as server:
-        back.set()
-        assert (await waiting)[0].error is None
-        assert len(server.ledger.entries) == 1
+    with reserved_port() as port:
+        async with serving(answer, port=port) as server:
+            model = OpenAIModel("tiny", base_url=server.base_url, api_key="k")
+            assert (await generated(tmp_path / "a", model, ["before"]))[0].error is None
+        monkeypatch.setattr(calls, "asyncio", _Asyncio(Clock.sleep))
+        waiting = asyncio.create_task(generated(tmp_path / "b", model, ["after"]))
+        await gone.wait()
+        async with serving(answer, port=port) as server:
+            back.set()
+            assert (await waiting)[0].error is None
+            assert len(server.ledger.entries) == 1
     await model.close()
 
 
