@@ -97,7 +97,7 @@ async def rope(
     run.note_rounds(questions, config.questions)
     await archive.validate(run, plan.env, [Candidate(start)])
     warm = replace(without_reward(env), generation=replace(env.generation, temperature=1.0))
-    best, stated, asked = Candidate(start), list[str](), list[str]()
+    best, stated, earlier = Candidate(start), list[str](), list[str]()
     for number in range(questions):
         batch = next_rows(rows, config.inputs)
         points = [OpenPoint(row.user_text) for row in batch]
@@ -106,11 +106,11 @@ async def rope(
         shown = choose_points(run, config, points)
         about = show_instruction(env.description, start, text_in(start, best.prompt), INSTRUCTION)
         text = await write_question(
-            run, policy.adapt(), shown, stated, asked, about=about, sample=number * STRIDE
+            run, policy.adapt(), shown, stated, earlier, about=about, sample=number * STRIDE
         )
         if text is None:
             continue
-        asked.append(text)
+        earlier.append(text)
         question = PersonQuestion(text, shown[0], number + 1, questions)
         new = [one for one in await state_requirements(run, author, question) if one not in stated]
         run.log("requirements", {"question": text, "stated": list(new)})

@@ -42,12 +42,12 @@ async def write_question(
     policy: LanguagePolicy,
     points: Sequence[OpenPoint],
     stated: Sequence[str],
-    asked: Sequence[str],
+    earlier: Sequence[str],
     *,
     about: str = "",
     sample: int = 0,
 ) -> str | None:
-    """One question to a person about what `points` leave open, from what is `stated` and was `asked`; None where a model writes
+    """One question to a person about what `points` leave open, from what is `stated` and the `earlier` questions; None where a model writes
     none. `about` says what the task is."""
     differ = any(point.spread for point in points)
     parts = [PURPOSE, about, MARKERS, DIFFERENT if differ else INPUTS]
@@ -55,7 +55,7 @@ async def write_question(
         parts.append(enclose_in_markers(f"Input {number}", shorten(point.input, LONGEST)))
         for place, answer in enumerate(dict.fromkeys(point.answers) if differ else (), 1):
             parts.append(enclose_in_markers(f"Answer {place} to input {number}", shorten(answer, LONGEST)))
-    for heading, lines in ((STATED, stated), (ASKED, asked)):
+    for heading, lines in ((STATED, stated), (ASKED, earlier)):
         parts += ["\n".join([heading, *(f"- {line}" for line in lines)])] if lines else []
     question = "\n\n".join(filter(None, [*parts, DECIDE if differ else LOOK]))
     texts = await policy.write(run, question, "QUESTION", sample=sample)

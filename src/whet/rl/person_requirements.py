@@ -72,12 +72,12 @@ async def state_requirements(run: Run, author: Author, question: PersonQuestion)
 
     async def compute() -> JSON:
         reply = await author(question)
-        said = [reply] if isinstance(reply, str) else reply
-        if not isinstance(said, Sequence) or not all(isinstance(one, str) for one in said):
+        sentences = [reply] if isinstance(reply, str) else reply
+        if not isinstance(sentences, Sequence) or not all(isinstance(one, str) for one in sentences):
             raise UsageError(
                 f"ask() returned {show_value(reply)}. It returns a list of sentences, which may be empty."
             )
-        lines = [" ".join(one.split()) for one in said]
+        lines = [" ".join(one.split()) for one in sentences]
         for line in filter(None, lines):
             if (reason := reason_to_refuse(line)) is not None:
                 raise UsageError(
