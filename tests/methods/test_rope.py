@@ -21,9 +21,9 @@ from whet.errors import UsageError
 from whet.methods.rope import Config, check, rope, within
 from whet.models.scripted import Scripted, choose, luck, request_text, shuffle
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, OpenPoint, person_requirements
+from whet.rl import LanguagePolicy, OpenPoint, people
 from whet.rl.open_points import ASKED, DECIDE, INPUTS, STATED
-from whet.rl.person_requirements import PersonQuestion
+from whet.rl.person_requirements import PersonQuestion, state_at_terminal
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.plan import SearchPlan
@@ -255,16 +255,16 @@ async def test_at_a_terminal_lines_are_requirements_until_an_empty_one(
     async def read() -> str | None:
         return next(lines)
 
-    monkeypatch.setattr(person_requirements, "read_line", read)
+    monkeypatch.setattr(people, "read_line", read)
     question = PersonQuestion("How long?", OpenPoint("Dish 1", ("good", "\x1b[31mbad", "good")), 2, 5)
-    assert await person_requirements.state_at_terminal(question) == ["Be kind.", "Be brief."]
+    assert await state_at_terminal(question) == ["Be kind.", "Be brief."]
     written = capsys.readouterr().err
     assert (
         "Question 2 of 5. Input: Dish 1" in written and "How long?" in written and "\x1b[31m" not in written
     )
     assert written.count("good") == 1 and "This text cannot be a requirement" in written
     with pytest.raises(UsageError, match="What you stated is kept"):
-        await person_requirements.state_at_terminal(question)
+        await state_at_terminal(question)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, show_instruction
 from whet.rl.answer_duels import without_reward
 from whet.rl.open_points import OpenPoint, write_question
-from whet.rl.person_duels import TERMINAL
+from whet.rl.people import TERMINAL
 from whet.rl.person_requirements import PersonQuestion, extend_prompt, find_author, state_requirements
 from whet.run import Run
 from whet.search.archive import Archive, Candidate

@@ -47,8 +47,8 @@ async def write_question(
     about: str = "",
     sample: int = 0,
 ) -> str | None:
-    """One question to a person about what `points` leave open, from what is `stated` and the `earlier` questions; None where a model writes
-    none. `about` says what the task is."""
+    """One question to a person about what `points` leave open, from what is `stated` and the `earlier` questions; None where a
+    model writes none. `about` says what the task is."""
     differ = any(point.spread for point in points)
     parts = [PURPOSE, about, MARKERS, DIFFERENT if differ else INPUTS]
     for number, point in enumerate(points, 1):
