@@ -131,11 +131,11 @@ def _meaning_warnings(task: Task) -> list[str]:
     again = [i for i in range(len(test)) if best[i] >= least and names[i] not in known]
     if len(again) >= SHARE * len(test):
         pair = seen[int(near[len(test) :, again[0]].argmax())], test[again[0]]
-        seen_text, own = map(_short, pair)
+        known_text, own = map(_short, pair)
         warnings.append(
             f"{len(again)} of the {len(test)} sealed rows may say the same as a row of train or "
             f"validation in other words: an encoder finds them close (a cosine of {CLOSE:g} or more), "
-            f"such as {own}, which is {seen_text} there. The encoder can be wrong, so look at these "
+            f"such as {own}, which is {known_text} there. The encoder can be wrong, so look at these "
             "rows. If they do say the same, the search has seen them, and the prompt may do worse on "
             f"other inputs. {_REMEDY}, which keeps them in one split, or take them out."
         )

@@ -303,10 +303,10 @@ def _calls_of_class(node: ast.ClassDef) -> list[str]:
     return calls
 
 
-def _callable(node: _Function, name: str, given: int) -> str:
-    """The name of a function that is called with `given` arguments. Raises ValueError for one that needs others."""
+def _callable(node: _Function, name: str, own: int) -> str:
+    """The name of a function that is called with the first `own` arguments. Raises ValueError for one that needs others."""
     needed = node.args.posonlyargs + node.args.args
-    needed = needed[given : len(needed) - len(node.args.defaults)]
+    needed = needed[own : len(needed) - len(node.args.defaults)]
     named = [
         one
         for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
