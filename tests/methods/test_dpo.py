@@ -100,7 +100,7 @@ async def test_what_people_preferred_is_learned_and_deployed_as_it_was_validated
 
 async def test_thumbs_of_one_kind_teach_pmpo() -> None:
     for thumbs, likely in (([["yes", True]], True), ([["yes", False]], False)):
-        config = dataclasses.replace(SMALL, loss="pmpo", lr=4.0)
+        config = dataclasses.replace(SMALL, loss="pmpo", lr=0.2)
         _, _, _, policy = await search(config, thumbs=thumbs)
         assert bool(policy.probabilities(MENU)[1] > 1 / 3) is likely
 

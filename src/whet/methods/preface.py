@@ -90,17 +90,17 @@ async def preface(
     archive.add(run, leader.candidate)
     repair, tried, leaders = PromptRepair(env, start, attempts, config.shown), set[str](), [leader.candidate]
     for number in range(rounds):
-        rejected = leader.rejected(env.reward.high, tried)
+        rejected = leader.find_rejected(env.reward.high, tried)
         if not rejected:
             break
         place = run.rng.choice(rejected)
         tried.add(rows[place].id)
         other = leader.rollouts[run.rng.choice([at for at in rejected if at != place] or [place])]
-        found = await repair.search(run, policy.adapt(), leader, place, other, number * STRIDE)
-        run.log("repaired", {"row": rows[place].id, "attempts": found.attempts, "reward": found.reward})
-        if found.prompt in archive or found.reward <= leader.rollouts[place].reward:
+        repaired = await repair.search(run, policy.adapt(), leader, place, other, number * STRIDE)
+        run.log("repaired", {"row": rows[place].id, "attempts": repaired.attempts, "reward": repaired.reward})
+        if repaired.prompt in archive or repaired.reward <= leader.rollouts[place].reward:
             continue
-        child = Candidate(found.prompt, (leader.candidate.id,), "repair")
+        child = Candidate(repaired.prompt, (leader.candidate.id,), "repair")
         measured = await MeasuredPrompt.measure(run, env, child, rows)
         archive.add(run, measured.candidate)
         if measured.candidate.mean > leader.candidate.mean:

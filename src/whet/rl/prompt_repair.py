@@ -37,7 +37,7 @@ class MeasuredPrompt:
         rollouts = await env.evaluate(run, candidate.prompt, rows)
         return cls(replace(candidate, score=mean_score(rollouts)), rows, rollouts)
 
-    def rejected(self, high: float, tried: set[str]) -> list[int]:
+    def find_rejected(self, high: float, tried: set[str]) -> list[int]:
         """Places of the rows whose answers were graded below `high`, without those that were `tried`."""
         wrong = {rollout.example_id for rollout in mistakes(self.rollouts, high)} - tried
         return [at for at, row in enumerate(self.rows) if row.id in wrong]
