@@ -30,7 +30,7 @@ from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
 from whet.types import Example, Request, Reward
 
-CONFORMANCE = {"rounds": 3, "attempts": 2, "examples": 12}
+CONFORMANCE = {"rounds": 4, "attempts": 2, "examples": 40}
 """Settings of a run in the conformance suite."""
 SWEEP = {"rounds": 2, "attempts": 2, "examples": 4}
 """Settings of a run that is killed at every boundary."""
