@@ -131,6 +131,15 @@ async def _add_control(task: Task, opts: Options, result: RunJSON, progress: Pro
     control = await run_task(task, dataclasses.replace(options, budget=budget, run=out), progress)
     if control["status"] == "stopped":
         raise StorageError(control["improvement"]["reason"])
+    if not control.get("tested", True):
+        warning = (
+            f"The control {method} is not part of this result: {control['ended_by']} ended it before its sealed test. "
+            f"To compare with it, give a larger limit and another {parameter('run')}."
+        )
+        progress.warn(warning)
+        result = {**result, "warnings": [*result["warnings"], warning]}
+        _write_result(folder, _without_folder(result))
+        return result
     names = {result["method"]: folder, f"control {method}": Path(control["run"])}
     answers = {name: [sealed_answers(run)] for name, run in names.items()}
     usage = with_part(result["usage"], CONTROL, control["usage"])
