@@ -529,13 +529,13 @@ async def evaluate_task(
         goes_on = finished is not None and same and not opts.fresh
         if finished is not None and goes_on:
             if not (missing := _unanswered_rows(finished)):
-                return _mark_as_recorded(run, name_rows(finished, run), task, assembly.clients, progress)
+                return _mark_as_recorded(run, name_rows(finished, run, run), task, assembly.clients, progress)
             progress.say(
                 f"{run}: {quantity(missing, 'row')} had no answer; the models are called again for these rows"
             )
         refuse_small_limits(task, limits, foreseen, len(splits[split]))
         await assembly.prepare(partial(works_to_load, task), progress.say)
-        place = run.absolute()
+        named, place = run, run.absolute()
         kept = finished is not None and not goes_on and evaluated_split(read_header(place) or {}) is not None
         run = place.with_name(f"{place.name}.fresh") if kept else place
         if not holds_evaluation(run, plan, question) or (opts.fresh and not asks_again(run)):
@@ -560,7 +560,7 @@ async def evaluate_task(
             put_in_place(place, run)
         if listed:
             await note_in_index(place, progress)
-        return name_rows(result, place)
+        return name_rows(result, place, named)
     finally:
         await assembly.close()
 
