@@ -371,7 +371,7 @@ def test_over_the_network(server: Server, world: World) -> None:
         assert (found.name, found.version, found.label, found.source) == ("p", 2, "production", "server")
         assert client.prompt("p").content is found.content
     with (
-        Client(server.url, "wrong", spool=None) as client,
+        Client(server.url, "wrong", spool=None, timeout=60) as client,
         pytest.raises(UsageError, match="Who are you"),
     ):
         client.prompt("p")
