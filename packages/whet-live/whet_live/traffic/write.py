@@ -330,13 +330,13 @@ class _Writing:
     def _add_traces(self, ids: Sequence[str], places: dict[tuple[str, str], list[_Place]]) -> None:
         """The answers of the traces that ids name which are those of no answers: of a trace itself, or of a span of it."""
         self._traces = find_traces(self._connection, ids) if ids else {}
-        found: dict[str, list[_Place]] = {}
+        by_trace: dict[str, list[_Place]] = {}
         for part in chunks({*self._traces.values()}):
             for row in self._connection.execute(_PLACES["episode"], {"part": part}):
-                found.setdefault(row[0], []).append(_Place(*row[1:]))
+                by_trace.setdefault(row[0], []).append(_Place(*row[1:]))
         for id, trace in self._traces.items():
-            if trace in found:
-                places[("inference", id)] = found[trace]
+            if trace in by_trace:
+                places[("inference", id)] = by_trace[trace]
 
     def _join_waiting(self) -> None:
         """Join feedback that came before its inference."""
