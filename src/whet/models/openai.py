@@ -490,7 +490,8 @@ def _is_from_cache(headers: Mapping[str, str]) -> bool:
     """Whether a gateway's own cache answered: its header says so, or LiteLLM's names an answer of its cache that cost nothing."""
     if not headers:
         return False
-    if any("hit" in headers.get(name, "").casefold().split() for name in CACHE_HEADERS):
+    told = [headers[name] for name in CACHE_HEADERS if name in headers]
+    if any("hit" in words.casefold().split() for words in told):
         return True
     named = headers.get(CACHE_KEY_HEADER, "").strip()
     return bool(named) and re.fullmatch(r"\s*0(?:\.0*)?\s*", headers.get(COST_HEADER, "")) is not None

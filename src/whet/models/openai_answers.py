@@ -100,7 +100,8 @@ def completions(
     """The completions in the decoded body of an HTTP 200; their usages add up to what the call was billed.
 
     `count` estimates tokens where the endpoint has `reported` none that can be right; `cost` are the US dollars that a header
-    names; `model` is the model that has answered. A Failure when the body reports one, as some gateways do for an upstream error. Raises ProviderError (see the module's text).
+    names; `model` is the model that has answered. A Failure when the body reports one,
+    as some gateways do for an upstream error. Raises ProviderError (see the module's text).
     """
     choices = data.get("choices")
     if (error := _error_of_minimax(data)) is not None:
