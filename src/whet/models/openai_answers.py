@@ -137,6 +137,8 @@ def _in_order(choices: list[Any]) -> list[Any]:
     >>> [choice["index"] for choice in _in_order([{"index": 1}, {"index": 0}])]
     [0, 1]
     """
+    if len(choices) < 2:
+        return choices
     indices = [choice.get("index") if isinstance(choice, dict) else None for choice in choices]
     if len(set(indices)) < len(indices) or not all(type(index) is int for index in indices):
         return choices
