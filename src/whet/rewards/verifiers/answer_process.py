@@ -25,10 +25,11 @@ _OPERATORS = {
 
 
 class Codec:
-    """Plain values as JSON; every other object as a number under which it is kept."""
+    """Plain values as JSON; every other object as a number under which it is kept, one object always under the same."""
 
     def __init__(self) -> None:
         self.kept: list[object] = []
+        self._numbers: dict[int, int] = {}
 
     def write(self, value: Any, depth: int = 0) -> Any:
         """A value as JSON. A subclass of a plain type is written as that type."""
@@ -51,8 +52,10 @@ class Codec:
                 return [name, [self.write(one, depth + 1) for one in _iterate(sort, value)]]
         if isinstance(value, dict):
             return ["d", [[self.write(k, depth + 1), self.write(v, depth + 1)] for k, v in dict.items(value)]]
-        self.kept.append(value)
-        return ["o", len(self.kept) - 1, type(value).__name__]
+        number = self._numbers.setdefault(id(value), len(self.kept))
+        if number == len(self.kept):
+            self.kept.append(value)
+        return ["o", number, type(value).__name__]
 
     def read(self, written: Any) -> Any:
         """The value that `write` wrote, or the object that is kept under a number."""
@@ -107,9 +110,7 @@ def _do(codec: Codec, question: dict[str, Any]) -> dict[str, Any]:
         value = _OPERATORS[kind](target, *arguments)
     else:
         value = _BUILT_IN[kind](target, *arguments)
-    kept = len(codec.kept)
     after = [codec.write(one) for one in (*arguments, *named.values())]
-    del codec.kept[kept:]
     return {"value": codec.write(value), "arguments": after}
 
 

@@ -2,7 +2,7 @@
 
 It imports nothing of whet. In (standard input): `code`, `tests`, `entry`, `to` and `from` (file descriptors to the other process
 and from it), `codec` (the source of the module that writes and reads values). Out (standard output), one JSON value a line:
-`{"tests": N}` or `{"fault"}`, `{"broken"}` for the tests themselves, then `{"passed", "test", "fault"}` of each test.
+`{"tests": N}`, `{"fault"}` where the code does not run, else `{"passed", "test", "fault"}` of each test.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 _LONGEST = 1 << 20
 _SHOWN = 160
+_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
+_AROUND = {"setup_method", "teardown_method", "setup_class", "teardown_class"}
+_WITHOUT_EFFECT = (*_DEFINITIONS, ast.Import, ast.ImportFrom)
 
 
 class AnswerEnded(BaseException):
@@ -216,12 +221,27 @@ def _number(proxy: Proxy) -> int:
 
 def _update(value: Any, written: Any, remote: Remote) -> None:
     """Make a list, dict or set what it has become in the other process."""
-    after: Any = remote.read(written) if isinstance(value, list | dict | set | bytearray) else value
-    if type(after) is not type(value) or after == value:
+    if not isinstance(value, list | dict | set | bytearray):
+        return
+    after: Any = remote.read(written)
+    if type(after) is not type(value) or _is_same(after, value):
         return
     value.clear()
     extend: Any = value.update if isinstance(value, dict | set) else value.extend
     extend(after)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same, with the same objects of the answer in them, which are not asked."""
+    if isinstance(one, Proxy) and isinstance(other, Proxy):
+        return _number(one) == _number(other)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    return bool(one == other)
 
 
 def _short(value: object) -> str:
@@ -229,18 +249,80 @@ def _short(value: object) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
-def _parts(tests: Any, entry: str) -> list[tuple[str, str]]:
-    """The tests as (kind, source): `setup` is run and counts for nothing, `test` counts, `function` is called."""
+def parse_tests(tests: str | list[str], entry: str) -> list[tuple[str, str]]:
+    """The tests as (kind, source): `setup` is run and counts for nothing, `test` and `call` count.
+
+    Each source of a list is one test, with the calls of its test functions, unless it only imports and defines.
+
+    Raises SyntaxError for a source that is no Python, ValueError for a test function that cannot be called without arguments.
+    """
     sources = tests if isinstance(tests, list) else [tests]
-    if len(sources) > 1:
-        return [("test", source) for source in sources]
-    tree = ast.parse(sources[0])
-    functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test")]
-    if functions or (entry and any(isinstance(n, ast.FunctionDef) and n.name == "check" for n in tree.body)):
-        calls = [("function", f"{name}()") for name in functions] or [("function", f"check({entry})")]
-        return [("setup", sources[0]), *calls]
-    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    helpers = {node.name: node for node in tree.body if isinstance(node, definitions)}
+    trees = [ast.parse(source) for source in sources]
+    calls = [_calls(tree, entry) for tree in trees]
+    if len(sources) == 1:
+        whole = [("setup", sources[0]), *(("call", call) for call in calls[0])]
+        return whole if calls[0] else _asserts_of(trees[0])
+    return [
+        (
+            "test" if called or not all(isinstance(n, _WITHOUT_EFFECT) for n in tree.body) else "setup",
+            "\n".join((source, *called)),
+        )
+        for source, tree, called in zip(sources, trees, calls, strict=True)
+    ]
+
+
+def _calls(tree: ast.Module, entry: str) -> list[str]:
+    """The calls of the test functions, of the test methods of classes, or of `check`."""
+    calls = []
+    for node in tree.body:
+        if isinstance(node, _FUNCTIONS) and node.name.startswith("test"):
+            calls.append(f"{_callable(node, node.name, 0)}()")
+        elif isinstance(node, ast.ClassDef):
+            calls += _calls_of_class(node)
+    if not calls and entry and any(isinstance(n, ast.FunctionDef) and n.name == "check" for n in tree.body):
+        return [f"check({entry})"]
+    return calls
+
+
+def _calls_of_class(node: ast.ClassDef) -> list[str]:
+    """The calls of the test methods of a class of unittest, or of one named `Test...`; none for any other class."""
+    bases = {base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases}
+    of_unittest = "TestCase" in bases
+    if not of_unittest and not node.name.startswith("Test"):
+        return []
+    methods = {one.name: one for one in node.body if isinstance(one, _FUNCTIONS)}
+    if not of_unittest and (around := _AROUND & methods.keys()):
+        raise ValueError(f"{node.name}.{min(around)} is not run; a unittest.TestCase has setUp, which is")
+    prepared = f"{node.name}.setUpClass(); " if of_unittest and "setUpClass" in methods else ""
+    calls = []
+    for name, method in methods.items():
+        if name.startswith("test"):
+            _callable(method, f"{node.name}.{name}", 1)
+            call = f"{node.name}({name!r}).debug()" if of_unittest else f"{node.name}().{name}()"
+            calls.append(prepared + call)
+    return calls
+
+
+def _callable(node: _Function, name: str, own: int) -> str:
+    """The name of a function that is called with the first `own` arguments. Raises ValueError for one that needs others."""
+    needed = node.args.posonlyargs + node.args.args
+    needed = needed[own : len(needed) - len(node.args.defaults)]
+    named = [
+        one
+        for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        if default is None
+    ]
+    if needed or named:
+        words = ", ".join(one.arg for one in (*needed, *named))
+        raise ValueError(f"{name} needs the arguments {words}, and neither fixtures nor parametrize are run")
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise ValueError(f"{name} is a coroutine, which is not awaited")
+    return name
+
+
+def _asserts_of(tree: ast.Module) -> list[tuple[str, str]]:
+    """Each statement with an assert as a test, the others as setup."""
+    helpers = {node.name: node for node in tree.body if isinstance(node, _DEFINITIONS)}
     asserting = set[str]()
     while new := {
         name for name, node in helpers.items() if name not in asserting and _asserts(node, asserting)
@@ -248,7 +330,7 @@ def _parts(tests: Any, entry: str) -> list[tuple[str, str]]:
         asserting |= new
     return [
         (
-            "test" if not isinstance(node, definitions) and _asserts(node, asserting) else "setup",
+            "test" if not isinstance(node, _DEFINITIONS) and _asserts(node, asserting) else "setup",
             ast.unparse(node),
         )
         for node in tree.body
@@ -307,10 +389,7 @@ def main() -> None:
         out.write(json.dumps(line) + "\n")
         out.flush()
 
-    try:
-        parts = _parts(question["tests"], question["entry"])
-    except SyntaxError as error:
-        return say(broken=f"SyntaxError: {error}")
+    parts = parse_tests(question["tests"], question["entry"])
     codec = types.ModuleType("codec")
     exec(compile(question["codec"], "<codec>", "exec", dont_inherit=True), codec.__dict__)  # noqa: S102
     remote = Remote(question, vars(codec))
