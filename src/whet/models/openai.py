@@ -490,8 +490,8 @@ def _is_from_cache(headers: Mapping[str, str]) -> bool:
     """Whether a gateway's own cache answered: its header says so, or LiteLLM's names an answer of its cache that cost nothing."""
     if not headers:
         return False
-    told = [headers[name] for name in CACHE_HEADERS if name in headers]
-    if any("hit" in words.casefold().split() for words in told):
+    statuses = [headers[name] for name in CACHE_HEADERS if name in headers]
+    if any("hit" in words.casefold().split() for words in statuses):
         return True
     named = headers.get(CACHE_KEY_HEADER, "").strip()
     return bool(named) and re.fullmatch(r"\s*0(?:\.0*)?\s*", headers.get(COST_HEADER, "")) is not None
