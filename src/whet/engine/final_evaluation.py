@@ -15,6 +15,7 @@ from whet.engine.cases import case_figures, row_weights
 from whet.engine.diagnostics import (
     added_warnings,
     barren_warnings,
+    beyond_tests_warnings,
     copy_warnings,
     cut_warnings,
     end_of_method,
@@ -456,6 +457,7 @@ def _warnings(
         for warning in (
             *timeout_warnings(name, rollouts),
             *unreadable_warnings(name, rollouts),
+            *beyond_tests_warnings(name, rollouts),
         )
     ]
     reading += grading_warnings(reward, rows, evaluated)

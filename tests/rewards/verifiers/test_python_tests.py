@@ -36,6 +36,20 @@ POINT = """class P:
 def x_of(p): return p.x
 def both(points): return sum(p.x for p in points)
 def turn(points): points.reverse()"""
+VALUE = """import datetime, decimal, fractions
+class V:
+    def __init__(self, x): self.x = x
+    def __mul__(self, other): return V(self.x * getattr(other, 'x', other))
+    __rmul__ = __mul__
+    def __eq__(self, other): return self.x == getattr(other, 'x', other)
+    def __abs__(self): return V(abs(self.x))
+    def __str__(self): return f"V{self.x}"
+class Odd(ValueError): pass
+def refuse(): raise Odd("no")
+def next_day(day): return day + datetime.timedelta(days=1)
+def half(x): return [decimal.Decimal(x) / 2, fractions.Fraction(x, 2)]
+def count(n): yield from range(n)
+def apply(f, x): return f(x)"""
 UNITTEST = """import unittest
 class Cases(unittest.TestCase):
     @classmethod
@@ -74,6 +88,44 @@ class Cases(unittest.TestCase):
 async def test_the_share_of_tests_that_pass(answer: str, tests: Any, value: float) -> None:
     graded = await grade("python_tests", answer, {"tests": tests, "entry_point": "h"})
     assert graded.value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("test", "value", "beyond"),
+    [
+        ("assert V(2) * V(3) == V(6) and isinstance(V(1), V) and not isinstance(1, V) and f'{V(1)}' == 'V1'", 1.0, False),
+        ("import datetime\nassert next_day(datetime.date(2024, 2, 28)) == datetime.date(2024, 2, 29)", 1.0, False),
+        ("from fractions import Fraction\nfrom decimal import Decimal\nassert half(3) == [Decimal('1.5'), Fraction(3, 2)]", 1.0, False),
+        ("try:\n    refuse()\nexcept ValueError as error:\n    assert str(error) == 'no'", 1.0, False),
+        ("assert V(2) * V(3) == V(7)", 0.0, False),
+        ("assert count(2) == [0, 1]", 0.0, False),
+        ("assert V(2) == 3", 0.0, False),
+        ("assert V(2) == 2", 0.0, True),
+        ("assert V(2) * 3 == V(6)", 0.0, True),
+        ("assert 3 * V(2) == V(6)", 0.0, True),
+        ("assert abs(V(-2)) == V(2)", 0.0, True),
+        ("assert apply(lambda x: x + 1, 1) == 2", 0.0, True),
+    ],
+)  # fmt: skip
+async def test_a_test_of_objects_that_cannot_be_run_is_marked(test: str, value: float, beyond: bool) -> None:
+    graded = await grade("python_tests", VALUE, {"tests": [test]})
+    assert (graded.value, graded.parts.get("beyond_tests", 0.0)) == (value, float(beyond))
+    assert "Proxy" not in (graded.critique or "")
+
+
+def test_a_run_says_how_many_answers_failed_such_tests(tmp_path: Path) -> None:
+    rows = [
+        {"input": f"{n}", "tests": ["assert V(2) * 3 == V(6)"] if n < 2 else ["assert V(1).x == 1"]}
+        for n in range(6)
+    ]
+    run = whet.optimize(
+        "<!-- whet:begin -->\nWrite it.\n<!-- whet:end -->\n{{input}}",
+        data={"train": rows, "validation": [{**row, "input": "v" + row["input"]} for row in rows],
+              "test": [{**row, "input": "t" + row["input"]} for row in rows]},
+        reward="python_tests", lm=lambda messages: VALUE, optimizer_lm="scripted/phrases", method=whet.methods.opro.Config(steps=1),
+        run=tmp_path / "run", progress=False,
+    )  # fmt: skip
+    assert any("2 of 6 rollouts of the baseline prompt failed a test" in warning for warning in run.warnings)
 
 
 ATTACKS = {

@@ -33,6 +33,8 @@ _TESTS, _ANSWER = (Path(__file__).with_name(name) for name in ("tests_process.py
 _MOST_NAMED = 3
 TIMED_OUT = "timed_out"
 """The part of a rollout that is 1 where the time ended before the tests, else 0."""
+BEYOND_TESTS = "beyond_tests"
+"""The part of a rollout that is 1 where a test failed that wants what cannot be done with objects of the answer."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,9 @@ class PythonTests:
     unittest) is a test, else `check(candidate)` is called with the function that the column `entry` names, else each `assert` of
     the module is a test. Code and tests run in two confined processes. Tests see
     plain values; other objects of the answer are equal to each other only, so that none passes for a number.
-    Parts: `passed`, `tests`, `timed_out`, which is 1 where the time ended before the tests, and `unreadable`, which is 1 where
-    the answer has no fenced block and is no code.
+    Parts: `passed`, `tests`, `timed_out`, which is 1 where the time ended before the tests, `unreadable`, which is 1 where the
+    answer has no fenced block and is no code, and `beyond_tests`, which is 1 where a failed test wants what cannot be done with
+    objects of the answer.
     """
 
     tests: str = "tests"
@@ -117,6 +120,8 @@ class PythonTests:
         share = passed / count if count else 0.0
         value = share if not self.all else float(share == 1.0)
         parts = {"passed": float(passed), "tests": float(count), TIMED_OUT: float(late)}
+        if any(line.get("beyond") for line in lines):
+            parts[BEYOND_TESTS] = 1.0
         return {"value": value, "parts": parts, "critique": critique or None}
 
     def _critique(self, lines: list[dict[str, Any]], count: int, passed: int, why: str) -> str:

@@ -2,7 +2,7 @@
 
 It imports nothing of whet. In (standard input): `code`, `tests`, `entry`, `to` and `from` (file descriptors to the other process
 and from it), `codec` (the source of the module that writes and reads values). Out (standard output), one JSON value a line:
-`{"tests": N}`, `{"fault"}` where the code does not run, else `{"passed", "test", "fault"}` of each test.
+`{"tests": N}`, `{"fault"}` where the code does not run, else `{"passed", "test", "fault", "beyond"}` of each test.
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ class AnswerEnded(BaseException):
 
 
 class AnswerError(Exception):
-    """An exception of a class that the answer defines."""
+    """An exception of a class that the answer defines, named `name` there."""
+
+    name = ""
+
+
+class CannotDo(TypeError):
+    """A test wants of an object of the answer what cannot be asked of another process."""
 
 
 class Remote:
@@ -41,6 +47,8 @@ class Remote:
         self._codec = codec
         self._gone = False
         self.last = ""
+        self.beyond = ""
+        """What the test wanted of an object of the answer that cannot be done with it."""
 
     def say(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send a message and return what comes back. Raises AnswerEnded."""
@@ -99,16 +107,27 @@ class Remote:
         codec = self._codec["Codec"]()
         written = codec.write(value)
         if codec.kept:
-            raise TypeError(
-                f"a test can pass plain values and the answer's own objects, and no {type(value).__name__}"
-            )
+            raise self.cannot(f"pass a value of the type {type(value).__name__} to the answer")
         return written
+
+    def would_equal(self, proxy: Proxy, value: Any) -> bool:
+        """Whether an object of the answer says that it equals a plain value, which stays as it is."""
+        try:
+            message = {"do": "eq", "of": ["o", _number(proxy)], "arguments": [self.write(value)]}
+        except CannotDo:
+            return False
+        return self.say(message).get("value") is True
+
+    def cannot(self, what: str) -> CannotDo:
+        """The error of a test that wants what cannot be done, which is noted."""
+        self.beyond = what
+        return CannotDo(f"a test cannot {what}")
 
     def read(self, written: Any) -> Any:
         """A value of the answer. Raises AnswerEnded for what is none."""
         try:
             return self._read(written)
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, OverflowError):
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, ArithmeticError):
             self._gone = True
             raise AnswerEnded from None
 
@@ -122,7 +141,7 @@ class Remote:
             return {self._read(key): self._read(value) for key, value in content}
         if name in self._codec["_CONTAINERS"]:
             return self._codec["_CONTAINERS"][name](self._read(one) for one in content)
-        return self._codec["_READERS"][name](content)
+        return self._codec["read_plain"](name, content)
 
     @staticmethod
     def error(reply: dict[str, Any]) -> Exception:
@@ -134,7 +153,9 @@ class Remote:
                 return kind(text)
             except TypeError:
                 pass
-        return AnswerError(f"{name}: {text}")
+        error = AnswerError(text)
+        error.name = name
+        return error
 
 
 class Proxy:
@@ -160,6 +181,12 @@ class Proxy:
     def __iter__(self) -> Iterator[Any]:
         return _remote(self).do("iter", self)  # type: ignore[no-any-return]
 
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, Proxy) and bool(_remote(self).do("isinstance", self, (value,)))
+
+    def __format__(self, form: str) -> str:
+        return format(str(self), form)
+
     def __hash__(self) -> int:
         return int(_remote(self).do("hash", self))
 
@@ -176,9 +203,22 @@ def _forward(kind: str, wanted: type | None) -> Callable[..., Any]:
 
 def _operator(kind: str) -> Callable[..., Any]:
     def method(self: Proxy, *others: Any) -> Any:
-        if not all(isinstance(other, Proxy) for other in others):
+        plain = [type(other).__name__ for other in others if not isinstance(other, Proxy)]
+        if plain:
+            what = f"apply {kind.rstrip('_')} to an object of the answer and a value of the type {plain[0]}"
+            if kind not in ("eq", "ne"):
+                raise _remote(self).cannot(what)
+            if _remote(self).would_equal(self, others[0]):
+                _remote(self).beyond = what
             return NotImplemented
         return _remote(self).do(kind, self, others)
+
+    return method
+
+
+def _beyond(kind: str) -> Callable[..., Any]:
+    def method(self: Proxy, *arguments: Any) -> Any:
+        raise _remote(self).cannot(f"apply {kind} to an object of the answer")
 
     return method
 
@@ -207,6 +247,11 @@ for _kind in (
     "neg",
 ):
     setattr(Proxy, f"__{_kind.rstrip('_')}__", _operator(_kind))
+for _kind in (
+    "radd", "rsub", "rmul", "rtruediv", "rfloordiv", "rmod", "pow", "rpow", "matmul", "abs", "int", "float", "complex", "index",
+    "round", "enter", "exit", "aenter", "await", "aiter", "reversed", "pos", "invert", "lshift", "rshift", "missing",
+):  # fmt: skip
+    setattr(Proxy, f"__{_kind}__", _beyond(_kind))
 
 
 def _remote(proxy: Proxy) -> Remote:
@@ -355,8 +400,10 @@ def _why(error: BaseException, remote: Remote) -> str:
     if isinstance(error, AnswerEnded):
         return "the process of the answer ended: it took too long or too much memory, returned more than 1 MiB, or left"
     if isinstance(error, AssertionError):
-        return "; ".join(part for part in (str(error)[:_SHOWN], remote.last) if part)
-    return f"{type(error).__name__}: {str(error)[:_SHOWN]}"
+        beyond = f"a test cannot {remote.beyond}" if remote.beyond else ""
+        return "; ".join(part for part in (str(error)[:_SHOWN], remote.last, beyond) if part)
+    name = error.name if isinstance(error, AnswerError) else type(error).__name__
+    return str(error)[:_SHOWN] if isinstance(error, CannotDo) else f"{name}: {str(error)[:_SHOWN]}"
 
 
 def _load(remote: Remote, code: str) -> tuple[dict[str, Any], str]:
@@ -400,16 +447,16 @@ def main() -> None:
         return say(fault=fault)
     space |= {"__name__": "tests"}
     for kind, source in parts:
-        remote.last = ""
+        remote.last = remote.beyond = ""
         try:
             exec(compile(source, "<tests>", "exec", dont_inherit=True), space)  # noqa: S102
             fault = ""
         except BaseException as error:
             fault = _why(error, remote) or "it does not hold"
         if kind != "setup":
-            say(passed=not fault, test=source[:_SHOWN], fault=fault)
+            say(passed=not fault, test=source[:_SHOWN], fault=fault, beyond=bool(fault and remote.beyond))
         elif fault:
-            say(setup=source[:_SHOWN], fault=fault)
+            say(setup=source[:_SHOWN], fault=fault, beyond=bool(remote.beyond))
 
 
 if __name__ == "__main__":
