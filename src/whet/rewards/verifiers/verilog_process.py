@@ -7,7 +7,7 @@ import sys
 KEPT = 100_000
 
 
-def run(*command):
+def run(*command: str) -> tuple[int, str]:
     """The exit code of a tool, and what it wrote."""
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
