@@ -19,13 +19,15 @@ from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
 from whet.rewards.score_reading import marked_texts
 from whet.run import Run
-from whet.types import JSON, Message, Request
+from whet.types import JSON, NO_ANSWER, Completion, Message, Request
 
 T = TypeVar("T")
 
 MAX_TOKENS = 1024
 ASKED_TWICE = 2
 """How often a judge is asked one question at most."""
+_LONGER = 8
+"""How many times as long a reply may be that is asked for again because it was cut off."""
 SAMPLING = 1.0
 _FILES = (".md", ".txt")
 _SHOWN = 120
@@ -63,10 +65,16 @@ class JudgeQuestion:
     schema: Mapping[str, JSON]
     max_tokens: int = MAX_TOKENS
 
-    def request(self, sample: int, temperature: float) -> Request:
-        """The request of one sample."""
+    def request(self, sample: int, temperature: float, cut: bool = False) -> Request:
+        """The request of one sample; `cut`: the one before was cut off."""
         messages = (Message("system", self.rules), Message("user", self.shown))
-        return Request(messages, temperature, self.max_tokens, schema=self.schema, sample=sample)
+        bound = longest_reply(self.max_tokens, cut)
+        return Request(messages, temperature, bound, schema=self.schema, sample=sample)
+
+
+def longest_reply(max_tokens: int, cut: bool) -> int:
+    """How many tokens a reply may have; `cut`: so many were too few before."""
+    return max_tokens * (_LONGER if cut else 1)
 
 
 UNREAD = "the judge's answer could not be read"
@@ -78,20 +86,35 @@ async def ask(
     """The judge's answer to sample number `sample` of `of`, as `read` understands it: from its text, and whether that
     text is whole, that is, not cut off at the limit of tokens.
 
-    An answer that cannot be read is asked for once more under another sample number. Raises RewardFailed when
-    that cannot be read either.
+    An answer that cannot be read is asked for once more under another sample number, with room for a longer one where it was cut
+    off. Raises RewardFailed when that cannot be read either.
     """
-    failure = ""
+    whole = True
     for number, temperature in ((sample, SAMPLING if of > 1 else 0.0), (of + sample, SAMPLING)):
-        completion = (await run.generate(JUDGE, question.request(number, temperature)))[0]
+        request = question.request(number, temperature, not whole)
+        completion = (await run.generate(JUDGE, request))[0]
         whole = completion.finish != "length"
         answer = read(completion.text, whole) if completion.text.strip() else None
         if answer is not None:
             return answer
-        failure = completion.error or repr(completion.text[:_SHOWN])
-    if failure.startswith("provider:"):
-        raise RewardFailed(failure)
-    raise RewardFailed(f"{UNREAD}, twice: {failure}")
+    raise failed_question(completion, UNREAD)
+
+
+def failed_question(completion: Completion, what: str) -> RewardFailed:
+    """Why the last reply to a question gives no grade: there is none, or it is cut off, which says nothing about what was judged;
+    or `what`."""
+    if completion.error is not None and completion.error.startswith(NO_ANSWER):
+        return RewardFailed(completion.error)
+    if completion.finish == "length":
+        remedy = "models: {judge: {max_tokens: N}} allows longer ones"
+        return RewardFailed(
+            f"{NO_ANSWER[0]} the judge's reply was cut off, twice ({remedy}): {completion.text[:_SHOWN]!r}"
+        )
+    if not completion.text.strip():
+        return RewardFailed(
+            f"{NO_ANSWER[0]} the judge gave no reply, twice: {completion.error or 'it is empty'}"
+        )
+    return RewardFailed(f"{what}, twice: {completion.error or repr(completion.text[:_SHOWN])}")
 
 
 _VERDICT = re.compile(

@@ -19,12 +19,13 @@ from whet.rewards.asking import (
     SAMPLING,
     RewardOptions,
     enclose_in_markers,
+    failed_question,
     find_verdict,
     first_of,
+    longest_reply,
     yes_or_no,
 )
 from whet.rewards.judge_reply import agree_on, read_reply
-from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
 from whet.run import Run
 from whet.types import Completion, Example, Message, Request, Reward
@@ -86,9 +87,10 @@ class YesNo:
         messages = (Message("system", f"{_TASK}\n\n{RULES}"), Message("user", query))
         temperature = SAMPLING if self.samples > 1 else 0.0
         votes: list[bool] = []
-        retries, number = 1, 0
+        retries, number, cut = 1, 0, False
         while len(votes) < self.samples:
-            request = Request(messages, temperature, MAX_TOKENS, top_logprobs=TOP_LOGPROBS, sample=number)
+            bound = longest_reply(MAX_TOKENS, cut)
+            request = Request(messages, temperature, bound, top_logprobs=TOP_LOGPROBS, sample=number)
             completion = (await run.generate(JUDGE, request))[0]
             number += 1
             exact = probability_of_yes(completion.first_token)
@@ -98,12 +100,9 @@ class YesNo:
             if vote is not None:
                 votes.append(vote)
             elif retries == 0:
-                reason = completion.error or repr(completion.text[:80])
-                if reason.startswith("provider:"):
-                    raise RewardFailed(reason)
-                raise RewardFailed(f"the judge's answer is neither yes nor no, twice: {reason}")
+                raise failed_question(completion, "the judge's answer is neither yes nor no")
             else:
-                retries, temperature = 0, SAMPLING
+                retries, temperature, cut = 0, SAMPLING, completion.finish == "length"
         return fmean(votes)
 
 
