@@ -19,16 +19,16 @@ from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
 from whet.rewards.score_reading import marked_texts
 from whet.run import Run
-from whet.types import JSON, NO_ANSWER, Completion, Message, Request
+from whet.types import JSON, NO_GRADE, Completion, Message, Request, lacks_answer
 
 T = TypeVar("T")
 
 MAX_TOKENS = 1024
 ASKED_TWICE = 2
 """How often a judge is asked one question at most."""
-_LONGER = 8
-"""How many times as long a reply may be that is asked for again because it was cut off."""
 SAMPLING = 1.0
+MORE_ROOM = 4
+"""How many times the tokens the second answer may have where the first one was cut off."""
 _FILES = (".md", ".txt")
 _SHOWN = 120
 
@@ -65,16 +65,10 @@ class JudgeQuestion:
     schema: Mapping[str, JSON]
     max_tokens: int = MAX_TOKENS
 
-    def request(self, sample: int, temperature: float, cut: bool = False) -> Request:
-        """The request of one sample; `cut`: the one before was cut off."""
+    def request(self, sample: int, temperature: float, room: int = 1) -> Request:
+        """The request of one sample, with `room` times the tokens for its answer."""
         messages = (Message("system", self.rules), Message("user", self.shown))
-        bound = longest_reply(self.max_tokens, cut)
-        return Request(messages, temperature, bound, schema=self.schema, sample=sample)
-
-
-def longest_reply(max_tokens: int, cut: bool) -> int:
-    """How many tokens a reply may have; `cut`: so many were too few before."""
-    return max_tokens * (_LONGER if cut else 1)
+        return Request(messages, temperature, self.max_tokens * room, schema=self.schema, sample=sample)
 
 
 UNREAD = "the judge's answer could not be read"
@@ -86,35 +80,34 @@ async def ask(
     """The judge's answer to sample number `sample` of `of`, as `read` understands it: from its text, and whether that
     text is whole, that is, not cut off at the limit of tokens.
 
-    An answer that cannot be read is asked for once more under another sample number, with room for a longer one where it was cut
-    off. Raises RewardFailed when that cannot be read either.
+    An answer that cannot be read is asked for once more under another sample number, with more tokens where it was cut off.
+    Raises RewardFailed when that cannot be read either.
     """
-    whole = True
+    room = 1
     for number, temperature in ((sample, SAMPLING if of > 1 else 0.0), (of + sample, SAMPLING)):
-        request = question.request(number, temperature, not whole)
-        completion = (await run.generate(JUDGE, request))[0]
+        completion = (await run.generate(JUDGE, question.request(number, temperature, room)))[0]
         whole = completion.finish != "length"
         answer = read(completion.text, whole) if completion.text.strip() else None
         if answer is not None:
             return answer
-    raise failed_question(completion, UNREAD)
+        room = 1 if whole else MORE_ROOM
+    raise why_unread(completion, UNREAD)
 
 
-def failed_question(completion: Completion, what: str) -> RewardFailed:
-    """Why the last reply to a question gives no grade: there is none, or it is cut off, which says nothing about what was judged;
-    or `what`."""
-    if completion.error is not None and completion.error.startswith(NO_ANSWER):
-        return RewardFailed(completion.error)
-    if completion.finish == "length":
-        remedy = "models: {judge: {max_tokens: N}} allows longer ones"
-        return RewardFailed(
-            f"{NO_ANSWER[0]} the judge's reply was cut off, twice ({remedy}): {completion.text[:_SHOWN]!r}"
-        )
+def why_unread(completion: Completion, unread: str) -> RewardFailed:
+    """Why the judge's second answer gives no grade: its provider failed, it said nothing or was cut off, which says nothing of
+    the judged answer either, or `unread`."""
+    if lacks_answer(completion.error):
+        return RewardFailed(str(completion.error))
     if not completion.text.strip():
+        return RewardFailed(f"{NO_GRADE} gave no text, twice: {completion.error or 'an empty answer'}")
+    shown = repr(completion.text[:_SHOWN])
+    if completion.finish == "length":
         return RewardFailed(
-            f"{NO_ANSWER[0]} the judge gave no reply, twice: {completion.error or 'it is empty'}"
+            f"{NO_GRADE}'s answer was cut off at its limit of tokens, twice: {shown}. `max_tokens` under models: judge in "
+            "task.yaml allows more"
         )
-    return RewardFailed(f"{what}, twice: {completion.error or repr(completion.text[:_SHOWN])}")
+    return RewardFailed(f"{unread}, twice: {shown}")
 
 
 _VERDICT = re.compile(

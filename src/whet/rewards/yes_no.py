@@ -14,15 +14,15 @@ from statistics import fmean
 
 from whet._util.words import fold
 from whet.rewards.asking import (
+    MORE_ROOM,
     OF_EVERY_JUDGE,
     RULES,
     SAMPLING,
     RewardOptions,
     enclose_in_markers,
-    failed_question,
     find_verdict,
     first_of,
-    longest_reply,
+    why_unread,
     yes_or_no,
 )
 from whet.rewards.judge_reply import agree_on, read_reply
@@ -87,9 +87,9 @@ class YesNo:
         messages = (Message("system", f"{_TASK}\n\n{RULES}"), Message("user", query))
         temperature = SAMPLING if self.samples > 1 else 0.0
         votes: list[bool] = []
-        retries, number, cut = 1, 0, False
+        retries, number, room = 1, 0, 1
         while len(votes) < self.samples:
-            bound = longest_reply(MAX_TOKENS, cut)
+            bound = MAX_TOKENS * room
             request = Request(messages, temperature, bound, top_logprobs=TOP_LOGPROBS, sample=number)
             completion = (await run.generate(JUDGE, request))[0]
             number += 1
@@ -100,9 +100,10 @@ class YesNo:
             if vote is not None:
                 votes.append(vote)
             elif retries == 0:
-                raise failed_question(completion, "the judge's answer is neither yes nor no")
+                raise why_unread(completion, "the judge's answer is neither yes nor no")
             else:
-                retries, temperature, cut = 0, SAMPLING, completion.finish == "length"
+                retries, temperature = 0, SAMPLING
+                room = MORE_ROOM if completion.finish == "length" else 1
         return fmean(votes)
 
 
