@@ -37,7 +37,15 @@ from whet.errors import UsageError
 from whet_client.records import EARLIEST, LATEST, Feedback, Inference, checked_text
 from whet_live.database import time_of
 from whet_live.traffic.rows import chunks, feedback_of_row, read_inference
-from whet_live.traffic.traffic_tables import erased, feedback, inferences, traffic_counts, traffic_head
+from whet_live.traffic.traffic_tables import (
+    PLAIN_TEXT,
+    SIGNS,
+    erased,
+    feedback,
+    inferences,
+    traffic_counts,
+    traffic_head,
+)
 
 MOST_ROWS = 1000
 _CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")
@@ -262,6 +270,7 @@ def hide_forgotten(connection: Connection, table: Table, rows: Sequence[Any]) ->
     return [row for row in rows if row.id not in gone]
 
 
+_BLANKS = str.maketrans(dict.fromkeys(SIGNS, " "))
 _WORDS = TableClause("feedback_words", column("rowid", feedback.c.seq.type), column("feedback_words", Text))
 """The index of words in SQLite, an FTS5 table (`traffic_tables`)."""
 
@@ -278,10 +287,12 @@ def _words(connection: Connection, wanted: Filter, words: Sequence[str]) -> Sele
     or decomposed (Unicode NFC, NFD)."""
     query = select(feedback.c.seq, feedback.c.time)
     if connection.dialect.name == "postgresql":
-        vector = func.to_tsvector(text("'simple'"), feedback.c.text)
         simple = text("'simple'")
+        vector = func.to_tsvector(simple, text(PLAIN_TEXT.replace(":", "\\:")))
         either = [
-            _join_conditions("||", (func.plainto_tsquery(simple, one) for one in _forms(word)))
+            _join_conditions(
+                "||", (func.phraseto_tsquery(simple, one.translate(_BLANKS)) for one in _forms(word))
+            )
             for word in words
         ]
         return query.where(vector.op("@@")(_join_conditions("&&", either)))
