@@ -316,3 +316,24 @@ def test_signs_are_found_and_letters_that_stand_for_several(database: Database) 
     }
     for text, keys in wanted.items():
         assert {row.feedback.id for row in store.find(Filter(text=text)).rows} == keys, text
+
+
+def test_a_capital_i_with_a_dot_is_found_alike_in_every_database(database: Database) -> None:
+    store = Traffic(database)
+    texts = {
+        "City": "\u0130stanbul is far",
+        "CITY": "\u0130ZM\u0130R",
+        "plain": "istanbul",
+        "sign": "\u00c4PFEL\U0001f44e",
+    }
+    store.add((), (Feedback("comment", "i", text=text, id=key) for key, text in texts.items()))
+    wanted = {
+        "\u0130stanbul": {"City", "plain"},
+        "istanbul": {"City", "plain"},
+        "ISTANBUL": {"City", "plain"},
+        "izmir": {"CITY"},
+        "\u0131stanbul": set(),
+        "\u00e4pfel\U0001f44e": {"sign"},
+    }
+    for text, keys in wanted.items():
+        assert {row.feedback.id for row in store.find(Filter(text=text)).rows} == keys, text
