@@ -13,11 +13,13 @@ from whet.types import Example, Rollout
 
 @dataclass(frozen=True)
 class RoundBatch:
-    """Training examples of a round. `new` are the ids of those that are paid for, and `fair` of them those drawn by chance."""
+    """Training examples of a round. `new` are the ids of those that are paid for, and `fair` of them those drawn by chance.
+    `known`: all answers are known, and read once more."""
 
     examples: Sequence[Example]
     new: Collection[str]
     fair: Collection[str]
+    known: bool = False
 
 
 @dataclass
@@ -34,11 +36,19 @@ class RoundExamples:
         return {row.id for row in self.env.train if (prompt.id, row.id) not in self.answers}
 
     def next_batch(
-        self, prompt: Prompt, size: int, again: Sequence[str] = (), *, trial: bool = False
+        self,
+        prompt: Prompt,
+        size: int,
+        again: Sequence[str] = (),
+        *,
+        trial: bool = False,
+        known: bool = False,
     ) -> RoundBatch:
         """A batch of so many examples: those named in `again`, then those that the prompt has not answered, then others, but not
-        in a trial, in which nothing counts twice."""
+        in a trial, in which nothing counts twice. `known`: those that the prompt has answered, which cost nothing, if any."""
         rows, unknown = {row.id: row for row in self.env.train}, self.list_unanswered(prompt)
+        if known and len(unknown) < len(rows):
+            return RoundBatch([row for name, row in rows.items() if name not in unknown], (), (), known=True)
         chosen = dict.fromkeys(name for name in again if not trial or name in unknown)
         for wanted in (unknown,) if trial else (unknown, rows.keys()):
             left = wanted - chosen.keys()

@@ -64,7 +64,7 @@ from whet.types import Rollout
 ENTRY = MethodEntry(
     "prompt_learning",
     "Prompt learning: critiques become managed instructions",
-    version=12,
+    version=13,
     rank=10,
     when="the reward says in words what is wrong, or people comment",
     paper="this tool's own; the idea: Arize AI, 2025",
@@ -131,10 +131,16 @@ async def prompt_learning(
 
     while (size := budget.next_round(manager.spent, len(env.train))) > 0:
         at = f"round {budget.round}"
-        trial = budget.trial and not budget.drafting
-        batch = examples.next_batch(current.prompt, size, manager.ablated[: size // 3], trial=trial)
+        trial = budget.trial and not manager.drafting
+        batch = examples.next_batch(
+            current.prompt,
+            size,
+            manager.ablated[: size // 3],
+            trial=trial,
+            known=manager.fell and manager.whole,
+        )
         budget.give_back(size - len(batch.new))
-        stale = 0 if batch.new else stale + 1
+        stale = 0 if batch.new or batch.known else stale + 1
         if stale > STALE:
             break
         rollouts = await roll_out(run, budget, archive, current, examples, batch)
@@ -145,7 +151,9 @@ async def prompt_learning(
                 begin_with(earning)
                 budget.round = 0
                 continue
-        answers = collect_critiques(rollouts, env.train, env.reward.high, people, env.reward.low)
+        answers = collect_critiques(
+            rollouts, env.train, env.reward.high, people, env.reward.low, again=batch.known
+        )
         calls = budget.calls(manager.spent, manager.repairs, close_packs(answers.critiques))
         changed = await manager.step(run, answers, calls, at, last=budget.last)
         reworded = changed if mostly_rows(answers.critiques) else 0
@@ -160,7 +168,7 @@ async def prompt_learning(
         done = budget.may_stop(quiet >= config.clean)
         if not (manager.repairs or manager.lost) and (quiet or (manager.settled and budget.tries)):
             plan_trial(manager, examples)
-        budget.trial, budget.drafting = bool(manager.left_out), manager.drafting
+        budget.trial, budget.whole = bool(manager.left_out), manager.whole
         if done and not manager.left_out:
             break
         current = Candidate(manager.prompt, (whole.prompt.id,), at)
