@@ -11,7 +11,7 @@ from whet.instructions.critiques import CritiqueBatch, count_answers
 _TELLING = 5
 """Rows that were answered under both of two wordings from which on these alone are compared."""
 _SHOWN = 3
-"""Earlier wordings of an instruction that are compared at most, the last ones."""
+"""Earlier wordings of an instruction that are compared at most: those that stood last, and so the one that others grew from."""
 _WRONG_SHOWN = 3
 """Wrong answers under another wording that are shown, the most frequent ones."""
 
@@ -54,7 +54,9 @@ class History:
         answered under both, or else, where these are few, on the rows of each."""
         now = self._rows(lambda one: one.standing.get(key) == text)
         lines = []
-        for old in [one for one in dict.fromkeys(tried) if one != text][-_SHOWN:]:
+        stood = [one.standing.get(key, "") for one in self.rounds]
+        last = {one: max((n for n, other in enumerate(stood) if other == one), default=-1) for one in tried}
+        for old in sorted((one for one in last if one != text), key=lambda one: last[one])[-_SHOWN:]:
             then = self._rows(lambda one, old=old: one.standing.get(key) == old)  # type: ignore[misc]
             same = [row for row in then if row in now]
             if len(same) >= _TELLING:

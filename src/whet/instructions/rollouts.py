@@ -25,11 +25,13 @@ class RoundBatch:
 @dataclass
 class RoundExamples:
     """Draws the training examples of rounds from `draw`, which passes over all of them again and again. At temperature 0 the
-    `answers` of a prompt are known once they were given; above, an example is answered anew in each round."""
+    `answers` of a prompt are known once they were given; above, an example is answered anew in each round. `reread`: how many
+    answers of a prompt were read once more."""
 
     env: Environment
     draw: Iterator[Example]
     answers: dict[tuple[str, str], Rollout] = field(default_factory=dict)
+    reread: dict[str, int] = field(default_factory=dict)
 
     def list_unanswered(self, prompt: Prompt) -> set[str]:
         """The ids of the examples to which no answer of a prompt is known."""
@@ -45,9 +47,11 @@ class RoundExamples:
         known: bool = False,
     ) -> RoundBatch:
         """A batch of so many examples: those named in `again`, then those that the prompt has not answered, then others, but not
-        in a trial, in which nothing counts twice. `known`: those that the prompt has answered, which cost nothing, if any."""
+        in a trial, in which nothing counts twice. `known`: those that the prompt has answered, which cost nothing, if there are
+        more than were read once more already."""
         rows, unknown = {row.id: row for row in self.env.train}, self.list_unanswered(prompt)
-        if known and len(unknown) < len(rows):
+        if known and len(rows) - len(unknown) > self.reread.get(prompt.id, 0):
+            self.reread[prompt.id] = len(rows) - len(unknown)
             return RoundBatch([row for name, row in rows.items() if name not in unknown], (), (), known=True)
         chosen = dict.fromkeys(name for name in again if not trial or name in unknown)
         for wanted in (unknown,) if trial else (unknown, rows.keys()):
