@@ -29,7 +29,7 @@ from whet.instructions.contradictions import Contradictions
 from whet.instructions.critiques import CritiqueBatch, withhold_attacks
 from whet.instructions.drafts import UNTRIED, Drafts
 from whet.instructions.effects import Effects, Round
-from whet.instructions.falls import FELL, RETURNED, find_fall
+from whet.instructions.falls import FELL, RETURNED, find_better, find_fall
 from whet.instructions.guard import harmless
 from whet.instructions.history import History
 from whet.instructions.neighbours import Embed, comparable
@@ -241,6 +241,13 @@ class InstructionManager:
             },
         )  # fmt: skip
         return changed + len(expired)
+
+    def falls_behind(self, rewards: Sequence[float]) -> bool:
+        """Whether these rewards of `prompt` are below those of an earlier roll-out by more than chance, so that the next step
+        returns to that, where one text is written as a whole."""
+        now = Round(len(rewards), self.standing(), {}, rewards, layout=self._layout)
+        watched = self.measures and self.whole and not (self.left_out or self.drafting)
+        return watched and find_better([*self.effects.rounds, now], self.of_rows).texts != now.texts
 
     def _choose_critiques(
         self, run: Run, judged: CritiqueBatch, most: int | None, at: str, trial: bool

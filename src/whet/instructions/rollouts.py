@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from whet.environments.environment import Environment
+from whet.instructions.budget import LEAST
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.types import Example, Rollout
+
+Hopeless = Callable[[Sequence[float]], bool]
+"""Whether these rewards of a prompt show that it earns less than an earlier one."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,18 @@ class RoundExamples:
         new = unknown & chosen.keys()
         return RoundBatch([rows[name] for name in chosen], new, new - set(again))
 
-    async def answer(self, run: Run, prompt: Prompt, batch: RoundBatch, sample: int) -> list[Rollout]:
-        """The roll-outs of a batch in order; those that are known are not asked for."""
-        new = [row for row in batch.examples if row.id in batch.new]
-        fresh = {r.example_id: r for r in await self.env.evaluate(run, prompt, new, sample)} if new else {}
-        known = [fresh.get(row.id) or self.answers[prompt.id, row.id] for row in batch.examples]
+    async def answer(
+        self, run: Run, prompt: Prompt, batch: RoundBatch, sample: int, hopeless: Hopeless | None = None
+    ) -> list[Rollout]:
+        """The roll-outs of a batch in order; those that are known are not asked for. With `hopeless`, the first few come alone,
+        and the others only where these leave hope."""
+        new, fresh = [row for row in batch.examples if row.id in batch.new], dict[str, Rollout]()
+        first = LEAST if hopeless and len(new) >= 2 * LEAST else len(new)
+        for part in (new[:first], new[first:]):
+            if part and not (fresh and hopeless and hopeless([one.reward for one in fresh.values()])):
+                fresh |= {r.example_id: r for r in await self.env.evaluate(run, prompt, part, sample)}
+        asked = [row.id for row in batch.examples if row.id in fresh or row.id not in batch.new]
+        known = [fresh.get(name) or self.answers[prompt.id, name] for name in asked]
         if self.env.generation.temperature == 0:
             self.answers |= {
                 (prompt.id, name): rollout for name, rollout in fresh.items() if rollout.answered

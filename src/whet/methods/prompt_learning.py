@@ -39,7 +39,7 @@ from whet.instructions.manager import InstructionManager
 from whet.instructions.questions import mostly_rows
 from whet.instructions.reader import close_packs
 from whet.instructions.regions import RegionManagers, managers_of
-from whet.instructions.rollouts import RoundBatch, RoundExamples
+from whet.instructions.rollouts import Hopeless, RoundBatch, RoundExamples
 from whet.methods.method import MethodEntry
 from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
@@ -139,11 +139,11 @@ async def prompt_learning(
             trial=trial,
             known=manager.fell and manager.whole,
         )
-        budget.give_back(size - len(batch.new))
         stale = 0 if batch.new or batch.known else stale + 1
         if stale > STALE:
             break
-        rollouts = await roll_out(run, budget, archive, current, examples, batch)
+        rollouts = await roll_out(run, budget, archive, current, examples, batch, manager.falls_behind)
+        budget.give_back(size - sum(r.example_id in batch.new for r in rollouts))
         evidence.add(current, [r for r in rollouts if r.example_id in batch.fair], trial=budget.trial)
         if not clear:
             clear, earning = True, (await leave_zero(run, budget, archive, current, rollouts))[1]
@@ -248,14 +248,16 @@ async def roll_out(
     current: Candidate,
     examples: RoundExamples,
     batch: RoundBatch,
+    hopeless: Hopeless,
 ) -> list[Rollout]:
-    """Roll-outs of the current prompt; its validation, where one is planned, runs at the same time."""
+    """Roll-outs of the current prompt, only a few where these are `hopeless`; its validation, where one is planned, runs at the
+    same time."""
 
     async def work(branch: Run, task: str) -> list[Rollout]:
         if task == "validate":
             await archive.validate(branch, budget.env, [current])
             return []
-        return await examples.answer(branch, current.prompt, batch, budget.round)
+        return await examples.answer(branch, current.prompt, batch, budget.round, hopeless)
 
     tasks = ["validate", "roll out"] if budget.validates else ["roll out"]
     return (await run.map(work, tasks))[-1]
