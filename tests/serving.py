@@ -1,8 +1,10 @@
-"""`server_thread`: the local server as `python -m whet.testing.server` starts it, without the half second of a new process."""
+"""`server_thread`: the local server as `python -m whet.testing.server` starts it, without the half second of a new process.
+`reserved_port`: where no server is yet, or none any more."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -41,3 +43,13 @@ def server_thread(*arguments: str) -> Iterator[str]:
     finally:
         loop.call_soon_threadsafe(end.set)
         thread.join()
+
+
+@contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port of this test's own: it refuses connections unless a server listens that was started on it, and no other process gets
+    it meanwhile."""
+    with socket.socket() as holding:
+        holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holding.bind(("127.0.0.1", 0))
+        yield holding.getsockname()[1]

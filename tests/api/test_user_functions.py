@@ -10,7 +10,6 @@ import os
 import re
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,10 +190,9 @@ def test_a_reward_that_hangs_ends_with_its_row_and_the_program_goes_on(
     async def cell() -> Any:
         return call()
 
-    began = time.monotonic()
     with pytest.raises(UsageError, match=r"reward\(\) has not returned after 0\.2 s for .*row"):
         asyncio.run(cell()) if notebook else call()
-    assert time.monotonic() - began < 20 and ended == [threading.main_thread()]
+    assert ended == [threading.main_thread()]
     assert signal.getsignal(signal.SIGALRM) is kept and signal.getitimer(signal.ITIMER_REAL)[0] == 0
 
 

@@ -453,7 +453,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
             words.mentions(words.fold(t), ["a", "b c"]),
         ),
         "labels": lambda t: labels.find_label(t, {"yes": "good", "no": "bad"}),
-        "tools.find_call": lambda t: (tools.find_call(t), tools.final(t)),
+        "tools.find_calls": lambda t: (tools.find_calls(t), tools.final(t)),
         "prl": lambda t: (prl.answer_in(t), prl.format_reward("<think>" + t + "</think><answer></answer>")),
         "prompt_r1": lambda t: prompt_r1.format_reward([t, "<think>" + t + "</think><answer></answer>"]),
         "openai_wire": lambda t: openai_wire._message(t.encode("utf-8", "replace")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import whet
 from tests.command_line import whet_here
 from whet.cli import requirements, start
 from whet.cli.main import cli
+from whet.cli.start import ROWS_SHOWN
 from whet.testing.simulated_task import Answers
 
 STATED = ("It names the ticket.", "It is one sentence.")
@@ -87,23 +88,55 @@ def test_nothing_stated_changes_nothing() -> None:
     assert done.exit_code == 0 and "equirements:" not in whet.Task.load("mytask").prompt.text
 
 
-def test_a_model_writes_questions_from_inputs_and_from_what_was_stated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def asking(
+    monkeypatch: pytest.MonkeyPatch, answer: Callable[[str, int], str], questions: int = 2
+) -> tuple[Answers, Callable[..., Result]]:
+    """A model that answers inputs so, and writes so many questions; and `whet init --ask` with it."""
+    written = iter([*(f"What of {n}?" for n in range(questions)), "0"])
     model = Answers(
         lambda question, sample: (
-            f"<QUESTION>What of {sample}?</QUESTION>" if sample < 2 else "<QUESTION></QUESTION>"
+            f"<QUESTION>{next(written)}</QUESTION>"
+            if "<QUESTION>" in question
+            else f"<ANSWER>{answer(question, sample)}</ANSWER>"
         )
     )
     monkeypatch.setattr("whet.api.requirements.resolve", lambda address: model)
-    done = invoke(
-        *("--from", "labels.csv", "--input", "text", "--target", "team", "--optimizer-lm", "openai/asker"),
-        typed=f"{STATED[0]}\n\n\n",
+
+    def ask(typed: str) -> Result:
+        rows = ("--from", "labels.csv", "--input", "text", "--target", "team")
+        return invoke(*rows, "--optimizer-lm", "openai/asker", typed=typed)
+
+    return model, ask
+
+
+def test_a_model_asks_about_the_input_to_which_its_answers_differ_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ticket 3 has two answers, until the person has stated what is required; then all answers are the same."""
+    model, ask = asking(
+        monkeypatch,
+        lambda question, sample: (
+            f"Team {'ab'[sample % 2]}" if "Ticket 3" in question and STATED[0] not in question else "Team a"
+        ),
     )
-    assert done.exit_code == 0 and "What of 0?" in done.output and "What of 1?" in done.output
+    done = ask(f"{STATED[0]}\n\n\n")
+    assert done.exit_code == 0, done.output
     assert not any(question in done.output for question in requirements.FIXED)
-    assert "Ticket 0" in model.questions[0] and STATED[0] not in model.questions[0]
-    assert STATED[0] in model.questions[1] and "What of 0?" in model.questions[1]
+    assert "Input: Ticket 3\n[1] Team a\n[2] Team b\nWhat of 0?" in done.output
+    first, second = [question for question in model.questions if "<QUESTION>" in question][:2]
+    assert "Ticket 3" in first and "Team b" in first and "Ticket 2" not in first and STATED[0] not in first
+    assert STATED[0] in second and "What of 0?" in second
+    assert "Ticket 2" in second and "Team" not in second, (
+        "where no answers differ, the inputs alone are shown"
+    )
+    answered = [question for question in model.questions if "<ANSWER>" in question]
+    assert len(answered) == 3 * 2 * ROWS_SHOWN and all("Answer." in question for question in answered)
+
+
+def test_six_questions_are_asked_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, ask = asking(monkeypatch, lambda question, sample: str(sample), questions=99)
+    done = ask("\n" * 6)
+    assert done.exit_code == 0 and sum("<QUESTION>" in question for question in model.questions) == 6
 
 
 def test_a_text_that_cannot_be_an_instruction_is_asked_again() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,8 @@ HANG = f"{DEF}    threading.Event().wait()\n"
 HOLDS = f"{DEF}    import re\n    return float(bool(re.search('^(a|a)+$', 'a' * 60 + '!')))\n"
 """A match that keeps the interpreter's lock for years."""
 BUSY = f"{DEF}    while True:\n        pass\n"
-QUICK = 30.0
-"""Two seconds, and what a busy machine adds; what is interrupted would go on for minutes or for ever."""
+PATIENCE = 240.0
+"""Seconds until a process is given up. It ends in two; what is interrupted would go on for an hour or for ever."""
 LOADING = "import pathlib, threading\npathlib.Path('there').touch()\nthreading.Event().wait()\n"
 
 
@@ -46,29 +46,28 @@ def task(folder: Path, reward: str, more: str = "") -> None:
 def interrupt(
     folder: Path, url: str, ready: Callable[[], bool], times: int = 1, command: str = "",
     how: signal.Signals = signal.SIGINT, hearing: Callable[[], None] = hear_interrupts,
-) -> tuple[int, str, float]:  # fmt: skip
-    """Exit code, what was said, and the seconds that it took to stop."""
+    program: Sequence[str] = ("-m", "whet"),
+) -> tuple[int, str]:  # fmt: skip
+    """Exit code, and what was said."""
     words = (command or f"optimize task --method grips --base-url {url} --out run").split()
     process = subprocess.Popen(
-        [sys.executable, "-m", "whet", *words], cwd=folder, env={**os.environ, "OPENAI_API_KEY": "sk-test"}, text=True,
+        [sys.executable, *program, *words], cwd=folder, env={**os.environ, "OPENAI_API_KEY": "sk-test"}, text=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=hearing,
     )  # fmt: skip
     while not ready() and process.poll() is None:
         time.sleep(0.01)
-    began = time.monotonic()
     for _ in range(times):
         process.send_signal(how)
-    _, said = process.communicate(timeout=60)
-    return process.returncode, said, time.monotonic() - began
+    _, said = process.communicate(timeout=PATIENCE)
+    return process.returncode, said
 
 
 @pytest.mark.parametrize("reward", [HANG, BUSY, LOADING], ids=["waits", "computes", "loads"])
 def test_an_interrupt_ends_a_run_in_the_middle_of_reward_code(tmp_path: Path, reward: str) -> None:
     task(tmp_path, reward)
     with server_thread("--function", "tests.crash.answers:answer") as url:
-        code, said, seconds = interrupt(tmp_path, url, (tmp_path / "there").exists)
+        code, said = interrupt(tmp_path, url, (tmp_path / "there").exists)
         assert code == 130 and "resumes" in said and "Traceback" not in said
-        assert seconds < QUICK
 
 
 def ignore_interrupts() -> None:
@@ -86,32 +85,31 @@ def test_sigterm_ends_a_run_as_an_interrupt_does_and_a_second_one_changes_nothin
     task(tmp_path, reward)
     there = (tmp_path / "there").exists
     with server_thread("--function", "tests.crash.answers:answer") as url:
-        code, said, seconds = interrupt(tmp_path, url, there, times, how=signal.SIGTERM, hearing=hearing)
+        code, said = interrupt(tmp_path, url, there, times, how=signal.SIGTERM, hearing=hearing)
     assert code == 143 and said.count("resumes") == 1 and "Traceback" not in said, said
-    assert seconds < QUICK
 
 
 def test_sigterm_ends_a_command_that_waits_for_its_model_without_a_run(tmp_path: Path) -> None:
     (tmp_path / "prompt.md").write_text("Answer.\n")
     (tmp_path / "feedback.csv").write_text("comment\nAnswer in one sentence.\n")
     ledger = tmp_path / "ledger.jsonl"
-    with server_thread("--text", "x", "--ledger", str(ledger), "--latency", "300") as url:
+    with server_thread("--text", "x", "--ledger", str(ledger), "--latency", "3600") as url:
         words = f"learn prompt.md feedback.csv --optimizer-lm openai/gpt-x --base-url {url} --yes"
         ready = lambda: ledger.exists() and ledger.read_text() != ""  # noqa: E731
-        code, said, seconds = interrupt(tmp_path, url, ready, command=words, how=signal.SIGTERM)
+        code, said = interrupt(tmp_path, url, ready, command=words, how=signal.SIGTERM)
     assert code == 143 and "Interrupted" in said and "Traceback" not in said, said
     assert "resumes the run" not in said, said
-    assert seconds < QUICK and (tmp_path / "prompt.md").read_text() == "Answer.\n"
+    assert (tmp_path / "prompt.md").read_text() == "Answer.\n"
 
 
 def test_an_interrupt_does_not_wait_for_a_slow_endpoint_and_counts_what_it_gave_up(tmp_path: Path) -> None:
     write_task(tmp_path / "task")
     ledger = tmp_path / "ledger.jsonl"
-    slow = ("--function", "tests.crash.answers:answer", "--ledger", str(ledger), "--latency", "300")
+    slow = ("--function", "tests.crash.answers:answer", "--ledger", str(ledger), "--latency", "3600")
     with server_thread(*slow) as url:
         journal = tmp_path / "run" / "journal.sqlite"
-        code, said, seconds = interrupt(tmp_path, url, lambda: _open_calls(journal) > 0)
-    assert code == 130 and "resumes" in said and seconds < QUICK
+        code, said = interrupt(tmp_path, url, lambda: _open_calls(journal) > 0)
+    assert code == 130 and "resumes" in said
     assert _open_calls(journal) > 0, "what was sent may have been billed"
     with server_thread("--function", "tests.crash.answers:answer") as url:
         words = ("optimize", "task", "--method", "grips", "--base-url", url, "--out", "run", "--json")
@@ -126,8 +124,8 @@ def test_an_interrupt_ends_a_run_whose_reward_holds_the_interpreter(
 ) -> None:
     task(tmp_path, HOLDS)
     with server_thread("--function", "tests.crash.answers:answer") as url:
-        code, said, seconds = interrupt(tmp_path, url, (tmp_path / "there").exists, times, how=how)
-    assert (code, "resumes" in said) == (-signal.SIGKILL, True) and seconds < QUICK
+        code, said = interrupt(tmp_path, url, (tmp_path / "there").exists, times, how=how)
+    assert (code, "resumes" in said) == (-signal.SIGKILL, True)
 
 
 def test_a_reward_that_holds_the_interpreter_ends_at_its_limit_with_its_row(tmp_path: Path) -> None:
@@ -173,16 +171,17 @@ def test_a_pattern_that_backtracks_is_an_error_with_its_row(tmp_path: Path) -> N
 
 def test_a_second_interrupt_ends_at_once(tmp_path: Path) -> None:
     task(tmp_path, LOADING)
-    code, _, seconds = interrupt(tmp_path, "http://127.0.0.1:9/v1", (tmp_path / "there").exists, times=2)
-    assert code == 130 and seconds < QUICK
+    code, _ = interrupt(tmp_path, "http://127.0.0.1:9/v1", (tmp_path / "there").exists, times=2)
+    assert code == 130
 
 
 def test_an_interrupt_ends_an_examination(tmp_path: Path) -> None:
     task(tmp_path, HANG)
     there = (tmp_path / "there").exists
-    code, said, seconds = interrupt(tmp_path, "", there, command="doctor task --no-calls")
+    patient = "import whet.api.doctor.rewards as r; r.PATIENCE = 3600.0; import whet.__main__ as m; m.run()"
+    words = "doctor task --no-calls"
+    code, said = interrupt(tmp_path, "", there, command=words, program=("-c", patient))
     assert code == 130 and "Traceback" not in said
-    assert seconds < 8, "the reward has ten seconds for a row"
 
 
 EARLY = """

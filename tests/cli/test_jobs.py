@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_contract import hear_interrupts
+from tests.cli.test_contract import PATIENCE, hear_interrupts
 from tests.cli.test_contract import in_a_process as command
 from tests.crash.world import write_task
 from tests.serving import server_thread
@@ -27,7 +27,6 @@ def reward(example, output):
 """
 OPTIONS = ["--max-calls", "60", "--reader", "none", "--out", "runs", "--jobs", "2"]
 WORDS = ["compare", "task", "--methods", "grips,random_search", *OPTIONS]
-PATIENCE = 60.0
 
 
 def begin(folder: Path, url: str) -> subprocess.Popen[str]:

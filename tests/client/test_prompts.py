@@ -332,7 +332,7 @@ def test_format_is_what_the_prompt_means_everywhere_else(world: World, prompts: 
     with pytest.raises(UsageError, match="chat version 1 needs values for question; given: tone"):
         found.format(tone="short")
     with pytest.raises(UsageError, match=r"value of \{\{tone\}\} must be a text"):
-        found.format(tone=None, question="q")
+        found.format(tone={1, 2}, question="q")
     assert prompts.get("p1", "production", None).for_units({}).format() == [
         {"role": "system", "content": "Be short."}
     ]
@@ -371,7 +371,7 @@ def test_over_the_network(server: Server, world: World) -> None:
         assert (found.name, found.version, found.label, found.source) == ("p", 2, "production", "server")
         assert client.prompt("p").content is found.content
     with (
-        Client(server.url, "wrong", spool=None) as client,
+        Client(server.url, "wrong", spool=None, timeout=60) as client,
         pytest.raises(UsageError, match="Who are you"),
     ):
         client.prompt("p")

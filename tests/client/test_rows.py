@@ -438,6 +438,29 @@ def test_a_row_that_another_thread_reports_during_the_end_is_kept(
         assert lines is not None and [json.loads(line)["id"] for _, line in lines] == ["f2"]
 
 
+def test_what_earlier_processes_left_is_sent_again_after_a_failure_and_a_flush_waits_for_it(
+    world: World, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A request with their rows is lost. They lay there until this process had another row; `flush` said that all was sent."""
+    line, asked = Line(world), list[bytes]()
+
+    def lossy(method: str, path: str, headers: Any, body: bytes | None) -> HttpReply:
+        asked.append(body or b"")
+        if len(asked) in (2, 3):
+            raise Unavailable("The request was lost.")
+        return line(method, path, headers, body)
+
+    earlier = Spool(tmp_path, NOWHERE, 10**7)
+    assert earlier.write([("feedback", json.dumps(row(1)).encode())]) == 0
+    sender = Sender(lossy, NOWHERE, Spool(tmp_path, NOWHERE, 10**7), 1_000_000, 0.0)
+    sender.put("feedback", row(2))
+    assert sender.flush(60)
+    assert list(world.feedback) == ["f2", "f1"] and len(asked) == 4
+    assert "The request was lost. 0 rows and those of earlier processes wait." in caplog.text
+    sender.close(60)
+    assert earlier.waiting() == [] and sender.tally.sent == 2
+
+
 def test_a_file_that_another_process_sends_meanwhile_does_not_spoil_the_spool(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,7 +54,7 @@ def test_an_app_that_is_killed_loses_no_row_and_sends_none_twice(tmp_path: Path)
         ids += killed_app(server.address, token, spool, 900)
         ids += killed_app(server.address, "whet_" + "x" * 43, spool, 300)
         ids += killed_app(server.address, token, spool, 1)
-        with Client(server.address, token, spool=spool) as client:
+        with Client(server.address, token, spool=spool, timeout=60) as client:
             ids.append(client.log("p", "the last"))
             assert client.flush(60)
         with server.state.live.database.read() as connection:
@@ -79,7 +79,7 @@ def test_a_prompt_goes_out_and_what_people_do_comes_back(tmp_path: Path) -> None
             author="ann",
         )  # fmt: skip
         (definition,) = live.experiments.assignments("shop/help me")
-        with Client(server.address, server.tokens["app"], spool=None) as client:
+        with Client(server.address, server.tokens["app"], spool=None, timeout=60) as client:
             seen = {}
             for number in range(20):
                 prompt = client.prompt("shop/help me", user=f"u{number}")
@@ -107,7 +107,7 @@ def test_a_thumb_that_changes_at_once_under_one_id_is_the_first_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with running(f"sqlite:///{tmp_path / 'whet.db'}") as server:
-        with Client(server.address, server.tokens["app"], spool=None) as client:
+        with Client(server.address, server.tokens["app"], spool=None, timeout=60) as client:
             client.log("p", "first", id="a")
             client.log("p", "second", id="a")
             client.feedback("a", thumb="up", id="t", user="ann")
@@ -135,11 +135,11 @@ def test_a_bundled_folder_is_what_the_registry_exports(tmp_path: Path) -> None:
 def test_a_wrong_token_and_an_unknown_prompt_are_told(tmp_path: Path) -> None:
     with running(f"sqlite:///{tmp_path / 'whet.db'}") as server:
         with (
-            Client(server.address, "whet_wrong", spool=None) as client,
+            Client(server.address, "whet_wrong", spool=None, timeout=60) as client,
             pytest.raises(UsageError, match="does not give"),
         ):
             client.prompt("p")
-        with Client(server.address, server.tokens["app"], spool=None) as client:
+        with Client(server.address, server.tokens["app"], spool=None, timeout=60) as client:
             with pytest.raises(UsageError, match="No copy of p is bundled"):
                 client.prompt("p")
             assert client.prompt("p", fallback="Mine").source == "fallback"

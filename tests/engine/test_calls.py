@@ -159,7 +159,7 @@ async def test_a_refused_request_is_not_retried_by_a_model_that_answers(tmp_path
 async def test_a_model_that_refuses_every_call_alike_ends_the_run(
     tmp_path: Path, concurrency: int, status: int
 ) -> None:
-    model = Model(failing(80 if concurrency > 1 else 6, status=status))
+    model = Model(failing(10**6, status=status))
     core = open_core(tmp_path, model, concurrency=concurrency)
     run = run_of(core)
     questions = [f"q{n}" for n in range(200)]

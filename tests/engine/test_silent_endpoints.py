@@ -64,6 +64,7 @@ async def test_an_optimizer_that_dies_in_the_search_stops_the_run_and_the_rest_i
     words = {
         "method": whet.methods.opro.Config(steps=3, samples=2, examples=4, finalists=1),
         "budget": whet.Budget(calls=200, optimizer_calls=after + 9),
+        "concurrency": 1,
     }
 
     def texts(body: dict[str, Any], number: int) -> Any:

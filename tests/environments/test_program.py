@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -146,13 +148,19 @@ async def test_a_program_that_hangs_ends_the_run(blocking: bool) -> None:
     late.set()
 
 
-async def test_waiting_for_models_is_not_the_programs_time() -> None:
+async def test_waiting_for_models_is_not_the_programs_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock goes on only while a model is asked, for longer than the program has; its limit is looked at meanwhile."""
+    now = [0.0]
+
     class Slow(Scripted):
         async def generate(self, request: Request) -> list[Any]:
-            await asyncio.sleep(0.5)
+            now[0] += 1.0
+            await asyncio.sleep(0.2)
             return await super().generate(request)
 
-    env = env_of(two_steps, shout, seconds=0.9)
+    clock = SimpleNamespace(monotonic=lambda: now[0], thread_time=time.thread_time)
+    monkeypatch.setattr("whet.environments.program.time", clock)
+    env = env_of(two_steps, shout, seconds=0.05)
     slow = as_program(Environment(Slow(shout), ExactMatch(), (EXAMPLE,), (EXAMPLE,)), env.program)  # type: ignore[arg-type]
     assert (await rolled(slow)).reward == 1.0
 

@@ -14,7 +14,7 @@ from tests.engine.world import Model, close, open_core, run_of
 from tests.environments.worlds import Lines, examples
 
 from whet.environments import Conversation, Trajectory, play
-from whet.environments.tools import LONGEST, Tool, ToolWorld, final, find_call, load_tools
+from whet.environments.tools import LONGEST, Tool, ToolWorld, final, find_calls, load_tools
 from whet.errors import UsageError
 from whet.run import MemoryRun
 from whet.types import Message
@@ -240,7 +240,26 @@ async def test_half_a_call_is_an_error_and_no_answer(world: ToolWorld) -> None:
     ],
 )
 def test_what_is_no_call(text: str) -> None:
-    assert find_call(text) is None
+    assert find_calls(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "add", "arguments": {"a": 1, "b": 2}}</tool_call>',
+        '<tool>{"name": "add", "parameters": {"a": 1, "b": 2}}</tool>',
+        'I add. <tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}',
+    ],
+)
+async def test_calls_as_other_models_write_them_are_made(world: ToolWorld, text: str) -> None:
+    played = await ask(world, text, "3")
+    assert (played.turns[1].observation, played.answer) == ("3", "3")
+
+
+async def test_a_reply_makes_one_call_and_says_so(world: ToolWorld) -> None:
+    played = await ask(world, call("add", a=1, b=2) + call("add", a=2, b=2), call("add", a=2, b=2), "3 and 4")
+    first, second = [turn.observation for turn in played.turns[1:]]
+    assert first.startswith("3\n(This is the result of the first call. The reply had 2;") and second == "4"
 
 
 async def test_in_the_last_turn_no_call_is_made(world: ToolWorld) -> None:

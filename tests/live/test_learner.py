@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import subprocess
 import sys
 import threading
@@ -968,17 +967,14 @@ def test_without_a_model_an_embedding_puts_likely_neighbours_together(
     assert lesson is not None and lesson.rows == ["f1", "f3"]
 
 
-def closed_port() -> str:
-    """An address at which nothing listens."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+NOBODY = "http://127.0.0.1:9/v1"
+"""An address at which nothing listens."""
 
 
 def test_a_reader_that_does_not_answer_is_known_before_any_comment(
     database: Database, tmp_path: Path
 ) -> None:
-    world = World(database, tmp_path, base_url=closed_port())
+    world = World(database, tmp_path, base_url=NOBODY)
     assert world.learner.check_reader()
     page = world.another().status("shop/p")
     assert len(page["faults"]) == 1 and page["faults"][0]["message"] == world.learner.fault()
@@ -990,14 +986,14 @@ def test_a_reader_that_does_not_answer_is_known_before_any_comment(
 def test_an_address_that_names_no_reader_is_refused_before_a_server_starts(address: str) -> None:
     with pytest.raises(UsageError):
         check_reader(LearnerConfig(address))
-    check_reader(LearnerConfig(READER, "http://127.0.0.1:9/v1"))
+    check_reader(LearnerConfig(READER, NOBODY))
     check_reader(LearnerConfig())
 
 
 def test_a_step_that_fails_is_shown_until_one_works(
     database: Database, tmp_path: Path, quick_retries: None
 ) -> None:
-    world = World(database, tmp_path, base_url=closed_port())
+    world = World(database, tmp_path, base_url=NOBODY)
     world.say(next(iter(WANTS)), "a")
     _, failed = world.learner.look()
     (fault,) = world.learner.status("shop/p")["faults"]

@@ -23,8 +23,8 @@ from whet.errors import UsageError
 from whet.methods.icpl import ANSWERED, DISLIKED, EARLIER, LIKED, Config, check, icpl, within
 from whet.models.scripted import Scripted, chance, choose, luck, request_text, shuffle
 from whet.prompt import Prompt
-from whet.rl import LanguagePolicy, person_picks
-from whet.rl.person_picks import PersonPick, pick_extremes
+from whet.rl import LanguagePolicy, people
+from whet.rl.person_picks import PersonPick, pick_at_terminal, pick_extremes
 from whet.run import Budget, MemoryRun
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
@@ -275,14 +275,14 @@ async def test_at_a_terminal_two_different_numbers_are_waited_for(
     async def read() -> str | None:
         return next(lines)
 
-    monkeypatch.setattr(person_picks, "read_line", read)
+    monkeypatch.setattr(people, "read_line", read)
     pick = PersonPick("Dish 1", ("good", "bad", "\x1b[31mgreat"), 2, 5)
-    assert await person_picks.pick_at_terminal(pick) == (2, 0)
+    assert await pick_at_terminal(pick) == (2, 0)
     written = capsys.readouterr().err
     assert "Pick 2 of 5. Input: Dish 1" in written and "[2] bad" in written and "\x1b[31m" not in written
     assert written.count("Which answer is best and which is worst?") == 7
     with pytest.raises(UsageError, match="The picks are kept"):
-        await person_picks.pick_at_terminal(pick)
+        await pick_at_terminal(pick)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from tests.distributions import ROOT
 from tests.engine.world import close, open_core, run_of
+from tests.serving import reserved_port
 
 from whet.engine import calls
 from whet.engine.model_client import MAX_ATTEMPTS
@@ -319,18 +320,21 @@ async def test_no_stream_is_asked_for_that_another_call_could_cut_off(tmp_path: 
 
 async def test_a_stream_is_cut_off_by_a_server_with_that_habit() -> None:
     """What the imitation does to a client that does stream."""
-    arrived = asyncio.Event()
+    arrived, over = asyncio.Event(), asyncio.Event()
 
-    def note(request: Request) -> str:
-        arrived.set()
+    async def streamed(request: Request) -> str:
+        if not arrived.is_set():
+            arrived.set()
+            await over.wait()
         return "fine"
 
-    async with server_with("interrupt", answerer=note, latency=0.2) as (model, _):
+    async with server_with("interrupt", answerer=streamed) as (model, _):
         body = {"model": "tiny", "messages": [{"role": "user", "content": "a"}], "stream": True}
         first = asyncio.create_task(model.probe(body))
         await arrived.wait()
         await model.generate(ASK)
         _, error, _ = await first
+        over.set()
         assert error is not None and error.retryable
 
 
@@ -369,17 +373,17 @@ async def test_a_server_that_dies_and_comes_back(tmp_path: Path, monkeypatch: py
                 await back.wait()
 
     gone = asyncio.Event()
-    async with serving(answer) as server:
-        port = int(server.base_url.split(":")[2].split("/")[0])
-        model = OpenAIModel("tiny", base_url=server.base_url, api_key="k")
-        assert (await generated(tmp_path / "a", model, ["before"]))[0].error is None
-    monkeypatch.setattr(calls, "asyncio", _Asyncio(Clock.sleep))
-    waiting = asyncio.create_task(generated(tmp_path / "b", model, ["after"]))
-    await gone.wait()
-    async with serving(answer, port=port) as server:
-        back.set()
-        assert (await waiting)[0].error is None
-        assert len(server.ledger.entries) == 1
+    with reserved_port() as port:
+        async with serving(answer, port=port) as server:
+            model = OpenAIModel("tiny", base_url=server.base_url, api_key="k")
+            assert (await generated(tmp_path / "a", model, ["before"]))[0].error is None
+        monkeypatch.setattr(calls, "asyncio", _Asyncio(Clock.sleep))
+        waiting = asyncio.create_task(generated(tmp_path / "b", model, ["after"]))
+        await gone.wait()
+        async with serving(answer, port=port) as server:
+            back.set()
+            assert (await waiting)[0].error is None
+            assert len(server.ledger.entries) == 1
     await model.close()
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
 from tests.command_line import whet_here
+from tests.serving import reserved_port
 
 import whet
 from whet.errors import ProviderError, UsageError
@@ -59,13 +59,6 @@ def calls_of(servers: list[LocalServer]) -> list[int]:
     return [len(server.ledger.entries) for server in servers]
 
 
-def closed_port() -> str:
-    """A base URL where nobody listens."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}/v1"
-
-
 async def test_calls_go_to_the_replica_with_the_fewest_in_flight() -> None:
     async with served(ServerBehaviour(), ServerBehaviour(), ServerBehaviour()) as (model, servers):
         await asyncio.gather(*(model.generate(ask(str(n))) for n in range(30)))
@@ -111,22 +104,23 @@ async def test_a_replica_that_is_down_is_left_out_with_a_word_and_tried_again(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replicas, "_FIRST_REST", 0.0)
-    down = closed_port()
-    async with serving(lambda request: "yes") as there:
-        model = OpenAIModel("m", base_url=[down, there.base_url], api_key="k")
-        answers = await asyncio.gather(*(model.generate(ask(str(n))) for n in range(8)))
-        assert [a[0].text for a in answers] == ["yes"] * 8
-        assert len(there.ledger.entries) == 8  # each once: a call that no server took is paid once
-        said = [r.getMessage() for r in caplog.records]
-        assert len(said) == 1
-        assert f"does not answer at {down.removesuffix('/v1')}" in said[0]
-        assert "the other 1 of 2 base URLs" in said[0]
-        async with serving(lambda request: "back", port=int(down.split(":")[2].partition("/")[0])) as back:
-            texts = [(await model.generate(ask(f"again {n}")))[0].text for n in range(4)]
-            assert "back" in texts
-            assert len(back.ledger.entries) == texts.count("back")
-        assert "answers again at" in caplog.records[-1].getMessage()
-        await model.close()
+    with reserved_port() as port:
+        down = f"http://127.0.0.1:{port}/v1"
+        async with serving(lambda request: "yes") as there:
+            model = OpenAIModel("m", base_url=[down, there.base_url], api_key="k")
+            answers = await asyncio.gather(*(model.generate(ask(str(n))) for n in range(8)))
+            assert [a[0].text for a in answers] == ["yes"] * 8
+            assert len(there.ledger.entries) == 8  # each once: a call that no server took is paid once
+            said = [r.getMessage() for r in caplog.records]
+            assert len(said) == 1
+            assert f"does not answer at {down.removesuffix('/v1')}" in said[0]
+            assert "the other 1 of 2 base URLs" in said[0]
+            async with serving(lambda request: "back", port=port) as back:
+                texts = [(await model.generate(ask(f"again {n}")))[0].text for n in range(4)]
+                assert "back" in texts
+                assert len(back.ledger.entries) == texts.count("back")
+            assert "answers again at" in caplog.records[-1].getMessage()
+            await model.close()
 
 
 async def test_a_replica_rests_longer_each_time_and_gets_one_call_then() -> None:

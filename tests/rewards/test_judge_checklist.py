@@ -231,6 +231,7 @@ async def test_the_last_complete_list_of_a_reply_is_the_checklist(reply: str, te
         ("min_words", 5, "今天天气很好", "今天"),
         ("max_words", 6, "ดีมาก", "วันนี้อากาศดีมาก"),
         ("max_words", 2, "- a\n- b", "- a\n- b — c"),
+        ("max_words", 3, "1. one\n2. two\n - [x] three", "1. one\n2. two\n3) three 4."),
         ("max_chars", 2, "e\u0301e\u0301", "eee"),
         ("max_chars", 1, "👩\u200d👩\u200d👧", "ab"),
         ("min_words", 2, "one two", "one"),

@@ -289,9 +289,9 @@ async def test_a_pattern_that_backtracks_ends_with_the_row_within_the_limit(rewa
     built = with_timeout(build_reward([reward], Path(), "task.yaml:1"), 0.3)
     waited, ticks = asyncio.ensure_future(built.grade(MemoryRun(), example("a"), Completion(TRAP))), 0
     while not waited.done():
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
         ticks += 1
-    assert ticks > 5, "the event loop goes on meanwhile"
+    assert ticks > 100, "the event loop goes on meanwhile"
     with pytest.raises(UsageError, match=r"for row e: no match .* within 0\.3 s.*reward_timeout"):
         await waited
 

@@ -132,10 +132,11 @@ def test_a_file_that_does_not_end_is_named_and_then_given_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ended = threading.Event()
-    monkeypatch.setattr(user_code, "SAID_AFTER", 0.01)
-    monkeypatch.setattr(user_code, "ENDED_AFTER", 0.02)
-    with pytest.raises(OutOfTime):
-        run_file(ended.wait, "task/reward.py")
+    with monkeypatch.context() as patch:
+        patch.setattr(user_code, "SAID_AFTER", 0.01)
+        patch.setattr(user_code, "ENDED_AFTER", 0.02)
+        with pytest.raises(OutOfTime):
+            run_file(ended.wait, "task/reward.py")
     ended.set()
     assert [record.getMessage() for record in caplog.records] == [
         "task/reward.py is still running, and is given up after 0 s; Ctrl-C ends it."

@@ -66,8 +66,8 @@ class Provider:
     """A code works once, with its verifier and its redirect address."""
     secret: str = SECRET
     down: bool = False
-    delay: float = 0.0
-    """Seconds before each answer."""
+    answers: threading.Event = field(default_factory=threading.Event)
+    """Cleared, it takes requests and answers none until this is set."""
     broken: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     """Status and body of an answer, by path, in place of the right one. A redirection leads to /elsewhere."""
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -146,6 +146,7 @@ class Provider:
 def identity_provider() -> Iterator[Provider]:
     """A provider that runs in a thread."""
     provider = Provider("")
+    provider.answers.set()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -159,7 +160,7 @@ def identity_provider() -> Iterator[Provider]:
             path = urlsplit(self.path).path
             status, value = provider.answer(path, form, self.headers.get("Authorization", ""))
             status, body = provider.broken.get(path, (status, json.dumps(value).encode()))
-            time.sleep(provider.delay)
+            provider.answers.wait()
             self.send_response(status)
             if status == 302:
                 self.send_header("Location", f"{provider.address}/elsewhere")
@@ -179,6 +180,7 @@ def identity_provider() -> Iterator[Provider]:
     try:
         yield provider
     finally:
+        provider.answers.set()
         server.shutdown()
         thread.join()
         server.server_close()

@@ -20,7 +20,6 @@ from whet.prompt import Prompt
 from whet_client.ids import now
 from whet_client.records import Inference
 from whet_live import playground as module
-from whet_live.database import iso
 from whet_live.playground import Playground, PlaygroundConfig, read_playground
 from whet_live.server.run import ServeOptions, serve
 
@@ -47,7 +46,9 @@ def write_config(folder: Path, url: str, daily: float = 1.0, **more: Any) -> Pat
 
 @pytest.fixture
 def shop(start: Start, tmp_path: Path, model_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    """A server with a playground and a prompt of two versions."""
+    """A server with a playground and a prompt of two versions. Its clock begins at noon: a budget of a day lasts to its end."""
+    ahead = DAY // 2 - now() % DAY
+    monkeypatch.setattr("whet_live.database.engine.now", lambda: now() + ahead)
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     with start(playground=write_config(tmp_path, model_url)) as server:
         registry = server.state.live.registry
@@ -173,7 +174,7 @@ def test_a_model_that_cannot_be_reached_is_told_of_and_costs_nothing(shop: Runni
     (answer,) = dead.run(dead.plan("a", [version], {"question": "x"}, MODEL), "ann")
     assert answer.error and answer.cost == 0.0 and dead.spent() == 0.0
     entry = shop.state.live.registry.audit().items[0]
-    assert entry.details["failed"] == [1] and iso(now())[:10] == iso(entry.at)[:10]
+    assert entry.details["failed"] == [1]
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import random
+from pathlib import Path
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+import whet
+from whet.errors import UsageError
+from whet.task import Task
 from whet.task.dataset import partition, rank_groups
 from whet.task.examples import input_hash
+from whet.task.spec import SPLITS
 from whet.types import Example
 
 SHARES = st.lists(st.floats(0.01, 1.0), min_size=2, max_size=3)
@@ -100,3 +106,35 @@ def test_no_part_is_empty_when_there_are_as_many_inputs_as_parts(
 ) -> None:
     parts = partition(rows(inputs), shares, seed)
     assert sum(map(bool, parts)) == min(len(set(inputs)), len(shares))
+
+
+ASKED_TWICE = [
+    {"question": f"What is {n} plus {n}?", "time": f"2024-0{month}-01", "target": 2 * n}
+    for n in range(30)
+    for month in (1, 2)
+]
+
+
+def questions(task: Task, split: str) -> set[str]:
+    return {row.values["question"] for row in getattr(task, split)}
+
+
+@pytest.mark.parametrize(
+    ("prompt", "together"), [("Q: {{question}}", True), ("{{time}} {{question}}", False)]
+)
+def test_rows_that_the_prompt_shows_alike_share_a_split_and_count_once(
+    prompt: str, together: bool, tmp_path: Path
+) -> None:
+    task = Task.of(prompt, data=ASKED_TWICE, reward="exact_match")
+    asked = [questions(task, split) for split in SPLITS]
+    apart = not (asked[0] & asked[1] or asked[0] & asked[2] or asked[1] & asked[2])
+    assert apart == together
+    models = {"lm": "scripted/echo", "optimizer_lm": "scripted/phrases"}
+    planned = whet.optimize(task, method="opro", dry_run=True, root=tmp_path, **models)
+    assert planned.plan["promotion"]["rows"] == (len(asked[2]) if together else len(task.test))
+
+
+def test_a_row_that_the_prompt_shows_alike_in_two_given_splits_is_refused() -> None:
+    split = {"train": ASKED_TWICE[0::2], "validation": ASKED_TWICE[40:42], "test": ASKED_TWICE[50:]}
+    with pytest.raises(UsageError, match="stands also in"):
+        Task.of("Q: {{question}}", data=split, reward="exact_match")

@@ -42,6 +42,8 @@ export class Sender {
   /** @type {Line[]} */
   #inFlight = [];
   #failures = 0;
+  /** Since the spool was empty: rows of earlier processes wait while there are any. */
+  #spoolAttempts = 0;
   #retryAt = 0;
   #isBusy = false;
   #isClosed = false;
@@ -91,7 +93,8 @@ export class Sender {
   }
 
   /**
-   * Wait until everything is sent or refused; false when that takes longer than `timeout` seconds.
+   * Wait until everything is sent or refused, also what earlier processes left in the spool, once it was begun; false when that takes
+   * longer than `timeout` seconds.
    * @param {number} timeout
    */
   flush(timeout) {
@@ -131,7 +134,7 @@ export class Sender {
   /** @param {number} timeout @param {boolean} isPatient @returns {Promise<boolean>} */
   #drain(timeout, isPatient) {
     const failures = this.#failures;
-    const isDone = () => this.#queue.length === 0 && !this.#isBusy;
+    const isDone = () => this.#queue.length === 0 && !this.#isBusy && this.#spoolAttempts === 0;
     const isOver = () => isDone() || this.#isClosed || (!isPatient && this.#failures > failures);
     this.#hurries += 1;
     this.#retryAt = 0;
@@ -160,7 +163,7 @@ export class Sender {
 
   /** Set the time of the next request: now, after the pause, or when the server may be asked again. */
   #schedule() {
-    if (this.#isBusy || this.#isClosed || this.#queue.length === 0) return;
+    if (this.#isBusy || this.#isClosed || (this.#queue.length === 0 && this.#spoolAttempts === 0)) return;
     const isEnough = this.#hurries > 0 || this.#queue.length >= MOST_ROWS;
     const wait = Math.max(this.#retryAt - Date.now(), isEnough ? 0 : this.pause * 1000);
     if (this.#timer !== undefined && this.#hurries === 0 && this.#queue.length !== MOST_ROWS) return;
@@ -174,30 +177,34 @@ export class Sender {
     this.#timer = undefined;
     this.#isBusy = true;
     // Rows that were there at the beginning go out without another pause, whatever their kinds.
-    for (let ripe = this.#queue.length; ripe > 0 && this.#queue.length && !this.#isClosed; ) {
+    let ripe = this.#queue.length;
+    do {
       const batch = this.#pick();
       ripe -= batch.length;
       if (!(await this.#try(batch))) break;
       this.#note((spool) => spool.forget(this.#queue));
-    }
+    } while (ripe > 0 && this.#queue.length && !this.#isClosed);
     this.#isBusy = false;
     if (!this.#isClosed) this.#note((spool) => spool.forget(this.#queue));
     this.#wake();
     this.#schedule();
   }
 
-  /** Send a batch; false where the server cannot take it now. @param {Line[]} batch */
+  /** Send a batch, none where only rows of earlier processes wait; false where the server cannot take it now. @param {Line[]} batch */
   async #try(batch) {
     this.#inFlight = batch;
     try {
       await this.#deliver(batch);
       this.#inFlight = [];
+      this.#spoolAttempts += 1;
       await this.#emptySpool();
+      this.#spoolAttempts = 0;
       this.#failures = 0;
       return true;
     } catch (error) {
       if (error instanceof Unavailable) this.#again(error);
       else {
+        this.#spoolAttempts = 0;
         this.tally.refused += this.#inFlight.length;
         this.log.error(`whet: ${this.#inFlight.length} rows for ${this.url} could not be sent: ${wordsOf(error)}`);
         this.#inFlight = [];
@@ -267,7 +274,8 @@ export class Sender {
     const spilled = this.#overflow();
     if (spilled.length) this.#keep(spilled);
     this.#failures += 1;
-    if (this.#failures === 1 || this.#failures === 10) this.log.warn(`whet: ${error.message} ${this.#queue.length} rows wait.`);
+    const earlier = this.#spoolAttempts > 0 ? " and those of earlier processes" : "";
+    if (this.#failures === 1 || this.#failures === 10) this.log.warn(`whet: ${error.message} ${this.#queue.length} rows${earlier} wait.`);
     const pause = Math.min(FIRST_PAUSE * 2 ** Math.min(this.#failures - 1, 10), LONGEST_PAUSE) * (0.7 + 0.6 * Math.random());
     this.#retryAt = Date.now() + Math.max(Math.min(error.retryAfter ?? 0, LONGEST_PAUSE), pause) * 1000;
   }

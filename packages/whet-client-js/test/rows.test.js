@@ -8,6 +8,7 @@ import { chmodSync, cpSync, mkdirSync, readFileSync, readdirSync, statSync, utim
 import { createInterface } from "node:readline";
 import test from "node:test";
 import { fileURLToPath } from "node:url";
+import { Unavailable } from "../src/errors.js";
 import { Client, UsageError, newId } from "../src/index.js";
 import { Spool } from "../src/runtime_node.js";
 import { Sender } from "../src/sender.js";
@@ -289,6 +290,26 @@ test("a log that another process has sent is begun anew with all that waits", as
   const [next] = filesBelow(folder);
   assert.deepEqual(readFileSync(String(next), "utf8").trim().split("\n").map((one) => JSON.parse(one).row.id), ["f1", "f2"]);
   await sender.close(0);
+});
+
+test("what earlier processes left is sent again after a failure, and a flush waits for it", async (t) => {
+  const [world, folder] = [new World(), folderOf(t)];
+  new Spool(folder, NOWHERE, 10 ** 6).write([{ kind: "feedback", text: JSON.stringify(row(1)), size: 60 }]);
+  const { messages, log } = listening();
+  let asked = 0;
+  /** @type {import("../src/http.js").Send} */
+  const lossy = (...request) => {
+    asked += 1;
+    if (asked === 2 || asked === 3) throw new Unavailable("The request was lost.");
+    return world.send(...request);
+  };
+  const sender = new Sender(lossy, NOWHERE, new Spool(folder, NOWHERE, 10 ** 6), 10_000, 0, log);
+  sender.put("feedback", row(2));
+  assert.ok(await sender.flush(60));
+  assert.deepEqual([[...world.rows.keys()], asked], [["f2", "f1"], 4]);
+  assert.deepEqual(messages, ["whet: The request was lost. 0 rows and those of earlier processes wait."]);
+  await sender.close(60);
+  assert.deepEqual(filesBelow(folder), []);
 });
 
 test("what a server that is down leaves, the next client sends", async (t) => {

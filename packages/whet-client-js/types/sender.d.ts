@@ -39,7 +39,8 @@ export class Sender {
      */
     put(kind: Kind, row: object): void;
     /**
-     * Wait until everything is sent or refused; false when that takes longer than `timeout` seconds.
+     * Wait until everything is sent or refused, also what earlier processes left in the spool, once it was begun; false when that takes
+     * longer than `timeout` seconds.
      * @param {number} timeout
      */
     flush(timeout: number): Promise<boolean>;

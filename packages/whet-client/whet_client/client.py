@@ -166,7 +166,7 @@ class Client:
         return self._sender.tally
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Wait until every row is sent; False when that takes longer than `timeout` seconds."""
+        """Wait until every row is sent, also those of earlier processes; False when that takes longer than `timeout` seconds."""
         return self._sender.flush(timeout)
 
     def close(self, timeout: float = 5.0) -> None:

@@ -68,6 +68,9 @@ class Sender:
         self._in_flight: tuple[Line, ...] = ()
         self._busy = False
         self._failures = 0
+        self._spool_attempts = (
+            0  # since the spool was empty: rows of earlier processes wait while there are any
+        )
         self._hurry = False
         self._closed = False
         self._changed = threading.Condition()
@@ -91,7 +94,8 @@ class Sender:
             self._keep(spilled)
 
     def flush(self, timeout: float) -> bool:
-        """Wait until everything is sent or refused; False when that takes longer than `timeout` seconds."""
+        """Wait until everything is sent or refused, also what earlier processes left in the spool, once it was begun; False when
+        that takes longer than `timeout` seconds."""
         return self._drain(timeout, patient=True)
 
     def close(self, timeout: float) -> None:
@@ -128,7 +132,7 @@ class Sender:
             self._hurry = True
             self._changed.notify_all()
             try:
-                while self._queue or self._busy:
+                while self._queue or self._busy or self._spool_attempts:
                     left = deadline - time.monotonic()
                     if left <= 0 or self._thread is None or (not patient and self._failures > failures):
                         return False
@@ -172,33 +176,40 @@ class Sender:
             if batch is None:
                 return
             try:
-                self._deliver(batch[0][0], batch)
+                if batch:
+                    self._deliver(batch[0][0], batch)
                 with self._changed:
                     self._in_flight = ()
+                    self._spool_attempts += 1
                 self._empty_spool()
+                self._spool_attempts = 0
                 self._settle(0.0)
             except Unavailable as error:
                 self._settle(self._again(batch, error))
             except Exception:
                 self.tally.refused += len(batch)
+                self._spool_attempts = 0
                 log.exception("%d rows for %s could not be sent.", len(batch), self._url)
                 self._settle(0.0)
 
     def _next(self) -> list[Line] | None:
-        """Rows of one kind for one request, once enough wait or the first has waited long enough; None at the end.
+        """Rows of one kind for one request, once enough wait or the first has waited long enough; none while only rows of earlier
+        processes wait; None at the end.
 
         What the app reports in turns, an answer and feedback and an answer, goes out as two requests: rows of the other
         kind that were there by then are next, without another pause.
         """
         with self._changed:
-            while not self._closed and (not self._queue or not (self._ripe or self._enough())):
+            while not (
+                self._closed or self._spool_attempts or (self._queue and (self._ripe or self._enough()))
+            ):
                 waiting = len(self._queue)
                 self._changed.wait(self._pause if waiting else None)
                 self._ripe = min(waiting, len(self._queue))
             if self._closed:
                 return None
             self._ripe = len(self._queue) if self._enough() else self._ripe
-            batch = self._pick(self._queue[0][0])
+            batch = self._pick(self._queue[0][0]) if self._queue else []
             self._in_flight, self._busy = tuple(batch), True
         return batch
 
@@ -245,9 +256,11 @@ class Sender:
         if spilled:
             self._keep(spilled)
         self._failures += 1
-        if self._failures in (1, 10):
-            log.warning("%s %d rows wait.", error, len(self._queue))
-        pause = min(_FIRST_PAUSE * 2.0 ** min(self._failures - 1, 10), _LONGEST_PAUSE)
+        attempts = max(self._failures, self._spool_attempts)
+        if attempts in (1, 10):
+            earlier = " and those of earlier processes" if self._spool_attempts else ""
+            log.warning("%s %d rows%s wait.", error, len(self._queue), earlier)
+        pause = min(_FIRST_PAUSE * 2.0 ** min(attempts - 1, 10), _LONGEST_PAUSE)
         delay = min(error.retry_after or 0.0, _LONGEST_PAUSE)
         return max(delay, pause * random.uniform(0.7, 1.3))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +45,8 @@ class Example:
 
     `group`: what it has in common with rows that are not independent of it, such as a conversation; None: it stands alone.
     `where`: file:line from which it was read. `case`: of a task made of several, the case that the row belongs to.
-    `messages`: the conversation that the input is, which a model answers; `text` then shows it as one text.
+    `messages`: the conversation that the input is, which a model answers; `text` then shows it as one text. `shown`: the names of
+    the values that the slots of the prompt show; None: the model may see all of them.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Example:
     where: str = field(default="", compare=False)
     case: str = ""
     messages: tuple[Message, ...] = ()
+    shown: Sequence[str] | None = None
 
     @property
     def place(self) -> str:

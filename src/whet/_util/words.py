@@ -190,6 +190,7 @@ _WRAPPED = regex.compile(
 )
 _STOPS = regex.compile(r"[\s\p{STerm}.,:;\u2026\u3001\uff0c\uff1a\uff1b]*\Z")
 _MOST_WRAPS = 20
+_RUN = 3
 
 
 def unwrap(text: str) -> str:
@@ -208,6 +209,21 @@ def unwrap(text: str) -> str:
             break
         text = inner
     return text
+
+
+def character_trigrams(text: str) -> frozenset[str]:
+    """The runs of three characters of a text, case folded, with a blank at each end and one between words."""
+    plain = f" {' '.join(text.casefold().split())} "
+    return frozenset(plain[at : at + _RUN] for at in range(len(plain) - _RUN + 1))
+
+
+def share_in_common(first: frozenset[str], second: frozenset[str]) -> float:
+    """The share of the members of two sets that both have (Jaccard); 0 where both are empty.
+
+    >>> share_in_common(frozenset("abc"), frozenset("bcd"))
+    0.5
+    """
+    return len(first & second) / len(first | second) if first or second else 0.0
 
 
 @dataclass(frozen=True, slots=True)

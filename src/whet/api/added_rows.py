@@ -55,7 +55,7 @@ from whet.run import Budget, convert_record
 from whet.stats import Improvement
 from whet.task import Task
 from whet.task.dataset import take_test_rows
-from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
+from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples, shown_values
 from whet.task.rows import read_rows
 from whet.task.spec import SECOND, SPLITS
 from whet.task.table import table_of
@@ -77,7 +77,9 @@ def fresh_rows(task: Task, more: object) -> list[PlacedExample]:
         )
     needy = [r.name for r in (task.reward, task.second_opinion) if r is not None and TARGET in r.needs]
     slots = {} if task.program is not None else dict.fromkeys(task.prompt.slots, "prompt")
-    rules = Rules(slots, task.labels, bool(needy), (*needy, task.reward.name)[0], task.group)
+    shown = shown_values(slots, task.labels) if task.program is None and task.world is None else None
+    name = (*needy, task.reward.name)[0]
+    rules = Rules(slots, task.labels, bool(needy), name, task.group, shown=shown)
     if isinstance(more, str | Path):
         rows = read_rows(Path(more), "more", frozenset(slots))
     else:

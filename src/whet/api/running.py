@@ -25,7 +25,7 @@ from whet.api.control import (
 )
 from whet.engine.assemble import Assembly, Models, assemble
 from whet.engine.batched_calls import allow_batches
-from whet.engine.budget import control_share, plan_budget, with_default_limit
+from whet.engine.budget import BudgetPlan, control_share, plan_budget, with_default_limit
 from whet.engine.evaluated_rows import name_rows
 from whet.engine.evaluation_folder import (
     ASKED,
@@ -53,6 +53,7 @@ from whet.engine.run_folder import (
     IMAGES,
     PLACES,
     UNREADABLE,
+    OpenRun,
     RunPlan,
     asks_again,
     check_folder,
@@ -131,6 +132,15 @@ async def _add_control(task: Task, opts: Options, result: RunJSON, progress: Pro
     control = await run_task(task, dataclasses.replace(options, budget=budget, run=out), progress)
     if control["status"] == "stopped":
         raise StorageError(control["improvement"]["reason"])
+    if not control.get("tested", True):
+        warning = (
+            f"The control {method} is not part of this result: {control['ended_by']} ended it before its sealed test. "
+            f"To compare with it, give a larger limit and another {parameter('run')}."
+        )
+        progress.warn(warning)
+        result = {**result, "warnings": [*result["warnings"], warning]}
+        _write_result(folder, _without_folder(result))
+        return result
     names = {result["method"]: folder, f"control {method}": Path(control["run"])}
     answers = {name: [sealed_answers(run)] for name, run in names.items()}
     usage = with_part(result["usage"], CONTROL, control["usage"])
@@ -169,7 +179,7 @@ def _check_control(task: Task, opts: Options, plan: RunPlan, limits: Budget, ass
         raise type(error)(f"{parameter('control', control.entry.name)}: {error.args[0]}") from error
 
 
-async def run_task(  # noqa: PLR0915 (the order of a run, read from top to bottom)
+async def run_task(
     task: Task, opts: Options, progress: Progress, measurements: RunMeasurements | AddedRows | None = None
 ) -> RunJSON:
     """One run of a loaded task: find its folder, resume or begin it, write result, report and best prompt.
@@ -183,49 +193,18 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
     try:
         plan = _plan(task, opts, assembly)
         other = None if measurements is None or measurements.other is None else measurements.other.client
-        facts = assembly.env, plan.config, assembly.clients
         if opts.default_limit:
+            facts = assembly.env, plan.config, assembly.clients
             plan = dataclasses.replace(plan, limits=with_default_limit(task, limits, *facts, other))
         folder = _folder(opts, plan)
         check_folder(folder)
-        finished = _read_finished(folder)
-        same = _is_of(folder, plan)
-        ended = finished is not None and same
-        if (
-            same
-            and opts.fresh
-            and not opts.dry_run
-            and (ended or not (asks_again(folder) or has_failed(folder)))
-        ):
-            raise UsageError(
-                f"{folder} already holds this run, and {parameter('fresh', True)} makes another run. "
-                f"Choose another {parameter('run')}."
-            )
-        if finished is not None and ended and (opts.dry_run or not finished["improvement"].get("withheld")):
-            if not (opts.dry_run or isinstance(measurements, AddedRows)):
-                recorded = _mark_as_recorded(folder, finished, task, assembly.clients, progress)
-                await note_in_index(folder, progress)
-                finished = recorded if measurements is None else finished
-            if measurements is None or not finished.get("tested", True):
-                return finished
-            if opts.dry_run and not isinstance(measurements, AddedRows):
-                return finished
-            return await measurements.measure(plan, assembly, finished)
+        finished, same = _read_finished(folder), _is_of(folder, plan)
+        _check_fresh(folder, opts, same, finished is not None and same)
+        if finished is not None and same and (opts.dry_run or not finished["improvement"].get("withheld")):
+            return await _reuse(finished, folder, plan, opts, assembly, measurements, progress)
         if opts.control is not None:
             _check_control(task, opts, plan, limits, assembly)
-        control = None if opts.control is None else control_share(limits, asks_optimizer(opts.control))
-        known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
-        sizes = plan_budget(task, plan.limits, *facts, other, control, measured=known)
-        ledger = SealedTestLedger(None if measurements is None else measurements.family, task.alpha_policy)
-        opening = ledger.foresee(folder, task.alpha, task.test)
-        foreseen = forecast(
-            task, *facts, plan.limits, sizes, plan.limits != limits, known, opening, batches=opts.batch
-        )
-        if control is not None:
-            foreseen["control"] = {"method": str(opts.control), "kept": control.as_json()}
-        foreseen |= plan.subject() | assembly.gaps
-        if least := await least_calls(plan, assembly.env, assembly.clients, sizes, other):
-            foreseen["first_round"] = least
+        sizes, ledger, foreseen = await _foresee(plan, assembly, opts, limits, folder, measurements)
         progress.planned(foreseen)
         if opts.dry_run:
             return _result_of_dry_run(plan, foreseen, progress)
@@ -239,14 +218,10 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         opened = open_run(
             folder, plan, assembly.clients, assembly.cache(folder, opts), progress.on_event, fork
         )
-        write_parts((m.content for m in task.prompt.messages), folder / IMAGES)
-        opened.core.executor = assembly.executor
-        allow_batches(opened.core.caller, opts.batch, progress.say)
         if elsewhere := describe_moved_models(folder, assembly.clients):
             progress.say(f"warning: {named} continues with another endpoint; the run began with {elsewhere}")
-        note_fresh(opened.core.journal, opts.fresh)
+        _begin(opened, folder, task, assembly, opts, progress)
         note_in(opened.core.journal, PLACES, to_json(places_of(assembly.clients)).decode())
-        note_files(opened.core.journal, task.folder, progress)
         with opened.closing():
             try:
                 result = await execute(plan, assembly.env, opened, sizes, ledger, progress)
@@ -270,6 +245,78 @@ async def run_task(  # noqa: PLR0915 (the order of a run, read from top to botto
         return await measurements.measure(plan, assembly, result)
     finally:
         await assembly.close()
+
+
+def _check_fresh(folder: Path, opts: Options, same: bool, ended: bool) -> None:
+    """Raise UsageError where the folder holds this very run and another one is asked for."""
+    if not same or not opts.fresh or opts.dry_run:
+        return
+    if ended or not (asks_again(folder) or has_failed(folder)):
+        raise UsageError(
+            f"{folder} already holds this run, and {parameter('fresh', True)} makes another run. "
+            f"Choose another {parameter('run')}."
+        )
+
+
+async def _reuse(
+    finished: RunJSON,
+    folder: Path,
+    plan: RunPlan,
+    opts: Options,
+    assembly: Assembly,
+    measurements: RunMeasurements | AddedRows | None,
+    progress: Progress,
+) -> RunJSON:
+    """The recorded result of a finished run, with what `measurements` measures of it."""
+    adds = isinstance(measurements, AddedRows)
+    if not (opts.dry_run or adds):
+        recorded = _mark_as_recorded(folder, finished, plan.task, assembly.clients, progress)
+        await note_in_index(folder, progress)
+        finished = recorded if measurements is None else finished
+    if measurements is None or not finished.get("tested", True) or (opts.dry_run and not adds):
+        return finished
+    return await measurements.measure(plan, assembly, finished)
+
+
+async def _foresee(
+    plan: RunPlan,
+    assembly: Assembly,
+    opts: Options,
+    limits: Budget,
+    folder: Path,
+    measurements: RunMeasurements | AddedRows | None,
+) -> tuple[BudgetPlan, SealedTestLedger, PlanJSON]:
+    """The sizes that the limits pay for, the ledger that the sealed test is charged to, and the plan as people read it.
+
+    Raises UsageError for limits that are too small.
+    """
+    task, facts = plan.task, (assembly.env, plan.config, assembly.clients)
+    other = None if measurements is None or measurements.other is None else measurements.other.client
+    control = None if opts.control is None else control_share(limits, asks_optimizer(opts.control))
+    known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
+    sizes = plan_budget(task, plan.limits, *facts, other, control, measured=known)
+    ledger = SealedTestLedger(None if measurements is None else measurements.family, task.alpha_policy)
+    opening = ledger.foresee(folder, task.alpha, task.test)
+    foreseen = forecast(
+        task, *facts, plan.limits, sizes, plan.limits != limits, known, opening, batches=opts.batch
+    )
+    if control is not None:
+        foreseen["control"] = {"method": str(opts.control), "kept": control.as_json()}
+    foreseen |= plan.subject() | assembly.gaps
+    if least := await least_calls(plan, assembly.env, assembly.clients, sizes, other):
+        foreseen["first_round"] = least
+    return sizes, ledger, foreseen
+
+
+def _begin(
+    opened: OpenRun, folder: Path, task: Task, assembly: Assembly, opts: Options, progress: Progress
+) -> None:
+    """Make an opened run ready for its first call: the prompt's images, workers, batches, and what is noted of its files."""
+    write_parts((m.content for m in task.prompt.messages), folder / IMAGES)
+    opened.core.executor = assembly.executor
+    allow_batches(opened.core.caller, opts.batch, progress.say)
+    note_fresh(opened.core.journal, opts.fresh)
+    note_files(opened.core.journal, task.folder, progress)
 
 
 def _mark_as_recorded(
@@ -498,17 +545,7 @@ async def evaluate_task(
     if opts.dry_run:
         await assembly.close()
         refuse_small_limits(task, limits, foreseen, len(splits[split]))
-        planned = _result_of_dry_run(plan, foreseen, progress)
-        return {
-            "task": planned["task"],
-            "method": "evaluate",
-            "seed": planned["seed"],
-            "models": planned["models"],
-            "status": planned["status"],
-            "plan": foreseen,
-            "warnings": planned["warnings"],
-            "split": split,
-        }
+        return _evaluation_of_dry_run(plan, split, foreseen, progress)
     for warning in task.warnings:
         progress.warn(warning)
     places = {role: getattr(client.model, "base_url", None) for role, client in assembly.clients.items()}
@@ -517,29 +554,25 @@ async def evaluate_task(
     try:
         check_folder(run)
         finished, same = _read_finished_evaluation(run), holds_evaluation(run, plan, question)
-        goes_on = finished is not None and same and not opts.fresh
-        if finished is not None and goes_on:
+        recorded = finished is not None and same and not opts.fresh
+        if finished is not None and recorded:
             if not (missing := _unanswered_rows(finished)):
-                return _mark_as_recorded(run, name_rows(finished, run), task, assembly.clients, progress)
+                return _mark_as_recorded(run, name_rows(finished, run, run), task, assembly.clients, progress)
             progress.say(
                 f"{run}: {quantity(missing, 'row')} had no answer; the models are called again for these rows"
             )
         refuse_small_limits(task, limits, foreseen, len(splits[split]))
         await assembly.prepare(partial(works_to_load, task), progress.say)
-        place = run.absolute()
-        kept = finished is not None and not goes_on and evaluated_split(read_header(place) or {}) is not None
+        named, place = run, run.absolute()
+        kept = finished is not None and not recorded and evaluated_split(read_header(place) or {}) is not None
         run = place.with_name(f"{place.name}.fresh") if kept else place
         if not holds_evaluation(run, plan, question) or (opts.fresh and not asks_again(run)):
             if not same and (words := describe_replaced(place, plan)):
                 progress.say(words)
             clear_evaluation(run)
         opened = open_run(run, plan, assembly.clients, assembly.cache(place, opts), lambda name, value: None)
-        write_parts((m.content for m in task.prompt.messages), run / IMAGES)
-        opened.core.executor = assembly.executor
-        allow_batches(opened.core.caller, opts.batch, progress.say)
+        _begin(opened, run, task, assembly, opts, progress)
         note_in(opened.core.journal, ASKED, question)
-        note_fresh(opened.core.journal, opts.fresh)
-        note_files(opened.core.journal, task.folder, progress)
         with opened.closing():
             result = await evaluate_within_limits(
                 plan, limits, assembly.env, opened, splits[split], split, progress
@@ -551,9 +584,26 @@ async def evaluate_task(
             put_in_place(place, run)
         if listed:
             await note_in_index(place, progress)
-        return name_rows(result, place)
+        return name_rows(result, place, named)
     finally:
         await assembly.close()
+
+
+def _evaluation_of_dry_run(
+    plan: RunPlan, split: str, foreseen: PlanJSON, progress: Progress
+) -> EvaluationJSON:
+    """The result of an evaluation that was only planned."""
+    planned = _result_of_dry_run(plan, foreseen, progress)
+    return {
+        "task": planned["task"],
+        "method": "evaluate",
+        "seed": planned["seed"],
+        "models": planned["models"],
+        "status": planned["status"],
+        "plan": foreseen,
+        "warnings": planned["warnings"],
+        "split": split,
+    }
 
 
 def find_run(run: str | Path, root: str | Path = "runs") -> Path:

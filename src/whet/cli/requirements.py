@@ -6,7 +6,8 @@ Ma, Peng, Shen, Koedinger, Wu: What Should We Engineer in Prompts? Training Huma
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
 
@@ -27,15 +28,25 @@ FIRST = (
 )
 
 
-def elicit(inputs: Sequence[str], address: str | None) -> list[str]:
+def elicit(inputs: Sequence[str], address: str | None, prompt: str = "") -> list[str]:
     """The requirements that the person types.
 
-    A model at the address writes the questions, where there is one, each after it has read what is required so far; it is asked
-    6 times at most. Raises UsageError for an address that there is not, and ProviderError.
+    A model at the address writes the questions, where there is one, 6 at most, each after it has answered the inputs twice under
+    the prompt and what is required so far; the input and the two answers that a question is about are shown with it. Raises
+    UsageError for an address that there is not, and ProviderError.
     """
     stated: list[str] = []
     click.echo(FIRST, err=True)
-    for question in FIXED if address is None else api.requirement_questions(inputs, address, stated):
+    questions: Iterable[tuple[str, Any]] = (
+        ((question, None) for question in FIXED)
+        if address is None
+        else api.requirement_questions(inputs, address, stated, prompt)
+    )
+    for question, point in questions:
+        if point is not None:
+            click.echo(f"\nInput: {visible(point.input)}", err=True)
+            for number, answer in enumerate(point.answers, 1):
+                click.echo(f"[{number}] {visible(answer)}", err=True)
         while True:
             text = str(click.prompt(visible(question), "", show_default=False, err=True)).strip()
             reason = reason_to_refuse(text) if text else None

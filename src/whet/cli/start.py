@@ -120,7 +120,9 @@ def init(
     if elicits:
         from whet.cli.requirements import elicit
 
-        requirements = elicit(_inputs_shown(material, options["inputs"]), asker)
+        begun = starting_prompt(options["prompt"], material)
+        inputs_shown = _inputs_shown(material, options["inputs"])
+        requirements = elicit(inputs_shown, asker, "" if begun is None else begun.text)
     choices = NewTaskChoices(
         requirements=requirements,
         input=_parse_list(options.pop("inputs")) or (),

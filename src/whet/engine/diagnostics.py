@@ -18,7 +18,7 @@ from whet.replies import split_thought
 from whet.replies.texts import CUT, EMPTY, NO_TEXT, SEVERAL
 from whet.rewards.text import targets_of
 from whet.rewards.verifiers.python_code import UNREADABLE
-from whet.rewards.verifiers.python_tests import TIMED_OUT
+from whet.rewards.verifiers.python_tests import BEYOND_TESTS, TIMED_OUT
 from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES
 from whet.search.archive import BEYOND
 from whet.search.copies import comparable, longest_copy
@@ -436,6 +436,18 @@ def unreadable_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
         f'{len(unreadable)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(unreadable[0].output)}", '
         "contained no readable code: there is no fenced block, and the text is not entirely code. "
         "They count as wrong. Let the prompt ask for one fenced block."
+    ]
+
+
+def beyond_tests_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """A warning when answers failed tests that want what cannot be done with objects of the answer: the code may be right."""
+    beyond = [r for r in rollouts if r.parts.get(BEYOND_TESTS)]
+    if not beyond:
+        return []
+    return [
+        f"{len(beyond)} of {len(rollouts)} rollouts of the {name} prompt failed a test that python_tests cannot run, since it "
+        "computes or compares with an object of the answer and a plain value, or passes one that is no plain value; the code may "
+        f"be right (first: row {beyond[0].example_id}). Let the tests read attributes and call methods that return plain values."
     ]
 
 

@@ -15,6 +15,7 @@ from whet.engine.cases import case_figures, row_weights
 from whet.engine.diagnostics import (
     added_warnings,
     barren_warnings,
+    beyond_tests_warnings,
     copy_warnings,
     cut_warnings,
     end_of_method,
@@ -197,12 +198,7 @@ async def final_evaluation(
     needed = OPTIMIZER in plan.method.entry.needs
     short = any(r.answered and r.reward < high for r in baseline)
     warnings += optimizer_warnings(core, prompt, search.reason, needed, short)
-    warnings += copy_warnings(task, prompt)
-    warnings += [*added_warnings(task, prompt), *barren_warnings(core, start.candidate.id, search.best.id)]
-    answers = [*start.test, *(() if best is start else best.test)]
-    warnings += cut_warnings(answers, env.generation.max_tokens)
-    named = {"baseline": start.test, **({} if best is start else {"best": best.test})}
-    warnings += [*thought_warnings(answers), *label_warnings(named, low)]
+    warnings += _prompt_warnings(core, env, task, start, best, search.best.id)
     pairs = answered_pairs((start.test, best.test))
     rows = _sealed_rows(task, (start, best), (low, high), clusters, opinion.verdict.withheld)
     final.branch(f"report{again}").log("final", cast("JSON", rows))
@@ -227,6 +223,23 @@ async def final_evaluation(
         **opening.figures(),
         "warnings": warnings,
     }
+
+
+def _prompt_warnings(
+    core: RunState, env: Environment, task: Task, start: Tested, best: Tested, searched: str
+) -> list[str]:
+    """What to know of the prompt that was found and of its answers to the sealed rows; `searched`: the best of the search."""
+    prompt = best.candidate.prompt
+    sides = {"baseline": start.test, **({} if best is start else {"best": best.test})}
+    answers = [rollout for rollouts in sides.values() for rollout in rollouts]
+    return [
+        *copy_warnings(task, prompt),
+        *added_warnings(task, prompt),
+        *barren_warnings(core, start.candidate.id, searched),
+        *cut_warnings(answers, env.generation.max_tokens),
+        *thought_warnings(answers),
+        *label_warnings(sides, env.reward.low),
+    ]
 
 
 def _sealed_rows(
@@ -444,6 +457,7 @@ def _warnings(
         for warning in (
             *timeout_warnings(name, rollouts),
             *unreadable_warnings(name, rollouts),
+            *beyond_tests_warnings(name, rollouts),
         )
     ]
     reading += grading_warnings(reward, rows, evaluated)

@@ -441,6 +441,20 @@ def plan_lines(plan: PlanJSON) -> list[str]:
         lines.append(f"plan: {describe_cut(validation['rows'], validation['of'], each)}")
         warned = warn_of_few_rows(validation["rows"], validation.get("least", 0))
         lines += [f"plan: warning: {line}" for line in warned]
+    lines += [*_kept_lines(plan), *_limit_warnings(plan)]
+    openings = [
+        *power_lines(plan.get("promotion", {}), plan.get("runs", 1)),
+        *_look_lines(plan.get("look")),
+    ]
+    lines += [f"plan: {text}" for text in openings]
+    if (warning := promotion_warning(plan)) is not None:
+        lines.append(f"plan: warning: {warning}")
+    return lines
+
+
+def _kept_lines(plan: PlanJSON) -> list[str]:
+    """What the plan keeps for the control and the ablation, and which margins its rows cannot show."""
+    lines: list[str] = []
     if control := plan.get("control"):
         shares = [f"{n:,} {name.replace('_', ' ')}" for name, n in control["kept"].items() if n is not None]
         lines.append(
@@ -464,6 +478,12 @@ def plan_lines(plan: PlanJSON) -> list[str]:
             f"plan: {quantity(plan['promotion']['rows'], 'independent test row')} cannot show that {name} is within its margin, "
             f"unless it rises: even where it stays the same, that takes {needed:,}. Give more rows, or a wider margin."
         )
+    return lines
+
+
+def _limit_warnings(plan: PlanJSON) -> list[str]:
+    """Answers without a limit of length, and limits that pay for no call of the optimizer or no round."""
+    lines: list[str] = []
     if limit := plan.get("output_limit"):
         lines.append(
             "plan: answers have no length limit, so a model that does not stop writes until its "
@@ -488,13 +508,6 @@ def plan_lines(plan: PlanJSON) -> list[str]:
             f"plan: warning: --max-calls {plan['limits']['calls']:.0f} pays for no round of the "
             f"search, so no prompt would be tried. About {least:,} calls pay for one round."
         )
-    openings = [
-        *power_lines(plan.get("promotion", {}), plan.get("runs", 1)),
-        *_look_lines(plan.get("look")),
-    ]
-    lines += [f"plan: {text}" for text in openings]
-    if (warning := promotion_warning(plan)) is not None:
-        lines.append(f"plan: warning: {warning}")
     return lines
 
 

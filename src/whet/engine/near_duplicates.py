@@ -20,7 +20,7 @@ from whet._util.words import bare, count_words, fold
 from whet.errors import UsageError
 from whet.stats import clusters_of
 from whet.task import Task
-from whet.task.examples import input_hash
+from whet.task.examples import input_hash, seen_text
 from whet.types import Example
 
 FEWEST = 20
@@ -62,14 +62,14 @@ def normalise_input(text: str) -> str:
 def writing_warnings(task: Task) -> list[str]:
     """Warnings about sealed rows that differ from other sealed rows, or from rows that the search sees, in their writing only."""
     test, seen = task.test, (*task.train, *task.validation)
-    keys = [normalise_input(example.user_text) for example in test]
+    keys = [normalise_input(seen_text(example)) for example in test]
     warnings = []
     if alike := _alike(test, keys):
         warnings.append(_test_warning(alike, len(test), "apart from case, blanks or punctuation"))
-    known = {normalise_input(example.user_text): example for example in reversed(seen)}
+    known = {normalise_input(seen_text(example)): example for example in reversed(seen)}
     again = [example for example, key in zip(test, keys, strict=True) if key in known]
     if again:
-        pair = known[normalise_input(again[0].user_text)], again[0]
+        pair = known[normalise_input(seen_text(again[0]))], again[0]
         warnings.append(_seen_warning(Likeness(len(again), pair), len(test), "apart from spelling"))
     return warnings
 
@@ -99,7 +99,7 @@ async def meaning_warnings(task: Task) -> list[str]:
 
 def _meaning_warnings(task: Task) -> list[str]:
     test, seen = task.test, (*task.train, *task.validation)
-    texts = [example.user_text[:LONGEST] for example in (*test, *seen)]
+    texts = [seen_text(example)[:LONGEST] for example in (*test, *seen)]
     if len(test) < FEWEST or sum(map(len, texts)) > MOST_CHARACTERS:
         return []
     vectors = _embed(texts)
@@ -111,7 +111,7 @@ def _meaning_warnings(task: Task) -> list[str]:
     numbers = _numbers(texts)
     near[numbers[:, None] != numbers[: len(test)]] = -1.0
     least = max(CLOSE, typical + ABOVE * (1.0 - typical))
-    names = [normalise_input(example.user_text) for example in test]
+    names = [normalise_input(seen_text(example)) for example in test]
     first = [int(np.argmax(among[place, : place + 1] >= least)) for place in range(len(test))]
     warnings = []
     alike = _alike(test, [names[place] for place in _roots(first)])
@@ -127,15 +127,15 @@ def _meaning_warnings(task: Task) -> list[str]:
             f"{_TOO_SURE} {_REMEDY}, or take them out."
         )
     best = near[len(test) :].max(0, initial=-1.0)
-    known = {normalise_input(example.user_text) for example in seen}
+    known = {normalise_input(seen_text(example)) for example in seen}
     again = [i for i in range(len(test)) if best[i] >= least and names[i] not in known]
     if len(again) >= SHARE * len(test):
         pair = seen[int(near[len(test) :, again[0]].argmax())], test[again[0]]
-        seen_text, own = map(_short, pair)
+        known_text, own = map(_short, pair)
         warnings.append(
             f"{len(again)} of the {len(test)} sealed rows may say the same as a row of train or "
             f"validation in other words: an encoder finds them close (a cosine of {CLOSE:g} or more), "
-            f"such as {own}, which is {seen_text} there. The encoder can be wrong, so look at these "
+            f"such as {own}, which is {known_text} there. The encoder can be wrong, so look at these "
             "rows. If they do say the same, the search has seen them, and the prompt may do worse on "
             f"other inputs. {_REMEDY}, which keeps them in one split, or take them out."
         )
@@ -179,7 +179,7 @@ def _embed(texts: Sequence[str]) -> NDArray[np.float64] | None:
 
 def _short(example: Example) -> str:
     """The beginning of a row's input, and where the row was read."""
-    text = " ".join(example.user_text.split())
+    text = " ".join(seen_text(example).split())
     text = f'"{text}"' if len(text) <= _SHOWN else f'"{text[:_SHOWN]} ..."'
     return f"{text} at {example.where}" if example.where else text
 

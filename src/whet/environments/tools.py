@@ -230,9 +230,10 @@ class ToolEpisode:
     async def step(self, run: Run, text: str) -> WorldStep:
         """Make the call that the text holds, as a recorded effect; without one the text is the answer."""
         self._taken += 1
-        call = find_call(text)
-        if call is None:
+        calls = find_calls(text)
+        if not calls:
             return WorldStep(done=True, answer=final(text))
+        call = calls[0]
         name, arguments = ("", {}) if isinstance(call, str) else (call.get("name"), call.get("arguments", {}))
         record: dict[str, JSON] = {"name": name, "arguments": arguments}
         if self._taken == self.turns:
@@ -246,34 +247,38 @@ class ToolEpisode:
         result = str(await run.effect("tool", compute, content_hash(text)))
         shown = result if len(result) <= LONGEST else f"{result[:LONGEST]} ... ({len(result)} characters)"
         failed = result.startswith("Error:")
+        if len(calls) > 1:
+            shown += (
+                f"\n(This is the result of the first call. The reply had {len(calls)}; a reply makes one.)"
+            )
         notes = {"tool_calls": 1.0, "tool_errors": float(failed)}
         return WorldStep(shown, notes=notes, call={**record, "error": failed})
 
 
-def find_call(text: str) -> Mapping[str, Any] | str | None:
-    """The first tool call in a text, an error text for one that cannot be read, None when there is none.
+def find_calls(text: str) -> list[Mapping[str, Any] | str]:
+    """The tool calls in a text, an error text for each that cannot be read.
 
-    >>> find_call('<tool>{"name": "add", "arguments": {"a": 1}}</tool>')
-    {'name': 'add', 'arguments': {'a': 1}}
-    >>> find_call('<tool>{"name": "add", "arguments": {"a": 1}}')
-    {'name': 'add', 'arguments': {'a': 1}}
-    >>> find_call("It is 5.") is None
-    True
+    They stand between `<tool>` and `</tool>`, or between `<tool_call>` and `</tool_call>` as some models write it, else each on a
+    line of its own.
+
+    >>> find_calls('<tool>{"name": "add", "arguments": {"a": 1}}</tool>')
+    [{'name': 'add', 'arguments': {'a': 1}}]
+    >>> find_calls('<tool>{"name": "add", "arguments": {"a": 1}}')
+    [{'name': 'add', 'arguments': {'a': 1}}]
+    >>> find_calls("It is 5.")
+    []
     """
-    tagged = between(text, "<tool>", "</tool>")
-    if tagged:
-        return _read(tagged[0])
-    begun = text.partition("<tool>")[2].lstrip()
-    if begun.startswith("{"):  # a stop text or the end of the room took </tool>
-        with contextlib.suppress(ValueError, RecursionError):
-            begun = begun[: json.JSONDecoder().raw_decode(begun)[1]]
-        return _read(begun)
-    for line in text.splitlines():
-        if line.strip().startswith("{") and '"name"' in line:
-            call = _read(line.strip())
-            if isinstance(call, Mapping) and "arguments" in call:
-                return call
-    return None
+    for tag in ("tool", "tool_call"):
+        if tagged := between(text, f"<{tag}>", f"</{tag}>"):
+            return [_read(call) for call in tagged]
+        begun = text.partition(f"<{tag}>")[2].lstrip()
+        if begun.startswith("{"):  # a stop text or the end of the room took the closing tag
+            with contextlib.suppress(ValueError, RecursionError):
+                begun = begun[: json.JSONDecoder().raw_decode(begun)[1]]
+            return [_read(begun)]
+    lines = [line.strip() for line in text.splitlines() if '"name"' in line]
+    calls = [_read(line) for line in lines if line.startswith("{")]
+    return [call for call in calls if isinstance(call, Mapping) and "arguments" in call]
 
 
 def _read(text: str) -> Mapping[str, Any] | str:
@@ -282,6 +287,8 @@ def _read(text: str) -> Mapping[str, Any] | str:
     except (ValueError, RecursionError) as error:
         return f'Error: the call is not valid JSON: {error}. Write {{"name": ..., "arguments": {{...}}}}.'
     if isinstance(call, dict) and isinstance(call.get("name"), str):
+        if "arguments" not in call and isinstance(call.get("parameters"), dict):  # as Llama writes it
+            call["arguments"] = call.pop("parameters")
         return call
     return 'Error: a call is an object with "name" and "arguments".'
 

@@ -44,7 +44,8 @@ from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.rl.answer_duels import without_reward
-from whet.rl.person_duels import TERMINAL, PersonDuel, choose, find_chooser
+from whet.rl.people import TERMINAL
+from whet.rl.person_duels import PersonDuel, choose, find_chooser
 from whet.rl.prompt_pool import write_pool
 from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate

@@ -43,7 +43,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, show_instruction
 from whet.rl.answer_duels import without_reward
 from whet.rl.language import in_tags
-from whet.rl.person_duels import TERMINAL
+from whet.rl.people import TERMINAL
 from whet.rl.person_picks import PersonPick, find_picker, pick_extremes
 from whet.run import Run
 from whet.search.archive import Archive, Candidate

@@ -13,6 +13,7 @@ import regex
 from whet._util.words import bare, compose, fold, split_words, unify
 from whet.rewards.patterns import compile_pattern, is_in_every_text
 
+_LIST_MARK = re.compile(r"^[ \t]*+(?:[-*+][ \t]++)?+(?:\d{1,3}[.)]|\[[ xX]\])(?=[ \t])", re.MULTILINE)
 _CHARACTER = regex.compile(r"\X")
 _BLOCK = re.compile(r"\s*```[a-zA-Z]*\n(.*?)\n?```\s*", re.DOTALL)
 
@@ -129,7 +130,7 @@ def _least(unit: str, count: Callable[[str], int]) -> Callable[[str, int], str]:
 
 def _words(answer: str) -> int:
     """Pieces between blanks, and each character of a script without blanks; punctuation alone and a list's mark are none."""
-    return sum(1 for unit in split_words(answer) if bare(unit))
+    return sum(1 for unit in split_words(_LIST_MARK.sub("", answer)) if bare(unit))
 
 
 def _characters(answer: str) -> int:

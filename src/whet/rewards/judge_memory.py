@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from whet._util.words import character_trigrams, share_in_common
 from whet.errors import UsageError
 
 NEAR = 5
 """Scored answers that are shown, as in mlflow."""
 GUIDELINES, EXAMPLES = "Guidelines from people's judgements:", "Judgements of people:"
-_SIZE = 3
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class JudgeMemory:
 
     def nearest(self, shown: str) -> list[LabelledText]:
         """The judgements of the texts most alike by their character trigrams (Jaccard), the most alike first; not its own."""
-        own = _trigrams(shown)
+        own = character_trigrams(shown)
         others = [one for one in self.judgements if one.shown != shown]
-        alike = [(-_jaccard(own, _trigrams(one.shown)), at) for at, one in enumerate(others)]
+        alike = [(-share_in_common(own, character_trigrams(one.shown)), at) for at, one in enumerate(others)]
         return [others[at] for _, at in sorted(alike)[: self.near]]
 
     def without(self, keys: Collection[str]) -> JudgeMemory:
@@ -98,12 +98,3 @@ def sourced_guidelines(
         if valid and text.strip():
             sources.setdefault(" ".join(text.split()), {}).update(dict.fromkeys(valid))
     return [Guideline(text, tuple(names)) for text, names in sources.items()]
-
-
-def _trigrams(text: str) -> frozenset[str]:
-    plain = f" {' '.join(text.casefold().split())} "
-    return frozenset(plain[at : at + _SIZE] for at in range(len(plain) - _SIZE + 1))
-
-
-def _jaccard(first: frozenset[str], second: frozenset[str]) -> float:
-    return len(first & second) / len(first | second) if first or second else 0.0

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TypeAlias
 
-from whet._util.storable import describe_exception
-from whet._util.terminal import drawings_paused, is_terminal, read_line
-from whet._util.user_code import call_beside
-from whet.errors import UsageError, parameter
-from whet.instructions.guard import visible
-from whet.rewards.functions import function_of_setting
-from whet.rl.person_duels import TERMINAL
+from whet.errors import UsageError
+from whet.rl.people import Person, ask_at_terminal, find_person, show_text
 from whet.run import Run, convert_record
-from whet.search.minibatch import shorten
 from whet.types import JSON, content_hash
 from whet_client.storable import show_value
 
-_SHOWN = 3000
 _NUMBERS = re.compile(r"[0-9]{1,4}")
 
 
@@ -35,34 +25,23 @@ class PersonPick:
     of: int
 
 
-Picker: TypeAlias = Callable[[PersonPick], Awaitable[object]]
-
-
-def find_picker(pick: object) -> Picker:
+def find_picker(pick: object) -> Person[PersonPick]:
     """Who picks: the person at the terminal, a function (input, answers), or `pick` of a Python file.
 
     Raises UsageError where there is no terminal, no such file or no such function in it.
     """
-    if pick == TERMINAL:
-        if not is_terminal():
-            raise UsageError(
-                "The method icpl asks a person, and there is no terminal to ask on. Run it on a terminal, or say who picks: "
-                f"{parameter('config.pick', 'FILE.py')}, a file with `def pick(input, answers)`, which returns the places of the "
-                "best and of the worst answer, from 0."
-            )
-        return pick_at_terminal
-    function = function_of_setting(pick, "pick", ("input", "answers"))
-
-    async def ask_person(pick: PersonPick) -> object:
-        try:
-            return await call_beside(partial(function, pick.input, list(pick.answers)), None)
-        except Exception as error:
-            raise UsageError(f"pick() failed: {describe_exception(error)}. Correct it.") from error
-
-    return ask_person
+    returns = "the places of the best and of the worst answer, from 0"
+    return find_person(
+        pick,
+        ("pick", "input", "answers"),
+        lambda question: (question.input, list(question.answers)),
+        pick_at_terminal,
+        "icpl",
+        returns,
+    )
 
 
-async def pick_extremes(run: Run, picker: Picker, pick: PersonPick) -> tuple[int, int]:
+async def pick_extremes(run: Run, picker: Person[PersonPick], pick: PersonPick) -> tuple[int, int]:
     """The places of the best and of the worst answer; asked once in the life of the run.
 
     Raises UsageError for a function that returns anything but two different places.
@@ -89,31 +68,21 @@ async def pick_extremes(run: Run, picker: Picker, pick: PersonPick) -> tuple[int
 
 
 async def pick_at_terminal(pick: PersonPick) -> tuple[int, int]:
-    """What the person at the terminal picks. Raises UsageError where the input ends."""
-    with drawings_paused():
-        _show(pick)
-        most = len(pick.answers)
-        while True:
-            sys.stderr.write(
-                f"Which answer is best and which is worst? Two numbers, such as 2 {most} (Ctrl-C keeps what you picked so far) "
-            )
-            sys.stderr.flush()
-            line = await read_line()
-            if line is None:
-                raise UsageError(
-                    "The input ended. The picks are kept: the same command goes on with this one."
-                )
-            numbers = [int(number) for number in _NUMBERS.findall(line)]
-            if len(numbers) == 2 and numbers[0] != numbers[1] and all(1 <= n <= most for n in numbers):
-                return numbers[0] - 1, numbers[1] - 1
-
-
-def _show(pick: PersonPick) -> None:
-    """Write the input, and the answers one below the other."""
-    from rich.console import Console
+    """The places of the two answers that the person at the terminal picks. Raises UsageError where the input ends."""
     from rich.text import Text
 
-    console = Console(stderr=True)
-    console.print(Text(f"\nPick {pick.number} of {pick.of}. Input: {visible(shorten(pick.input, _SHOWN))}"))
-    for number, answer in enumerate(pick.answers, 1):
-        console.print(Text(f"\n[{number}] {visible(shorten(answer, _SHOWN))}"))
+    most = len(pick.answers)
+
+    def read(line: str) -> tuple[int, int] | None:
+        numbers = [int(number) for number in _NUMBERS.findall(line)]
+        if len(numbers) != 2 or numbers[0] == numbers[1] or not all(1 <= n <= most for n in numbers):
+            return None
+        return numbers[0] - 1, numbers[1] - 1
+
+    answers = [Text(f"\n[{n}] ").append(show_text(answer)) for n, answer in enumerate(pick.answers, 1)]
+    return await ask_at_terminal(
+        [Text(f"\nPick {pick.number} of {pick.of}. Input: ").append(show_text(pick.input)), *answers],
+        f"Which answer is best and which is worst? Two numbers, such as 2 {most} (Ctrl-C keeps what you picked so far)",
+        read,
+        "The picks are kept: the same command goes on with this one.",
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from whet.types import Example, Message, content_hash
 from whet_client import media
 from whet_client.prompt.chat import read_messages
 from whet_client.prompt.document import MASK
-from whet_client.prompt.slots import canonical_name, name_values, repeated_name
+from whet_client.prompt.slots import canonical_name, name_values, repeated_name, text_of_value
 from whet_client.storable import show_value
 
 _CHAT_TEXT = re.compile(r'\s*\[\s*\{\s*"(?:role|content)"\s*:')
@@ -41,7 +40,8 @@ MOST_ALIKE = 10
 class Rules:
     """What every row must satisfy. `slots`: name to file:line in the prompt; `reward`: its name for
     messages; `group`: the key whose value rows have in common that are not independent; `rewards`: those that compare with the
-    target; `folder`: where files of images lie whose names are relative.
+    target; `folder`: where files of images lie whose names are relative; `shown`: the values of an input that the slots show the
+    model; None: it may see all of them.
     """
 
     slots: Mapping[str, str]
@@ -51,6 +51,7 @@ class Rules:
     group: str | None = None
     rewards: tuple[RewardFunction, ...] = ()
     folder: Path = Path()
+    shown: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,11 +155,29 @@ def fold_text(text: str) -> str:
 
 
 def input_hash(example: Example) -> str:
-    """Content hash of the input alone: rows that share it never stand in two splits. Forms of one text that look the same,
-    composed or not and with either line end, are one."""
+    """Content hash of the input alone, as far as the model sees it: rows that share it never stand in two splits. Forms of one
+    text that look the same, composed or not and with either line end, are one."""
     if example.text is not None:
         return content_hash(_compose(example.text))
-    return content_hash({name: _compose(value) for name, value in example.values.items()})
+    return content_hash({name: _compose(value) for name, value in _seen(example).items()})
+
+
+def seen_text(example: Example) -> str:
+    """The input as one text, as far as the model sees it."""
+    return example.user_text if example.text is not None else Example("", _seen(example)).user_text
+
+
+def _seen(example: Example) -> Mapping[str, str]:
+    if example.shown is None:
+        return example.values
+    seen = {*example.shown, MESSAGES}
+    return {name: value for name, value in example.values.items() if name in seen}
+
+
+def shown_values(slots: Iterable[str], labels: Mapping[str, str]) -> Sequence[str] | None:
+    """The values of an input that the slots of a prompt show the model, which answers in the slot of a label by itself; None for
+    a prompt that no value fills, so that it gets the whole input."""
+    return sorted({*slots} - ({MASK} if labels else set())) or None
 
 
 def _compose(text: str) -> str:
@@ -183,7 +202,7 @@ def _example(row: SourceRow, rules: Rules) -> Example:
     target = _target(row, rules)
     whole = {**row.value, "id": name} if row.value.get("id") is None else row.value
     group = _group(row, rules.group)
-    return Example(name, values, target, whole, text, group, row.where, messages=messages)
+    return Example(name, values, target, whole, text, group, row.where, messages=messages, shown=rules.shown)
 
 
 def _take_conversation(row: SourceRow) -> tuple[SourceRow, tuple[Message, ...]]:
@@ -358,14 +377,7 @@ def _input(row: SourceRow, rules: Rules) -> tuple[dict[str, str], str | None]:
             f"{row.where}: the inputs {show_value(twice[0])} and {show_value(twice[1])} have the same name "
             "but for its writing. Rename one."
         )
-    return name_values({key: _as_text(cell) for key, cell in value.items()}), None
-
-
-def _as_text(value: object) -> str:
-    """A value of an input as what fills its slot: a text as it is, null as nothing, anything else as JSON."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return name_values({key: text_of_value(cell) for key, cell in value.items()}), None
 
 
 def _find_media(value: object) -> str | None:

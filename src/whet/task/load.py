@@ -43,7 +43,7 @@ from whet.task.environment import (
     read_program,
     read_region,
 )
-from whet.task.examples import Rules, make_examples
+from whet.task.examples import Rules, make_examples, shown_values
 from whet.task.objectives import read_objectives
 from whet.task.prompts import check_braced_names, foreign_slots, front_matter_note, load_prompt, slot_line
 from whet.task.reward_warnings import reward_warnings
@@ -210,7 +210,8 @@ def make_task(
     needy = tuple(r for r in (reward, second) if r is not None and TARGET in r.needs)
     program = read_program(keys, folder, prompt)
     group = read_key(keys, "group")
-    rules = Rules(slots, labels, bool(needy), (*needy, reward)[0].name, group, needy, folder)
+    shown = shown_values(slots, labels) if program is None and environment is None else None
+    rules = Rules(slots, labels, bool(needy), (*needy, reward)[0].name, group, needy, folder, shown)
     data = DataReader(folder, rules, read_splits(get("splits")), needs)
     splits, warnings = _splits(data, get("data"), environment)
     if program is not None:

@@ -12,11 +12,15 @@ _SHARE = 0.5
 
 
 def prompt_with_requirements(prompt: Prompt, requirements: Sequence[str]) -> Prompt:
-    """The prompt with the requirements as lines at the end of its editable text; itself without any. Raises EditRejected."""
+    """The prompt with the requirements as lines at the end of its editable text, below those that end it already; itself without
+    any. Raises EditRejected."""
     if not requirements:
         return prompt
+    text = prompt.region_text().rstrip()
+    before, _, list_of_lines = text.rpartition(f"{HEAD}\n")
+    goes_on = bool(before) and all(line.startswith("- ") for line in list_of_lines.splitlines())
     lines = "\n".join(f"- {one}" for one in requirements)
-    return prompt.edit(f"{prompt.region_text().rstrip()}\n\n{HEAD}\n{lines}\n")
+    return prompt.edit(f"{text}\n{lines}\n" if goes_on else f"{text}\n\n{HEAD}\n{lines}\n")
 
 
 def reward_with_requirements(

@@ -7,6 +7,7 @@ import asyncio
 import itertools
 import os
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,41 @@ from whet._util.confined.child import seccomp_rules
 from whet.errors import UsageError
 from whet.rewards import build_reward
 from whet.rewards.verifiers.answer_process import Codec
+from whet.types import Example
 
 pytestmark = pytest.mark.skipif(not is_enforced(), reason="files and network cannot be denied here")
 
 TESTS = "import math\nassert f(1, 2) == 3\nassert f(0, 5) == 5\nassert math.isclose(f(0.5, 0.25), 0.75)"
 SHORT = {"python_tests": {"timeout": 1, "memory": 256}}
+
+
+POINT = """class P:
+    def __init__(self, x): self.x = x
+    def __eq__(self, other): return self.x == other.x
+def x_of(p): return p.x
+def both(points): return sum(p.x for p in points)
+def turn(points): points.reverse()"""
+VALUE = """import datetime, decimal, fractions
+class V:
+    def __init__(self, x): self.x = x
+    def __mul__(self, other): return V(self.x * getattr(other, 'x', other))
+    __rmul__ = __mul__
+    def __eq__(self, other): return self.x == getattr(other, 'x', other)
+    def __abs__(self): return V(abs(self.x))
+    def __str__(self): return f"V{self.x}"
+class Odd(ValueError): pass
+def refuse(): raise Odd("no")
+def next_day(day): return day + datetime.timedelta(days=1)
+def half(x): return [decimal.Decimal(x) / 2, fractions.Fraction(x, 2)]
+def count(n): yield from range(n)
+def apply(f, x): return f(x)"""
+UNITTEST = """import unittest
+class Cases(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls): cls.n = 2
+    def setUp(self): self.zero = 0
+    def test_a(self): self.assertEqual(f(self.zero), 0)
+    def test_b(self): self.assertEqual(f(self.n), 2)"""
 
 
 @pytest.mark.parametrize(
@@ -45,12 +76,56 @@ SHORT = {"python_tests": {"timeout": 1, "memory": 256}}
         ("def f(x): return x", "for i in range(3):\n    assert f(i) == i", 1.0),
         ("def f(x): return 0", "def near(a, b): assert a == b\ndef both(a): near(f(a), a)\nassert f(0) == 0\nboth(1)\nnear(f(2), 2)", 1 / 3),
         ("def f(x): return 0", "assert f(1) == 1\nif __name__ == '__main__':\n    assert f(2) == 2", 0.0),
+        (POINT, ["assert P(1) == P(1)", "assert P(1) != P(2)", "assert x_of(P(3)) == 3", "assert P(1) != 1"], 1.0),
+        (POINT, ["assert both([P(1), P(2)]) == 3", "l = [P(2), P(1)]\nturn(l)\nassert l == [P(1), P(2)]"], 1.0),
+        ("def f(x): return 0", ["def test_a(): assert f(0) == 0", "def test_b(): assert f(2) == 2"], 1 / 2),
+        ("def f(x): return 0", ["import math\ndef half(x): return x / 2", "assert f(half(2)) == 1"], 0.0),
+        ("def f(x): return 0", "class TestF:\n  def test_a(self): assert f(0) == 0\n  def test_b(self): assert f(2) == 2", 1 / 2),
+        ("def f(x): return 0", UNITTEST, 1 / 2),
         ("def h(n): return n + 1", "def check(candidate):\n    assert candidate(1) == 2", 1.0),
     ],
 )  # fmt: skip
 async def test_the_share_of_tests_that_pass(answer: str, tests: Any, value: float) -> None:
     graded = await grade("python_tests", answer, {"tests": tests, "entry_point": "h"})
     assert graded.value == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("test", "value", "beyond"),
+    [
+        ("assert V(2) * V(3) == V(6) and isinstance(V(1), V) and not isinstance(1, V) and f'{V(1)}' == 'V1'", 1.0, False),
+        ("import datetime\nassert next_day(datetime.date(2024, 2, 28)) == datetime.date(2024, 2, 29)", 1.0, False),
+        ("from fractions import Fraction\nfrom decimal import Decimal\nassert half(3) == [Decimal('1.5'), Fraction(3, 2)]", 1.0, False),
+        ("try:\n    refuse()\nexcept ValueError as error:\n    assert str(error) == 'no'", 1.0, False),
+        ("assert V(2) * V(3) == V(7)", 0.0, False),
+        ("assert count(2) == [0, 1]", 0.0, False),
+        ("assert V(2) == 3", 0.0, False),
+        ("assert V(2) == 2", 0.0, True),
+        ("assert V(2) * 3 == V(6)", 0.0, True),
+        ("assert 3 * V(2) == V(6)", 0.0, True),
+        ("assert abs(V(-2)) == V(2)", 0.0, True),
+        ("assert apply(lambda x: x + 1, 1) == 2", 0.0, True),
+    ],
+)  # fmt: skip
+async def test_a_test_of_objects_that_cannot_be_run_is_marked(test: str, value: float, beyond: bool) -> None:
+    graded = await grade("python_tests", VALUE, {"tests": [test]})
+    assert (graded.value, graded.parts.get("beyond_tests", 0.0)) == (value, float(beyond))
+    assert "Proxy" not in (graded.critique or "")
+
+
+def test_a_run_says_how_many_answers_failed_such_tests(tmp_path: Path) -> None:
+    rows = [
+        {"input": f"{n}", "tests": ["assert V(2) * 3 == V(6)"] if n < 2 else ["assert V(1).x == 1"]}
+        for n in range(6)
+    ]
+    run = whet.optimize(
+        "<!-- whet:begin -->\nWrite it.\n<!-- whet:end -->\n{{input}}",
+        data={"train": rows, "validation": [{**row, "input": "v" + row["input"]} for row in rows],
+              "test": [{**row, "input": "t" + row["input"]} for row in rows]},
+        reward="python_tests", lm=lambda messages: VALUE, optimizer_lm="scripted/phrases", method=whet.methods.opro.Config(steps=1),
+        run=tmp_path / "run", progress=False,
+    )  # fmt: skip
+    assert any("2 of 6 rollouts of the baseline prompt failed a test" in warning for warning in run.warnings)
 
 
 ATTACKS = {
@@ -160,10 +235,28 @@ def test_the_filter_allows_no_call_that_makes_a_process_or_a_socket() -> None:
     assert not denied & allowed
 
 
-@pytest.mark.parametrize("tests", [None, "", [], "assert (", [1]])
-def test_rows_without_tests_are_refused(tests: Any) -> None:
-    with pytest.raises(UsageError, match="row"):
-        asyncio.run(grade("python_tests", "x = 1", {"tests": tests}))
+@pytest.mark.parametrize(
+    ("tests", "message"),
+    [
+        (None, "no tests"),
+        ("", "no tests"),
+        ([], "no tests"),
+        ([1], "no tests"),
+        ("assert (", "no Python"),
+        ("f(1)", "hold no assert"),
+        (["import math", "def test(): assert 1"], ""),
+        ("def test_a(a, b): assert f(a) == b", "arguments a, b"),
+        (["def test_a(*, a, b=1): assert f(a) == b"], "arguments a,"),
+        ("async def test_a(): assert await f(1) == 1", "not awaited"),
+        ("class TestF:\n  def test_a(self, tmp_path): assert f(1) == 1", "TestF.test_a needs the arguments tmp_path,"),
+        ("class TestF:\n  def setup_method(self): self.n = 1\n  def test_a(self): assert f(self.n) == 1", "setup_method is not run"),
+    ],
+)  # fmt: skip
+def test_rows_whose_tests_cannot_be_run_are_refused_before_anything_is_paid(tests: Any, message: str) -> None:
+    reward = build_reward("python_tests", Path(), "task.yaml:1")
+    row = Example("one", {}, None, {"tests": tests})
+    with pytest.raises(UsageError, match=f"row one.*{message}") if message else nullcontext():
+        reward.check(row)
 
 
 def test_a_machine_that_cannot_deny_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ then `{"value", "arguments"}` or `{"raised"}`.
 
 from __future__ import annotations
 
+import importlib
 import json
 import operator
 import os
@@ -25,10 +26,11 @@ _OPERATORS = {
 
 
 class Codec:
-    """Plain values as JSON; every other object as a number under which it is kept."""
+    """Plain values as JSON; every other object as a number under which it is kept, one object always under the same."""
 
     def __init__(self) -> None:
         self.kept: list[object] = []
+        self._numbers: dict[int, int] = {}
 
     def write(self, value: Any, depth: int = 0) -> Any:
         """A value as JSON. A subclass of a plain type is written as that type."""
@@ -46,13 +48,18 @@ class Codec:
         ):
             if isinstance(value, kind):
                 return [name, _WRITERS[name](value)]
+        known = f"{type(value).__module__}.{type(value).__name__}"
+        if known in _TYPES and type(value) is _find_type(known):
+            return [known, _TYPES[known][0](value)]
         for sort, name in ((list, "l"), (tuple, "t"), (set, "e"), (frozenset, "z")):
             if isinstance(value, sort):
                 return [name, [self.write(one, depth + 1) for one in _iterate(sort, value)]]
         if isinstance(value, dict):
             return ["d", [[self.write(k, depth + 1), self.write(v, depth + 1)] for k, v in dict.items(value)]]
-        self.kept.append(value)
-        return ["o", len(self.kept) - 1, type(value).__name__]
+        number = self._numbers.setdefault(id(value), len(self.kept))
+        if number == len(self.kept):
+            self.kept.append(value)
+        return ["o", number, type(value).__name__]
 
     def read(self, written: Any) -> Any:
         """The value that `write` wrote, or the object that is kept under a number."""
@@ -65,7 +72,17 @@ class Codec:
             return {self.read(key): self.read(value) for key, value in content}
         if name in _CONTAINERS:
             return _CONTAINERS[name](self.read(one) for one in content)
-        return _READERS[name](content)
+        return read_plain(name, content)
+
+
+def read_plain(name: str, content: Any) -> Any:
+    """A value that is no container, from what `Codec.write` wrote."""
+    return _TYPES[name][1](_find_type(name), content) if name in _TYPES else _READERS[name](content)
+
+
+def _find_type(name: str) -> Any:
+    module, _, kind = name.partition(".")
+    return getattr(importlib.import_module(module), kind)
 
 
 def _iterate(sort: Any, value: object) -> Any:
@@ -89,6 +106,16 @@ _READERS = {
     "b": bytes.fromhex,
     "y": bytearray.fromhex,
 }
+_TYPES: dict[str, Any] = {
+    **dict.fromkeys(
+        ("datetime.date", "datetime.datetime", "datetime.time"), (lambda v: v.isoformat(), lambda kind, c: kind.fromisoformat(c))
+    ),
+    "datetime.timedelta": (lambda v: [v.days, v.seconds, v.microseconds], lambda kind, c: kind(*c)),
+    "decimal.Decimal": (str, lambda kind, c: kind(c)),
+    "fractions.Fraction": (
+        lambda v: [format(v.numerator, "x"), format(v.denominator, "x")], lambda kind, c: kind(*(int(n, 16) for n in c))
+    ),
+}  # fmt: skip
 _CONTAINERS: dict[str, Any] = {"l": list, "t": tuple, "e": set, "z": frozenset}
 
 
@@ -107,13 +134,16 @@ def _do(codec: Codec, question: dict[str, Any]) -> dict[str, Any]:
         value = _OPERATORS[kind](target, *arguments)
     else:
         value = _BUILT_IN[kind](target, *arguments)
-    kept = len(codec.kept)
     after = [codec.write(one) for one in (*arguments, *named.values())]
-    del codec.kept[kept:]
     return {"value": codec.write(value), "arguments": after}
 
 
+def _is_instance(kind: Any, value: object) -> bool:
+    return isinstance(value, kind)
+
+
 _BUILT_IN: dict[str, Any] = {
+    "isinstance": _is_instance,
     "len": len, "iter": iter, "next": next, "str": str, "repr": repr, "bool": bool, "hash": hash, "getitem": operator.getitem,
     "setitem": operator.setitem, "delitem": operator.delitem, "contains": operator.contains,
 }  # fmt: skip

@@ -93,17 +93,18 @@ class MathEqual:
         if any(target.node.kind == "text" and _fold_words(target.node.text) == words for target in wanted):
             return ""
         try:
-            by_unit = {unit: read_answer(answer, unit) for unit in {target.unit for target in wanted}}
+            forms = {(target.unit, target.node.kind == "relation") for target in wanted}
+            read = {form: read_answer(answer, *form) for form in forms}
         except Unread as error:
             return f"The answer {quote_target(text)} was refused: {cut(str(error))}. It should be {quote_target(targets[0])}."
-        answers = [by_unit[target.unit][1] for target in wanted]
+        answers = [read[target.unit, target.node.kind == "relation"] for target in wanted]
         faults = [
-            self._difference(read, with_plain_unit(formula_in(one), target, read.unit))
-            for one, target, read in zip(targets, wanted, answers, strict=True)
+            self._difference(formula, with_plain_unit(formula_in(one), target, formula.unit))
+            for one, target, (_, formula) in zip(targets, wanted, answers, strict=True)
         ]
         if None in faults:
             return ""
-        return f"The answer {quote_target(by_unit[wanted[0].unit][0])} should be {quote_target(targets[0])}{faults[0]}."
+        return f"The answer {quote_target(answers[0][0])} should be {quote_target(targets[0])}{faults[0]}."
 
     def _difference(self, answer: Formula, target: Formula) -> str | None:
         """None where both are equal, else how they differ, as the end of a sentence."""
@@ -216,15 +217,18 @@ def _is_whole(node: MathNode) -> bool:
 
 
 def _without_name(node: MathNode, other: MathNode) -> MathNode:
-    """The right side of `x = 5` or `x \\in [0, 5]` beside an answer that is no relation."""
-    if (
-        node.kind == "relation"
-        and node.text in ("=", "in")
-        and other.kind != "relation"
-        and node.parts[0].kind == "symbol"
-    ):
-        return node.parts[1]
-    return node
+    """The right side of `x = 5`, `3 + 4 = 7` or `x \\in [0, 5]`, and the end of `x = 6/2 = 3`, beside what is no relation."""
+    if node.kind != "relation" or other.kind == "relation":
+        return node
+    first, *_, last = node.parts
+    if node.text == "in":
+        return last if first.kind == "symbol" else node
+    computed = len(node.parts) > 2 or first.kind == "symbol" or not _has_symbol(first)
+    return last if computed and set(node.text.split()) == {"="} else node
+
+
+def _has_symbol(node: MathNode) -> bool:
+    return node.kind == "symbol" or any(map(_has_symbol, node.parts))
 
 
 def _join_sets(node: MathNode) -> MathNode:

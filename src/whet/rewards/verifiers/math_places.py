@@ -25,6 +25,9 @@ _CURRENCY = "\ue000"
 _EMPHASIS = re.compile(r"`|(?<![A-Za-z0-9)}\]])\*\*(?=\S)|(?<=\S)\*\*(?![^\s.,:;!?\u3002])")
 _ENDS = " \t.\u3002"
 _BEHIND_WORDS = re.compile(r"[)\]\"']{0,3}\s{0,9}[:\uff1a]\s*|\s+")
+_NAME = re.compile(
+    r"(?:[^\W\d_]|[\s{}'|]|_\{?+\d*|\\(?:text|mathrm|mathbf|operatorname|angle|triangle|overline|vec)(?![A-Za-z]))++(?:\([^()]*+\)\s*)?"
+)
 _EQUATION, _OPERATOR = re.compile(r"\s+[A-Za-z]\s*="), re.compile(r"[-+]\s")
 
 
@@ -110,9 +113,9 @@ def _last_formula(text: str) -> str:
     return last[1]
 
 
-def read_answer(answer: str, unit: str = "") -> tuple[str, Formula]:
+def read_answer(answer: str, unit: str = "", equation: bool = True) -> tuple[str, Formula]:
     """The formula of an answer as it stands there, and read; `unit` is that of the target, which may stand behind a number
-    as plain letters.
+    as plain letters. Where the target is no `equation`, the name that an answer gives its result (`f(3) = 12`) is no part of it.
 
     What is marked is the formula. Else it is the whole answer, and where that is none or its last line is a sentence, the end of
     that line: what follows its last word, with a colon between them or without, or `####`; `**` around it and a full stop behind
@@ -135,9 +138,29 @@ def read_answer(answer: str, unit: str = "") -> tuple[str, Formula]:
         first = _is_sentence(sentence) if text == whole else says
         places = [line[at:], text] if first else [text, line[at:]]
     for place in dict.fromkeys(places):
-        with suppress(Unread):
-            return place, _read_with_unit(place, unit)
+        for formula in dict.fromkeys((place if equation else without_name(place), place)):
+            with suppress(Unread):
+                return place, _read_with_unit(formula, unit)
     return text, _read_with_unit(text, unit)
+
+
+def without_name(formula: str) -> str:
+    """What a formula says behind the name of its result: words, a letter, a function of something, a length. Two small letters
+    are a product.
+
+    >>> [without_name(text) for text in ("f(3) = 12", "P(X = 2) = 1/4", "|AB| = 5", "2x = 6", "xy = 6", "|x| = 3", "x <= 5")]
+    ['12', '1/4', '5', '2x = 6', 'xy = 6', '|x| = 3', 'x <= 5']
+    """
+    depth = 0
+    for at, sign in enumerate(formula):
+        depth += (sign in "([{") - (sign in ")]}")
+        if sign == "=" and not depth:
+            name = formula[:at].strip()
+            last = name.split()[-1:] or [""]
+            product = len(last[0]) == 2 and last[0].isalpha() and last[0].islower()
+            is_name = _NAME.fullmatch(name) and not product and sum(map(str.isalpha, name)) > ("|" in name)
+            return formula[at + 1 :].strip() if is_name else formula
+    return formula
 
 
 def _is_sentence(line: str) -> bool:

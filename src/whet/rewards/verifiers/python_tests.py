@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import json
 import os
@@ -26,6 +25,7 @@ from whet.errors import UsageError, quantity
 from whet.rewards.asking import RewardOptions
 from whet.rewards.verifiers.python_code import NO_CODE, UNREADABLE, is_unreadable, python_in
 from whet.rewards.verifiers.reading import LONGEST_ANSWER, cut, flag_option, number_option
+from whet.rewards.verifiers.tests_process import parse_tests
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 
@@ -33,6 +33,8 @@ _TESTS, _ANSWER = (Path(__file__).with_name(name) for name in ("tests_process.py
 _MOST_NAMED = 3
 TIMED_OUT = "timed_out"
 """The part of a rollout that is 1 where the time ended before the tests, else 0."""
+BEYOND_TESTS = "beyond_tests"
+"""The part of a rollout that is 1 where a test failed that wants what cannot be done with objects of the answer."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +43,13 @@ class PythonTests:
 
     The code is the fenced block that makes what the tests call, with the earlier ones that it needs, else the last one, else the
     statements between the prose, else the whole answer. The tests stand in the row's column `tests`: a list of sources, each
-    one test; or one source, of which each function `test...` is a test, else `check(candidate)` is called with the function that
-    the column `entry` names, else each `assert` of the module is a test. Code and tests run in two confined processes. Tests see
+    one test; or one source, of which each function `test...` and each such method of a class (`Test...`, or a `TestCase` of
+    unittest) is a test, else `check(candidate)` is called with the function that the column `entry` names, else each `assert` of
+    the module is a test. Code and tests run in two confined processes. Tests see
     plain values; other objects of the answer are equal to each other only, so that none passes for a number.
-    Parts: `passed`, `tests`, `timed_out`, which is 1 where the time ended before the tests, and `unreadable`, which is 1 where
-    the answer has no fenced block and is no code.
+    Parts: `passed`, `tests`, `timed_out`, which is 1 where the time ended before the tests, `unreadable`, which is 1 where the
+    answer has no fenced block and is no code, and `beyond_tests`, which is 1 where a failed test wants what cannot be done with
+    objects of the answer.
     """
 
     tests: str = "tests"
@@ -68,18 +72,26 @@ class PythonTests:
                 f"{example.place} has no tests in the column {self.tests!r}: a text, or a list of texts, with Python's "
                 "`assert`. Add them, or name the column: reward: {python_tests: {tests: COLUMN}}."
             )
-        for source in sources:
-            try:
-                ast.parse(source)
-            except (SyntaxError, ValueError) as error:
-                raise UsageError(
-                    f"the tests of {example.place} are no Python: {error}. Correct the row."
-                ) from None
+        try:
+            parts = parse_tests(tests, self._entry(example))
+        except SyntaxError as error:
+            raise UsageError(
+                f"the tests of {example.place} are no Python: {error}. Correct the row."
+            ) from None
+        except ValueError as error:
+            raise UsageError(
+                f"the tests of {example.place} cannot be run: {error}. Correct the row."
+            ) from None
+        if all(kind == "setup" for kind, _ in parts):
+            raise UsageError(
+                f"the tests of {example.place} are none: they hold no assert, no function or method `test...`, and no "
+                f"`check(candidate)` with the function's name in the column {self.entry!r}. Correct the row."
+            )
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         tests: Any = example.row[self.tests]
         source = tests if isinstance(tests, str) else "\n".join(tests)
-        code = python_in(completion.text, source, str(example.row.get(self.entry) or ""))
+        code = python_in(completion.text, source, self._entry(example))
         if len(code) > LONGEST_ANSWER:
             return Reward(
                 0.0, critique=f"The code was refused: it is longer than {LONGEST_ANSWER:,} characters."
@@ -94,22 +106,22 @@ class PythonTests:
             return Reward(0.0, {**graded["parts"], UNREADABLE: 1.0}, critique)
         return Reward(graded["value"], graded["parts"], graded["critique"])
 
+    def _entry(self, example: Example) -> str:
+        """The name of the function that `check` is called with; an empty text where the row names none."""
+        return str(example.row.get(self.entry) or "")
+
     def _measure(self, code: str, example: Example) -> dict[str, Any]:
-        row = example.row
-        question = {"code": code, "tests": row[self.tests], "entry": str(row.get(self.entry) or "")}
+        question = {"code": code, "tests": example.row[self.tests], "entry": self._entry(example)}
         lines, why, late = self._run(question)
         count = next((line["tests"] for line in lines if "tests" in line), 0)
-        broken = next((line["broken"] for line in lines if "broken" in line), "")
-        if broken or (lines and not count):
-            raise UsageError(
-                f"the tests of {example.place} are none: {broken or 'they hold no assert'}. Correct the row."
-            )
         results = [line for line in lines if "passed" in line]
         passed = sum(line["passed"] for line in results)
         critique = self._critique(lines, count, passed, why)
         share = passed / count if count else 0.0
         value = share if not self.all else float(share == 1.0)
         parts = {"passed": float(passed), "tests": float(count), TIMED_OUT: float(late)}
+        if any(line.get("beyond") for line in lines):
+            parts[BEYOND_TESTS] = 1.0
         return {"value": value, "parts": parts, "critique": critique or None}
 
     def _critique(self, lines: list[dict[str, Any]], count: int, passed: int, why: str) -> str:

@@ -2,7 +2,7 @@
 
 It imports nothing of whet. In (standard input): `code`, `tests`, `entry`, `to` and `from` (file descriptors to the other process
 and from it), `codec` (the source of the module that writes and reads values). Out (standard output), one JSON value a line:
-`{"tests": N}` or `{"fault"}`, `{"broken"}` for the tests themselves, then `{"passed", "test", "fault"}` of each test.
+`{"tests": N}`, `{"fault"}` where the code does not run, else `{"passed", "test", "fault", "beyond"}` of each test.
 """
 
 from __future__ import annotations
@@ -14,10 +14,15 @@ import os
 import sys
 import types
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 _LONGEST = 1 << 20
 _SHOWN = 160
+_Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
+_AROUND = {"setup_method", "teardown_method", "setup_class", "teardown_class"}
+_WITHOUT_EFFECT = (*_DEFINITIONS, ast.Import, ast.ImportFrom)
 
 
 class AnswerEnded(BaseException):
@@ -25,7 +30,13 @@ class AnswerEnded(BaseException):
 
 
 class AnswerError(Exception):
-    """An exception of a class that the answer defines."""
+    """An exception of a class that the answer defines, named `name` there."""
+
+    name = ""
+
+
+class CannotDo(TypeError):
+    """A test wants of an object of the answer what cannot be asked of another process."""
 
 
 class Remote:
@@ -36,6 +47,8 @@ class Remote:
         self._codec = codec
         self._gone = False
         self.last = ""
+        self.beyond = ""
+        """What the test wanted of an object of the answer that cannot be done with it."""
 
     def say(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send a message and return what comes back. Raises AnswerEnded."""
@@ -94,16 +107,27 @@ class Remote:
         codec = self._codec["Codec"]()
         written = codec.write(value)
         if codec.kept:
-            raise TypeError(
-                f"a test can pass plain values and the answer's own objects, and no {type(value).__name__}"
-            )
+            raise self.cannot(f"pass a value of the type {type(value).__name__} to the answer")
         return written
+
+    def would_equal(self, proxy: Proxy, value: Any) -> bool:
+        """Whether an object of the answer says that it equals a plain value, which stays as it is."""
+        try:
+            message = {"do": "eq", "of": ["o", _number(proxy)], "arguments": [self.write(value)]}
+        except CannotDo:
+            return False
+        return self.say(message).get("value") is True
+
+    def cannot(self, what: str) -> CannotDo:
+        """The error of a test that wants what cannot be done, which is noted."""
+        self.beyond = what
+        return CannotDo(f"a test cannot {what}")
 
     def read(self, written: Any) -> Any:
         """A value of the answer. Raises AnswerEnded for what is none."""
         try:
             return self._read(written)
-        except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, OverflowError):
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, ArithmeticError):
             self._gone = True
             raise AnswerEnded from None
 
@@ -117,7 +141,7 @@ class Remote:
             return {self._read(key): self._read(value) for key, value in content}
         if name in self._codec["_CONTAINERS"]:
             return self._codec["_CONTAINERS"][name](self._read(one) for one in content)
-        return self._codec["_READERS"][name](content)
+        return self._codec["read_plain"](name, content)
 
     @staticmethod
     def error(reply: dict[str, Any]) -> Exception:
@@ -129,7 +153,9 @@ class Remote:
                 return kind(text)
             except TypeError:
                 pass
-        return AnswerError(f"{name}: {text}")
+        error = AnswerError(text)
+        error.name = name
+        return error
 
 
 class Proxy:
@@ -155,6 +181,12 @@ class Proxy:
     def __iter__(self) -> Iterator[Any]:
         return _remote(self).do("iter", self)  # type: ignore[no-any-return]
 
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, Proxy) and bool(_remote(self).do("isinstance", self, (value,)))
+
+    def __format__(self, form: str) -> str:
+        return format(str(self), form)
+
     def __hash__(self) -> int:
         return int(_remote(self).do("hash", self))
 
@@ -171,9 +203,22 @@ def _forward(kind: str, wanted: type | None) -> Callable[..., Any]:
 
 def _operator(kind: str) -> Callable[..., Any]:
     def method(self: Proxy, *others: Any) -> Any:
-        if not all(isinstance(other, Proxy) for other in others):
+        plain = [type(other).__name__ for other in others if not isinstance(other, Proxy)]
+        if plain:
+            what = f"apply {kind.rstrip('_')} to an object of the answer and a value of the type {plain[0]}"
+            if kind not in ("eq", "ne"):
+                raise _remote(self).cannot(what)
+            if _remote(self).would_equal(self, others[0]):
+                _remote(self).beyond = what
             return NotImplemented
         return _remote(self).do(kind, self, others)
+
+    return method
+
+
+def _beyond(kind: str) -> Callable[..., Any]:
+    def method(self: Proxy, *arguments: Any) -> Any:
+        raise _remote(self).cannot(f"apply {kind} to an object of the answer")
 
     return method
 
@@ -202,6 +247,11 @@ for _kind in (
     "neg",
 ):
     setattr(Proxy, f"__{_kind.rstrip('_')}__", _operator(_kind))
+for _kind in (
+    "radd", "rsub", "rmul", "rtruediv", "rfloordiv", "rmod", "pow", "rpow", "matmul", "abs", "int", "float", "complex", "index",
+    "round", "enter", "exit", "aenter", "await", "aiter", "reversed", "pos", "invert", "lshift", "rshift", "missing",
+):  # fmt: skip
+    setattr(Proxy, f"__{_kind}__", _beyond(_kind))
 
 
 def _remote(proxy: Proxy) -> Remote:
@@ -216,12 +266,27 @@ def _number(proxy: Proxy) -> int:
 
 def _update(value: Any, written: Any, remote: Remote) -> None:
     """Make a list, dict or set what it has become in the other process."""
-    after: Any = remote.read(written) if isinstance(value, list | dict | set | bytearray) else value
-    if type(after) is not type(value) or after == value:
+    if not isinstance(value, list | dict | set | bytearray):
+        return
+    after: Any = remote.read(written)
+    if type(after) is not type(value) or _is_same(after, value):
         return
     value.clear()
     extend: Any = value.update if isinstance(value, dict | set) else value.extend
     extend(after)
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same, with the same objects of the answer in them, which are not asked."""
+    if isinstance(one, Proxy) and isinstance(other, Proxy):
+        return _number(one) == _number(other)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_is_same(one[key], other[key]) for key in one)
+    return bool(one == other)
 
 
 def _short(value: object) -> str:
@@ -229,18 +294,80 @@ def _short(value: object) -> str:
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
-def _parts(tests: Any, entry: str) -> list[tuple[str, str]]:
-    """The tests as (kind, source): `setup` is run and counts for nothing, `test` counts, `function` is called."""
+def parse_tests(tests: str | list[str], entry: str) -> list[tuple[str, str]]:
+    """The tests as (kind, source): `setup` is run and counts for nothing, `test` and `call` count.
+
+    Each source of a list is one test, with the calls of its test functions, unless it only imports and defines.
+
+    Raises SyntaxError for a source that is no Python, ValueError for a test function that cannot be called without arguments.
+    """
     sources = tests if isinstance(tests, list) else [tests]
-    if len(sources) > 1:
-        return [("test", source) for source in sources]
-    tree = ast.parse(sources[0])
-    functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef) and n.name.startswith("test")]
-    if functions or (entry and any(isinstance(n, ast.FunctionDef) and n.name == "check" for n in tree.body)):
-        calls = [("function", f"{name}()") for name in functions] or [("function", f"check({entry})")]
-        return [("setup", sources[0]), *calls]
-    definitions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    helpers = {node.name: node for node in tree.body if isinstance(node, definitions)}
+    trees = [ast.parse(source) for source in sources]
+    calls = [_calls(tree, entry) for tree in trees]
+    if len(sources) == 1:
+        whole = [("setup", sources[0]), *(("call", call) for call in calls[0])]
+        return whole if calls[0] else _asserts_of(trees[0])
+    return [
+        (
+            "test" if called or not all(isinstance(n, _WITHOUT_EFFECT) for n in tree.body) else "setup",
+            "\n".join((source, *called)),
+        )
+        for source, tree, called in zip(sources, trees, calls, strict=True)
+    ]
+
+
+def _calls(tree: ast.Module, entry: str) -> list[str]:
+    """The calls of the test functions, of the test methods of classes, or of `check`."""
+    calls = []
+    for node in tree.body:
+        if isinstance(node, _FUNCTIONS) and node.name.startswith("test"):
+            calls.append(f"{_callable(node, node.name, 0)}()")
+        elif isinstance(node, ast.ClassDef):
+            calls += _calls_of_class(node)
+    if not calls and entry and any(isinstance(n, ast.FunctionDef) and n.name == "check" for n in tree.body):
+        return [f"check({entry})"]
+    return calls
+
+
+def _calls_of_class(node: ast.ClassDef) -> list[str]:
+    """The calls of the test methods of a class of unittest, or of one named `Test...`; none for any other class."""
+    bases = {base.attr if isinstance(base, ast.Attribute) else getattr(base, "id", "") for base in node.bases}
+    of_unittest = "TestCase" in bases
+    if not of_unittest and not node.name.startswith("Test"):
+        return []
+    methods = {one.name: one for one in node.body if isinstance(one, _FUNCTIONS)}
+    if not of_unittest and (around := _AROUND & methods.keys()):
+        raise ValueError(f"{node.name}.{min(around)} is not run; a unittest.TestCase has setUp, which is")
+    prepared = f"{node.name}.setUpClass(); " if of_unittest and "setUpClass" in methods else ""
+    calls = []
+    for name, method in methods.items():
+        if name.startswith("test"):
+            _callable(method, f"{node.name}.{name}", 1)
+            call = f"{node.name}({name!r}).debug()" if of_unittest else f"{node.name}().{name}()"
+            calls.append(prepared + call)
+    return calls
+
+
+def _callable(node: _Function, name: str, own: int) -> str:
+    """The name of a function that is called with the first `own` arguments. Raises ValueError for one that needs others."""
+    needed = node.args.posonlyargs + node.args.args
+    needed = needed[own : len(needed) - len(node.args.defaults)]
+    named = [
+        one
+        for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        if default is None
+    ]
+    if needed or named:
+        words = ", ".join(one.arg for one in (*needed, *named))
+        raise ValueError(f"{name} needs the arguments {words}, and neither fixtures nor parametrize are run")
+    if isinstance(node, ast.AsyncFunctionDef):
+        raise ValueError(f"{name} is a coroutine, which is not awaited")
+    return name
+
+
+def _asserts_of(tree: ast.Module) -> list[tuple[str, str]]:
+    """Each statement with an assert as a test, the others as setup."""
+    helpers = {node.name: node for node in tree.body if isinstance(node, _DEFINITIONS)}
     asserting = set[str]()
     while new := {
         name for name, node in helpers.items() if name not in asserting and _asserts(node, asserting)
@@ -248,7 +375,7 @@ def _parts(tests: Any, entry: str) -> list[tuple[str, str]]:
         asserting |= new
     return [
         (
-            "test" if not isinstance(node, definitions) and _asserts(node, asserting) else "setup",
+            "test" if not isinstance(node, _DEFINITIONS) and _asserts(node, asserting) else "setup",
             ast.unparse(node),
         )
         for node in tree.body
@@ -273,8 +400,10 @@ def _why(error: BaseException, remote: Remote) -> str:
     if isinstance(error, AnswerEnded):
         return "the process of the answer ended: it took too long or too much memory, returned more than 1 MiB, or left"
     if isinstance(error, AssertionError):
-        return "; ".join(part for part in (str(error)[:_SHOWN], remote.last) if part)
-    return f"{type(error).__name__}: {str(error)[:_SHOWN]}"
+        beyond = f"a test cannot {remote.beyond}" if remote.beyond else ""
+        return "; ".join(part for part in (str(error)[:_SHOWN], remote.last, beyond) if part)
+    name = error.name if isinstance(error, AnswerError) else type(error).__name__
+    return str(error)[:_SHOWN] if isinstance(error, CannotDo) else f"{name}: {str(error)[:_SHOWN]}"
 
 
 def _load(remote: Remote, code: str) -> tuple[dict[str, Any], str]:
@@ -307,10 +436,7 @@ def main() -> None:
         out.write(json.dumps(line) + "\n")
         out.flush()
 
-    try:
-        parts = _parts(question["tests"], question["entry"])
-    except SyntaxError as error:
-        return say(broken=f"SyntaxError: {error}")
+    parts = parse_tests(question["tests"], question["entry"])
     codec = types.ModuleType("codec")
     exec(compile(question["codec"], "<codec>", "exec", dont_inherit=True), codec.__dict__)  # noqa: S102
     remote = Remote(question, vars(codec))
@@ -321,16 +447,16 @@ def main() -> None:
         return say(fault=fault)
     space |= {"__name__": "tests"}
     for kind, source in parts:
-        remote.last = ""
+        remote.last = remote.beyond = ""
         try:
             exec(compile(source, "<tests>", "exec", dont_inherit=True), space)  # noqa: S102
             fault = ""
         except BaseException as error:
             fault = _why(error, remote) or "it does not hold"
         if kind != "setup":
-            say(passed=not fault, test=source[:_SHOWN], fault=fault)
+            say(passed=not fault, test=source[:_SHOWN], fault=fault, beyond=bool(fault and remote.beyond))
         elif fault:
-            say(setup=source[:_SHOWN], fault=fault)
+            say(setup=source[:_SHOWN], fault=fault, beyond=bool(remote.beyond))
 
 
 if __name__ == "__main__":
