@@ -77,8 +77,8 @@ class RoundExamples:
         for part in (new[:first], new[first:]):
             if part and not (fresh and hopeless and hopeless([one.reward for one in fresh.values()])):
                 fresh |= {r.example_id: r for r in await self.env.evaluate(run, prompt, part, sample)}
-        asked = [row.id for row in batch.examples if row.id in fresh or row.id not in batch.new]
-        known = [fresh.get(name) or self.answers[prompt.id, name] for name in asked]
+        names = [row.id for row in batch.examples if row.id in fresh or row.id not in batch.new]
+        known = [fresh.get(name) or self.answers[prompt.id, name] for name in names]
         if self.env.generation.temperature == 0:
             self.answers |= {
                 (prompt.id, name): rollout for name, rollout in fresh.items() if rollout.answered
