@@ -53,6 +53,15 @@ def test_each_row_of_an_evaluation_is_written_the_worst_first(
     assert "rows" not in json.loads((tmp_path / "run" / "result.json").read_text())
 
 
+def test_the_rows_have_one_place_whether_the_evaluation_is_recorded_or_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words: dict[str, Any] = {"data": rows(), "reward": right, "lm": Counted(), "run": "run"}
+    places = [whet.evaluate(PROMPT, **words)["rows"] for _ in range(2)]
+    assert places == [str(Path("run") / "rows.jsonl")] * 2
+
+
 def test_the_rows_are_those_of_the_evaluation_in_the_folder(tmp_path: Path) -> None:
     words: dict[str, Any] = {"data": rows(), "reward": right, "lm": Counted(), "run": tmp_path / "run"}
     first = read_lines(whet.evaluate(PROMPT, **words))

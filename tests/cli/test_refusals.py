@@ -162,3 +162,17 @@ def test_an_optimizer_whose_replies_are_of_no_use_is_named_in_the_warnings(
     (warning,) = [text for text in result["warnings"] if "from the optimizer model" in text]
     assert "did not understand" in warning and "None of the 12 texts" in warning
     assert result["best"]["id"] == result["baseline"]["id"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("there is no file Answer.. Files there: a.txt.", "there is no file Answer. Files there: a.txt."),
+        ("There is no row Is it right?. Name one.", "There is no row Is it right? Name one."),
+        ("The last words are and so on... Go on.", "The last words are and so on... Go on."),
+        ("The folder is ../... It must be below a/..", "The folder is ../... It must be below a/.."),
+        ('The answer "yes.." has no end..', 'The answer "yes.." has no end.'),
+    ],
+)
+def test_no_sentence_of_an_error_ends_twice(text: str, shown: str) -> None:
+    assert str(UsageError(text)) == UsageError(text).spelled(lambda name, value: name) == shown

@@ -150,6 +150,7 @@ def test_a_finished_run_ends_with_the_box(root: Path, capsys: pytest.CaptureFixt
             "add test rows: there are 4, and a promotion needs at least 6",
         ),
         ({"status": "budget_exhausted"}, "search longer: set a larger limit and another --out"),
+        ({"status": "budget_exhausted", "tested": False}, "run the same command with a larger limit"),
         ({}, "try a stronger optimizer model (--optimizer-lm)"),
         ({"best": {"id": "other"}}, "see what was missing: run/report.html"),
     ],

@@ -102,6 +102,16 @@ def test_a_command_ends_with_an_evaluation_that_is_cancelled(tmp_path: Path, pip
     pipe.read_to_the_end()
 
 
+def test_a_command_ends_with_the_limit_of_seconds(tmp_path: Path, pipe: Pipe) -> None:
+    folder = task(tmp_path, pipe.holds + WAITS, seconds=600)
+    budget = whet.Budget(seconds=2)
+    result = whet.optimize(
+        folder, lm=answers, method="random_search", budget=budget, run=tmp_path / "r", progress=False
+    )
+    assert not result["tested"]
+    pipe.read_to_the_end()
+
+
 @pytest.mark.parametrize("ends", [False, True], ids=["killed", "ended"])
 def test_what_the_command_of_a_verifier_starts_ends_too(tmp_path: Path, pipe: Pipe, ends: bool) -> None:
     code = pipe.holds.replace("pass_fds", "stdout=-3, stderr=-3, pass_fds") + ("" if ends else WAITS)

@@ -83,10 +83,10 @@ def steps_of(run: MeteredRun) -> list[Any]:
     return [value for name, value in run.logged if name == "step"]
 
 
-@pytest.mark.parametrize("loss", ["dpo", "ipo", "kto"])
+@pytest.mark.parametrize("loss", ["dpo", "ipo", "kto", "pmpo"])
 async def test_what_people_preferred_is_learned_and_deployed_as_it_was_validated(loss: Any) -> None:
     found, run, env, policy = await search(
-        dataclasses.replace(SMALL, loss=loss, lr=0.5 if loss == "ipo" else SMALL.lr)
+        dataclasses.replace(SMALL, loss=loss, lr=0.5 if loss in ("ipo", "pmpo") else SMALL.lr)
     )
     assert policy.probabilities(MENU).argmax() == 1
     assert found.system is not None and found.prompt == START
@@ -96,6 +96,21 @@ async def test_what_people_preferred_is_learned_and_deployed_as_it_was_validated
     system = deploy(env, judging(), run.kept[found.system], SMALL)
     (score,) = await system.score(MemoryRun({"task": env.model}), [found.prompt], env.validation)
     assert score.mean == 1.0
+
+
+async def test_thumbs_of_one_kind_teach_pmpo() -> None:
+    for thumbs, likely in (([["yes", True]], True), ([["yes", False]], False)):
+        config = dataclasses.replace(SMALL, loss="pmpo", lr=0.2)
+        _, _, _, policy = await search(config, thumbs=thumbs)
+        assert bool(policy.probabilities(MENU)[1] > 1 / 3) is likely
+
+
+@pytest.mark.parametrize(("beta", "weight"), [(1.0, 0.5), (0.1, 0.0), (1.9, 0.05)])
+def test_a_beta_that_does_not_hold_bad_answers_is_refused(beta: float, weight: float) -> None:
+    with pytest.raises(UsageError, match="beta must be above"):
+        Config(loss="pmpo", beta=beta, weight_good=weight)
+    assert Config(loss="pmpo", weight_good=weight).strength > 2 * (1 - weight)
+    assert Config(beta=beta, weight_good=weight).strength == beta and Config().strength == 0.1
 
 
 async def test_thumbs_alone_teach_kto() -> None:

@@ -117,6 +117,10 @@ async def test_the_other_word_inside_a_sentence_is_no_answer(reply: str, value: 
         ({"▁no": math.log(0.5), "maybe": math.log(0.5)}, 0.0),
         ({"Yes": math.log(0.05), "I": math.log(0.9)}, None),
         ({"Yesterday": 0.0}, None),
+        ({"Y": math.log(0.9), "No": math.log(0.1)}, None),
+        ({'"': math.log(0.4), "No": math.log(0.3), "no": math.log(0.3)}, None),
+        ({"Maybe": math.log(0.9), "Yes": math.log(0.06), "No": math.log(0.04)}, None),
+        ({"ＹＥＳ": math.log(0.8), "No": math.log(0.2)}, 0.8),
         ({"Yes": math.log(0.9), "No": math.log(0.9)}, None),
     ],
 )

@@ -62,6 +62,28 @@ def test_kto_balances_thumbs_and_compares_with_its_baseline() -> None:
     assert advantages == pytest.approx([slope, slope, slope, -3 * slope], rel=1e-6)
 
 
+def test_pmpo_balances_thumbs_and_holds_on_to_the_reference() -> None:
+    """Three good, one bad, weight_good 0.25, beta 2. At the reference the divergence has no slope: 0.25 / 3 for good texts, -0.75
+    for the bad one, times n = 4. It ends at exp(d) = 1 + 2 x 0.25 / 2 for good texts, and 1 - 2 x 0.75 / 2 for the bad one."""
+    good = [True, True, True, False]
+    at_start, _ = direct_advantages("pmpo", [-1.0] * 4, [-1.0] * 4, good, beta=2.0, weight_good=0.25)
+    assert at_start == pytest.approx([1 / 3, 1 / 3, 1 / 3, -3.0])
+    ends = [math.log(1.25)] * 3 + [math.log(0.25)]
+    at_end, _ = direct_advantages("pmpo", ends, [0.0] * 4, good, beta=2.0, weight_good=0.25)
+    assert at_end == pytest.approx([0.0] * 4, abs=1e-12)
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_pmpo_learns_from_one_kind_alone(good: bool) -> None:
+    """Of one kind the divergence counts whole: beta 2, weight 0.5: it ends at exp(d) = 1 +- 0.5 / 2."""
+    end = math.log(1.25 if good else 0.75)
+    (left,), _ = direct_advantages("pmpo", [end - 3], [-3.0], [good], beta=2.0)
+    assert left == pytest.approx(0.0, abs=1e-12)
+    (first,), _ = direct_advantages("pmpo", [-3.0], [-3.0], [good], beta=2.0)
+    assert first == pytest.approx(0.5 if good else -0.5)
+    check_judgements([row(thumbs=[["a", good]])], "pmpo")
+
+
 def test_rows_hold_pairs_and_thumbs() -> None:
     assert judgements_of(row(pairs=[["a", "b"]], thumbs=[["c", False]])) == ([("a", "b")], [("c", False)])
     assert judgements_of(row()) == ([], [])
@@ -79,6 +101,8 @@ def test_what_a_loss_cannot_learn_from_is_refused() -> None:
         check_judgements([row(thumbs=[["a", True]])], "kto")
     with pytest.raises(UsageError, match="learns from pairs"):
         check_judgements([row()], "ipo")
+    with pytest.raises(UsageError, match="good or bad"):
+        check_judgements([row()], "pmpo")
 
 
 @pytest.fixture
@@ -87,7 +111,7 @@ def policy(tmp_path: Path) -> PolicyModel:
     return PolicyModel.open(f"hf/{save(tmp_path, sharpness=1.0)}", LoraSettings(rank=2), seed=1)
 
 
-@pytest.mark.parametrize("loss", ["dpo", "ipo", "kto"])
+@pytest.mark.parametrize("loss", ["dpo", "ipo", "kto", "pmpo"])
 def test_a_network_learns_to_prefer_what_people_prefer(policy: PolicyModel, loss: Any) -> None:
     rows = [
         row(input="a b", pairs=[["c a", "b b"]]),
@@ -95,10 +119,11 @@ def test_a_network_learns_to_prefer_what_people_prefer(policy: PolicyModel, loss
     ]
     judged = read_judged(policy, START, rows)
     units = judged.units(loss)
-    assert len(units) == (3 if loss != "kto" else 6) and direct_agreement(policy, judged) == 0.5
-    first = align(policy, units, loss, beta=0.1, lr=0.02)["loss"]
+    assert len(units) == (6 if loss in ("kto", "pmpo") else 3) and direct_agreement(policy, judged) == 0.5
+    beta = 2.0 if loss == "pmpo" else 0.1
+    first = align(policy, units, loss, beta=beta, lr=0.02)["loss"]
     for _ in range(4):
-        last = align(policy, units, loss, beta=0.1, lr=0.02)["loss"]
+        last = align(policy, units, loss, beta=beta, lr=0.02)["loss"]
     assert last < first and direct_agreement(policy, judged) == 1.0
 
 

@@ -19,6 +19,8 @@ from typing import Any, TypeAlias, TypeVar
 
 C = TypeVar("C")
 _PARAMETER = re.compile("\x00([a-z_.]+)(?:=([^\x00]*))?\x00")
+_ENDED = re.compile(r"(?<=[^\s./\\][.?!])\.(?=\s|$)")
+"""The period of a sentence whose last word, such as the name of a file or what somebody wrote, ends as a sentence does."""
 
 
 def parameter(name: str, value: object = None) -> str:
@@ -50,7 +52,7 @@ def spelling(spell: Spell) -> Iterator[None]:
 
 class WhetError(Exception):
     """Root of every error that whet raises on purpose. Its text names parameters as Python programs write them, or as the
-    `spelling` that holds says."""
+    `spelling` that holds says, and no sentence of it ends twice."""
 
     exit_code = 1
 
@@ -58,7 +60,8 @@ class WhetError(Exception):
         if (spell := _SPELL.get()) is not None:
             return self.spelled(spell)
         text = _FACES.sub(lambda match: match[1], super().__str__())
-        return _PARAMETER.sub(lambda match: match[1] if match[2] is None else f"{match[1]}={match[2]}", text)
+        text = _PARAMETER.sub(lambda match: match[1] if match[2] is None else f"{match[1]}={match[2]}", text)
+        return _ENDED.sub("", text)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
@@ -66,7 +69,7 @@ class WhetError(Exception):
     def spelled(self, spell: Spell) -> str:
         """The message for the command line: parameters as `spell` writes name and value, settings as in a task folder."""
         text = _FACES.sub(lambda match: match[2], super().__str__())
-        return _PARAMETER.sub(lambda match: spell(match[1], match[2]), text)
+        return _ENDED.sub("", _PARAMETER.sub(lambda match: spell(match[1], match[2]), text))
 
 
 class UsageError(WhetError):

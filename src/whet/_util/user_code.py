@@ -196,8 +196,10 @@ async def call_within(function: Callable[[], object], seconds: float, name: str)
                 )
                 try:
                     result = await _wait(returned, seconds)
-                except BaseException:
+                except BaseException as error:
                     returned.add_done_callback(_ignore)
+                    if main is not None and isinstance(error, asyncio.CancelledError):
+                        main.end(returned)
                     raise
     finally:
         turns.users -= 1
@@ -252,11 +254,16 @@ async def in_thread(
         try:
             while not future.done():
                 if (left := seconds - clock()) <= 0:
-                    _end(returned)
                     raise OutOfTime
                 watched.allow(left)
                 await asyncio.wait({future}, timeout=left)
             return future.result()
+        except OutOfTime:
+            _end(returned)
+            raise
+        except asyncio.CancelledError:  # it may end by itself, and clean up
+            asyncio.get_running_loop().call_later(_AGAIN, _end, returned)
+            raise
         finally:
             future.cancel()
 
@@ -379,6 +386,9 @@ class MainThread:
     def __init__(self) -> None:
         self._tasks: queue.SimpleQueue[tuple[_Task, float] | None] = queue.SimpleQueue()
         self._closed = False
+        self._lock = threading.Lock()
+        self._current: Future[Any] | None = None
+        self._given_up = set[Future[Any]]()
 
     @classmethod
     def is_free(cls) -> bool:
@@ -396,6 +406,14 @@ class MainThread:
         else:
             self._tasks.put((task, seconds))
         return future
+
+    def end(self, future: Future[Any]) -> None:
+        """End the function that is to fill `future` before its time; one that has not begun never does."""
+        with self._lock:
+            if self._current is future:
+                signal.setitimer(signal.ITIMER_REAL, _SOON, _AGAIN)
+            elif not future.done():
+                self._given_up.add(future)
 
     def serve(self, done: Future[Any]) -> None:
         """Run functions until `done` is. Raises KeyboardInterrupt for Ctrl-C; what is waiting then goes to other threads."""
@@ -418,7 +436,7 @@ class MainThread:
         asyncio._set_running_loop(None)
         MainThread.busy = True
         try:
-            with _alarm(seconds):
+            with self._alarm(seconds, future):
                 result = _call(function, watched)
         except _Ended:
             future.set_exception(OutOfTime())
@@ -432,6 +450,34 @@ class MainThread:
             MainThread.busy = False
             asyncio._set_running_loop(loop)
 
+    @contextlib.contextmanager
+    def _alarm(self, seconds: float, future: Future[Any]) -> Iterator[None]:
+        """Raise _Ended in this, the main thread, after so many seconds, and when the function that is to fill `future` is to end.
+        A timer and a handler of the program go on afterwards."""
+        armed, left, interval = True, 0.0, 0.0
+
+        def ring(number: int, frame: object) -> None:
+            if armed:
+                raise _Ended
+
+        began, handler = time.monotonic(), signal.signal(signal.SIGALRM, ring)
+        try:
+            with self._lock:
+                left, interval = signal.setitimer(signal.ITIMER_REAL, max(seconds, _SOON), _AGAIN)
+                self._current = future
+            if future in self._given_up:
+                raise _Ended
+            yield
+        finally:
+            armed = False
+            with self._lock:
+                self._current = None
+                signal.setitimer(signal.ITIMER_REAL, 0)
+            self._given_up.discard(future)
+            signal.signal(signal.SIGALRM, handler if handler is not None else signal.SIG_DFL)
+            if left:
+                signal.setitimer(signal.ITIMER_REAL, max(_SOON, left - (time.monotonic() - began)), interval)
+
 
 class _Interrupted(KeyboardInterrupt):
     """Ctrl-C, and no exception that a function raises of its own."""
@@ -444,29 +490,8 @@ def raise_interrupt(number: int, frame: object) -> NoReturn:
 
 MAIN: ContextVar[MainThread | None] = ContextVar("main", default=None)
 """The main thread that serves the event loop of this context."""
-_AGAIN = 1.0
-"""Seconds after which a function that has caught what ends it is ended again."""
-
-
-@contextlib.contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    """Raise _Ended in this, the main thread, after so many seconds. A timer and a handler of the program go on afterwards."""
-    armed = True
-
-    def ring(number: int, frame: object) -> None:
-        if armed:
-            raise _Ended
-
-    began, handler = time.monotonic(), signal.signal(signal.SIGALRM, ring)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), _AGAIN)
-    try:
-        yield
-    finally:
-        armed = False
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, handler if handler is not None else signal.SIG_DFL)
-        if left:
-            signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - began)), interval)
+_SOON, _AGAIN = 0.001, 1.0
+"""Seconds after which a function is ended at once, and after which one that has caught what ends it is ended again."""
 
 
 def _ignore(future: Future[Any]) -> None:

@@ -132,6 +132,15 @@ async def _add_control(task: Task, opts: Options, result: RunJSON, progress: Pro
     control = await run_task(task, dataclasses.replace(options, budget=budget, run=out), progress)
     if control["status"] == "stopped":
         raise StorageError(control["improvement"]["reason"])
+    if not control.get("tested", True):
+        warning = (
+            f"The control {method} is not part of this result: {control['ended_by']} ended it before its sealed test. "
+            f"To compare with it, give a larger limit and another {parameter('run')}."
+        )
+        progress.warn(warning)
+        result = {**result, "warnings": [*result["warnings"], warning]}
+        _write_result(folder, _without_folder(result))
+        return result
     names = {result["method"]: folder, f"control {method}": Path(control["run"])}
     answers = {name: [sealed_answers(run)] for name, run in names.items()}
     usage = with_part(result["usage"], CONTROL, control["usage"])
@@ -548,13 +557,13 @@ async def evaluate_task(
         recorded = finished is not None and same and not opts.fresh
         if finished is not None and recorded:
             if not (missing := _unanswered_rows(finished)):
-                return _mark_as_recorded(run, name_rows(finished, run), task, assembly.clients, progress)
+                return _mark_as_recorded(run, name_rows(finished, run, run), task, assembly.clients, progress)
             progress.say(
                 f"{run}: {quantity(missing, 'row')} had no answer; the models are called again for these rows"
             )
         refuse_small_limits(task, limits, foreseen, len(splits[split]))
         await assembly.prepare(partial(works_to_load, task), progress.say)
-        place = run.absolute()
+        named, place = run, run.absolute()
         kept = finished is not None and not recorded and evaluated_split(read_header(place) or {}) is not None
         run = place.with_name(f"{place.name}.fresh") if kept else place
         if not holds_evaluation(run, plan, question) or (opts.fresh and not asks_again(run)):
@@ -575,7 +584,7 @@ async def evaluate_task(
             put_in_place(place, run)
         if listed:
             await note_in_index(place, progress)
-        return name_rows(result, place)
+        return name_rows(result, place, named)
     finally:
         await assembly.close()
 

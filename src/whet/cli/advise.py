@@ -119,7 +119,7 @@ def show(values: AdviceJSON) -> None:
         say(f"model    {values['model_note']}")
     say(f"a run    {_run(values['plan'])}")
     if others := values["families"][1:]:
-        say(f"others   {'; '.join(cost['summary'] for cost in others)}")
+        say(f"or       with a method of another family: {'; '.join(cost['summary'] for cost in others)}")
     if values["pilot"] is not None:
         say(f"pilot    {values['pilot']['summary']}")
     if values["pay_back"] is not None:

@@ -192,6 +192,10 @@ class CallExecutor:
         finally:
             pending.waiters.remove(waiter)
 
+    def count_sent(self) -> int:
+        """How many calls are in flight."""
+        return sum(pending.sent for pending in self._pending.values())
+
     def _hand_over(self, digest: str, task: asyncio.Task[bytes]) -> None:
         """Give everybody who waits what the task of a request ended with."""
         error = None if task.cancelled() else task.exception()
@@ -223,9 +227,10 @@ class CallExecutor:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def rest(self) -> None:
-        """Wait for what is in flight where a search ends. Raises ProviderError for a model that is not there any more."""
-        await self.drain()
+    async def rest(self, patience: float | None = None) -> None:
+        """Wait for what is in flight where a search ends, at most `patience` seconds (`drain`). Raises ProviderError for a model
+        that is not there any more."""
+        await self.drain(patience)
         self.stopped = False
         self.raise_if_unresponsive()
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import orjson
 
 from whet._util.storable import to_json
+from whet._util.user_code import under_way
 from whet._util.workers import HERE, Executor
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount
@@ -23,7 +24,15 @@ from whet.engine.calls import INTERRUPT_SECONDS, CallExecutor
 from whet.engine.journal import NEW_EVENT, Journal, checksum, event_row, meta_row
 from whet.engine.model_client import Reservation
 from whet.engine.recorded_answers import read_matching
-from whet.errors import BudgetExceeded, ProviderError, ReplayDiverged, StorageError, UsageError, parameter
+from whet.errors import (
+    BudgetExceeded,
+    ProviderError,
+    ReplayDiverged,
+    StorageError,
+    UsageError,
+    parameter,
+    quantity,
+)
 from whet.prompt import Prompt
 from whet.run import Budget, Run, Trainable, convert_record
 from whet.types import JSON, Completion, Message, Request, Rollout, Usage, content_hash
@@ -158,6 +167,26 @@ class RunState:
         finally:
             await self.caller.drain()
 
+    async def within_seconds(self, work: Awaitable[T], kept: float) -> T:
+        """What `work` returns. Raises BudgetExceeded when only `kept` seconds of the limit are left: what is under way is given
+        up then, except calls that are answered at once; and ProviderError where the model does not answer any more."""
+        limit, doing = self.budget.whole_seconds, asyncio.ensure_future(work)
+        try:
+            left = None if limit is None else max(0.0, limit - kept - self.budget.seconds)
+            await asyncio.wait({doing}, timeout=left)
+            name, sent = under_way()[0], self.caller.count_sent()
+        finally:
+            doing.cancel()
+            await asyncio.gather(doing, return_exceptions=True)
+        if limit is None or not doing.cancelled():
+            return doing.result()
+        await self.caller.rest(INTERRUPT_SECONDS)
+        words = [f"{name} was given up"] if name else []
+        if sent:
+            words.append(f"{quantity(sent, 'call')} in flight: what was not answered at once counts as spent")
+        reached = f"The limit of {limit:g} seconds is reached"
+        raise BudgetExceeded("seconds", f"{'; '.join([reached, *words])}.")
+
     async def drop_unanswered(self) -> None:
         """Take back everything since the first request that a silent endpoint lost: the journal is then that of a run which was
         killed at that moment, and the next session goes on from there. What was trained since cannot be taken back: it stays.
@@ -234,9 +263,9 @@ class DurableRun:
         """The account of the whole run."""
         return self._core.budget
 
-    async def stop_calls(self) -> None:
-        """Give up the calls in flight that are not answered at once; they stay open and count as spent."""
-        await self._core.caller.drain(INTERRUPT_SECONDS)
+    async def within_seconds(self, work: Awaitable[T], kept: float) -> T:
+        """See `RunState.within_seconds`; what is held from the search is kept too."""
+        return await self._core.within_seconds(work, (self.budget.held.seconds or 0.0) + kept)
 
     def branch(self, name: str) -> DurableRun:
         """A run of its own path and generator."""

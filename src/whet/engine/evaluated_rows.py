@@ -34,10 +34,10 @@ def _row(example: Example, rollout: Rollout) -> Mapping[str, object]:
     return row | {"error": rollout.error}
 
 
-def name_rows(result: EvaluationJSON, folder: Path) -> EvaluationJSON:
-    """The result of an evaluation with the place of its rows."""
+def name_rows(result: EvaluationJSON, folder: Path, shown: Path) -> EvaluationJSON:
+    """The result of an evaluation with the place of its rows, which are in `folder`, as the user writes it: `shown`."""
     named = result.copy()
     named.pop("run", None)
     if (folder / ROWS).is_file():
-        named["rows"] = str(folder / ROWS)
+        named["rows"] = str(shown / ROWS)
     return named

@@ -28,6 +28,7 @@ from whet.engine.final_evaluation import (
     SearchResult,
     final_evaluation,
 )
+from whet.engine.journal import meta_row
 from whet.engine.near_duplicates import meaning_warnings, writing_warnings
 from whet.engine.objectives import calibrate, needs_call_times
 from whet.engine.observed import KNOWN_AFTER, SealedReserve
@@ -46,7 +47,7 @@ from whet.engine.turns import planned_turns, search_in_turns, searchable
 from whet.environments.environment import Environment, watching
 from whet.environments.program import expecting
 from whet.environments.shaping import shaped_for_search
-from whet.errors import ALARM, BudgetExceeded, SearchStopped, UsageError, parameter
+from whet.errors import ALARM, BudgetExceeded, SearchStopped
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.prompt import Prompt
 from whet.rewards import JUDGE
@@ -59,6 +60,9 @@ from whet.search.regions import changed_regions
 from whet.task import Task
 from whet.types import Request, Rollout, mean_score
 from whet_client.prompt.length import LengthLimit, estimated_tokens
+
+BASELINE_SECONDS = "baseline_seconds"
+"""The key under which the journal says how long the start prompt's rows took."""
 
 
 async def execute(
@@ -86,9 +90,13 @@ async def execute(
         if plan.policy is not None and policy is not None:
             progress.say(memory_forecast(policy.memory, plan.policy.processes))
         used = replace(env, validation=sizes.validation)
-        async with core.draining():
-            with watching(progress.on_rollout):
-                return await _protocol(plan, used, opened, sizes, ledger, progress, policy)
+
+        async def run_protocol() -> RunJSON:
+            async with core.draining():
+                with watching(progress.on_rollout):
+                    return await _protocol(plan, used, opened, sizes, ledger, progress, policy)
+
+        return await core.within_seconds(run_protocol(), sizes.kept.seconds or 0.0)
     finally:
         ticker.cancel()
         if plan.policy is not None and policy is not None:
@@ -115,7 +123,7 @@ async def _protocol(
     before = time.monotonic()
     near = None if core.caller.simulated else asyncio.ensure_future(meaning_warnings(plan.task))
     with waiting_allowed():
-        baseline = await _baseline(root.branch("baseline"), plan, env, core)
+        baseline = await env.evaluate(root.branch("baseline"), plan.task.prompt, env.validation)
     refuse_broken_reward(baseline)
     _foresee_test(plan, env, core, sizes)
     if hold_no_text(baseline):
@@ -130,7 +138,7 @@ async def _protocol(
     await note_in_index(core.journal.path.parent, progress)
     warnings = [*early, *await _judge_agreement(root.branch("agreement"), plan, env)]
     noise = await noise_warnings(root.branch("regrading"), env, baseline, plan.limits)
-    seconds = time.monotonic() - before
+    after = _seconds_of_test(plan, env, core, time.monotonic() - before)
     for warning in cut_warnings(baseline, env.generation.max_tokens):
         progress.warn(warning)
     late = [*noise, *(() if near is None else await near)]
@@ -138,8 +146,12 @@ async def _protocol(
         progress.warn(warning)
     warnings += late
     with _kept_calls(core, sizes.ablation):
-        reason, best = await _search(plan, env, opened, progress, policy, baseline, seconds)
-    parts = await ablate(root.branch("ablation"), env, plan.task.prompt, best, sizes.ablation)
+        reason, best = await _search(plan, env, opened, progress, policy, baseline, after)
+    ablation = ablate(root.branch("ablation"), env, plan.task.prompt, best, sizes.ablation)
+    try:
+        parts = await core.within_seconds(ablation, (sizes.kept.seconds or 0.0) + after)
+    except BudgetExceeded:
+        parts = AblationOfRunJSON()
     same = best.id == Candidate(plan.task.prompt).id
     progress.begin("sealed test", len(plan.task.test) * (1 if same else 2))
     ended = SearchResult(best, reason, warnings, policy)
@@ -196,26 +208,6 @@ def _foresee_test(plan: RunPlan, env: Environment, core: RunState, sizes: Budget
     core.budget.test = SealedReserve(len(plan.task.test), used, each, client.observed, longer, last)
     kept = sizes.kept
     core.budget.held = replace(core.budget.held, tokens=kept.tokens, cost_usd=kept.cost_usd)
-
-
-async def _baseline(run: DurableRun, plan: RunPlan, env: Environment, core: RunState) -> list[Rollout]:
-    """The start prompt on validation. Raises UsageError where the limit of seconds ends before."""
-    limit = plan.limits.seconds
-    left = None if limit is None else limit - core.budget.seconds
-    measured = asyncio.ensure_future(env.evaluate(run, plan.task.prompt, env.validation))
-    try:  # once the time is up, no call begins; what is recorded is replayed without a call
-        return await asyncio.wait_for(measured, left if left is None or left > 0 else None)
-    except (BudgetExceeded, TimeoutError) as error:
-        if getattr(error, "limit", "seconds") != "seconds":
-            raise
-        await core.caller.drain(INTERRUPT_SECONDS)
-        core.caller.stopped = False
-        core.caller.raise_if_unresponsive()
-        raise UsageError(
-            f"{parameter('budget.seconds', limit)} is too small: in that time, the start prompt was "
-            f"not measured on {len(env.validation)} rows. Give more time; {parameter('fork')} reuses "
-            "the paid answers."
-        ) from None
 
 
 async def _early_warnings(
@@ -303,9 +295,10 @@ async def _search(
     progress: Progress,
     policy: Any,
     baseline: list[Rollout],
-    baseline_seconds: float,
+    after: float,
 ) -> tuple[str, Candidate]:
-    """Run the method, or take what a finished search recorded; the end of the search is an effect."""
+    """Run the method, or take what a finished search recorded; the end of the search is an effect. `after`: the seconds that the
+    sealed test will take."""
     core = opened.core
     root = DurableRun(core, "", Budget())
     ended, env = root.branch("search_end"), expecting(env, baseline)
@@ -330,7 +323,7 @@ async def _search(
     core.on_event = on_event
 
     async def run_method(path: str, own: Budget, start: Prompt) -> tuple[str, Candidate | None]:
-        return await _run_method(plan, env, DurableRun(core, path, own), start, baseline_seconds, policy)
+        return await _run_method(plan, env, DurableRun(core, path, own), start, after, policy)
 
     if perfect:
         reason, best = "", None
@@ -403,36 +396,23 @@ def _policy(plan: RunPlan) -> Any:
     return LanguagePolicy() if "optimizer" in plan.addresses else None
 
 
+def _seconds_of_test(plan: RunPlan, env: Environment, core: RunState, baseline: float) -> float:
+    """Seconds that the validation of the best prompt and the sealed test will take at the pace of the start prompt's rows, which
+    took so many now, or more in an earlier session. With a margin, and what calls that the search gives up may take to end."""
+    seconds = max(baseline, float(core.journal.meta(BASELINE_SECONDS) or 0.0))
+    core.journal.append([meta_row(BASELINE_SECONDS, f"{seconds:.3f}")])
+    rows = 2 * len(plan.task.test) + len(env.validation)
+    return 1.3 * seconds * rows / max(1, len(env.validation)) + INTERRUPT_SECONDS + 0.5
+
+
 async def _run_method(
-    plan: RunPlan,
-    env: Environment,
-    run: DurableRun,
-    start: Prompt,
-    baseline_seconds: float,
-    policy: Any,
+    plan: RunPlan, env: Environment, run: DurableRun, start: Prompt, after: float, policy: Any
 ) -> tuple[str, Candidate | None]:
-    budget = run.budget
     start = replace(start, limit=length_limit(plan.task, env.model))
     shaped = shaped_for_search(env, plan.task.shaping)
-    method = asyncio.ensure_future(plan.method.coroutine(run, shaped, policy, start, plan.config))
-    deadline = None
-    if plan.limits.seconds is not None:
-        rows = 2 * len(plan.task.test) + len(env.validation)
-        final = 1.3 * baseline_seconds * rows / max(1, len(env.validation)) + 0.5
-        deadline = max(0.0, plan.limits.seconds - budget.seconds - (budget.held.seconds or 0) - final)
+    method = plan.method.coroutine(run, shaped, policy, start, plan.config)
     try:
-        done, _ = await asyncio.wait({method}, timeout=deadline)
-    except asyncio.CancelledError:
-        method.cancel()
-        await asyncio.gather(method, return_exceptions=True)
-        raise
-    if not done:
-        method.cancel()
-        await asyncio.gather(method, return_exceptions=True)
-        await run.stop_calls()
-        return "the limit of seconds", None
-    try:
-        return "", method.result()
+        return "", await run.within_seconds(method, after)
     except SearchStopped as error:
         return f"{ALARM}: {error}", None
     except BudgetExceeded as error:

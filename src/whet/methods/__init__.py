@@ -74,7 +74,8 @@ METHODS: dict[str, MethodEntry] = read_entries(Path(__file__).parent)
 def get_method(name: str) -> Method:
     """The method of that name, loaded: built in, registered in this process, or of an installed package.
 
-    Raises UsageError with the nearest known name, or naming the package whose method cannot be used.
+    Raises UsageError with the setting of a method that the name stands for, or the nearest known name, or naming the package
+    whose method cannot be used.
     """
     if name in _REGISTERED:
         return _REGISTERED[name]
@@ -83,6 +84,12 @@ def get_method(name: str) -> Method:
     plugin = plugins.find_plugin(plugins.METHODS, name, METHODS)
     if plugin is None:
         known = plugins.plugin_names(plugins.METHODS, [*METHODS, *_REGISTERED])
+        for entry in METHODS.values():
+            for variant, setting in entry.variants:
+                if variant == name:
+                    raise UsageError(
+                        f'"{name}" is a setting of the method {entry.name}: --method {entry.name} --set {setting}.'
+                    )
         raise UsageError(f'There is no method "{name}".{did_you_mean(name, known)}')
     return load_plugin(plugin)
 

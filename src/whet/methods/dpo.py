@@ -1,8 +1,9 @@
-"""Direct alignment: a model learns from people's judgements of answers themselves, by DPO, IPO or KTO.
+"""Direct alignment: a model learns from people's judgements of answers themselves, by DPO, IPO, KTO or PMPO.
 
 Direct Preference Optimization (Rafailov et al. 2023, arXiv:2305.18290, eq. 7); IPO (Azar et al. 2023, arXiv:2310.12036, eq. 17);
-KTO (Ethayarajh et al. 2024, arXiv:2402.01306, eq. 8). The equations stand in `whet.rl.losses`, reading and gradient in
-`whet.rl.judged_texts`.
+KTO (Ethayarajh et al. 2024, arXiv:2402.01306, eq. 8); PMPO (Abdolmaleki et al. 2024, arXiv:2410.04166, eq. 10), also called
+PMPO-B, which has only its name in common with the method `pmpo`. The equations stand in `whet.rl.losses`, reading and gradient
+in `whet.rl.judged_texts`.
 
     reference <- pi <- the policy model;  D <- the pairs or thumbs of the training rows
     for step in 1..steps:
@@ -19,8 +20,10 @@ Differences from the papers:
 2. The state of the weights is chosen on validation examples, and must beat the start under the task model alone.
 3. KTO: its two weights balance good and bad answers of each batch (ratio 1, the lower end of the paper's range). z comes from
    the batch, each answer behind the next one's question; it is 0 where a batch has no two questions.
-4. Judgements of answers that are too long for the model are left out, and counted in the log.
-5. A step calls no model; within a limit on calls, validations are cut.
+4. PMPO: the divergence from the reference is estimated on the judged answers, as if the reference had written them, and good and
+   bad ones count alike in it. So `beta` must be above 2 (1 - weight_good), or bad answers are pushed down without end.
+5. Judgements of answers that are too long for the model are left out, and counted in the log.
+6. A step calls no model; within a limit on calls, validations are cut.
 
 Run it:  whet learn preferences PROMPT --from FILE --lm hf/PATH --policy hf/PATH --method dpo
 """
@@ -29,10 +32,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from whet._util.fields import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, check_bounds
+from whet._util.fields import (
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Probability,
+    check_bounds,
+)
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
-from whet.errors import named_fields
+from whet.errors import UsageError, named_fields
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.credit import check_divergence, text_divergence
@@ -48,8 +58,8 @@ from whet.search.plan import share_out
 
 ENTRY = MethodEntry(
     "dpo",
-    "DPO, IPO or KTO: a model learns from people's judgements themselves",
-    version=1,
+    "DPO, IPO, KTO or PMPO: a model learns from people's judgements themselves",
+    version=2,
     rank=235,
     when="people judged answers, and the answering model may itself be trained",
     paper="Rafailov et al., 2023",
@@ -58,6 +68,7 @@ ENTRY = MethodEntry(
     trains="the model that answers (LoRA)",
     extra="train",
     bound="its trained weights are what answers",
+    variants=(("kto", "loss=kto"), ("pmpo_b", "loss=pmpo")),
 )
 
 SAMPLED = 32
@@ -70,9 +81,11 @@ class Config:
     """Settings of direct alignment."""
 
     loss: DirectLoss = "dpo"
-    """dpo and ipo learn from pairs, kto from good and bad answers (pairs too)."""
-    beta: PositiveFloat = 0.1
-    """Strength of the reference."""
+    """dpo and ipo learn from pairs, kto from good and bad answers (pairs too), pmpo (PMPO-B) from the same, or from one kind."""
+    beta: PositiveFloat | None = None
+    """Strength of the reference; none: 0.1, with pmpo 2.4 (1 - weight_good) if that is more."""
+    weight_good: Probability = 0.5
+    """pmpo: weight of good answers; the rest is that of bad ones (alpha)."""
     steps: NonNegativeInt = 60
     """Updates of the policy."""
     batch: PositiveInt = 16
@@ -93,6 +106,19 @@ class Config:
     def __post_init__(self) -> None:
         """Refuse a number outside its bounds by a UsageError."""
         check_bounds(self)
+        least = 2 * (1 - self.weight_good)
+        if self.loss == "pmpo" and self.strength <= least:
+            raise UsageError(
+                f"with loss=pmpo and weight_good={self.weight_good:g}, beta must be above {least:g}, or bad answers are pushed "
+                f"down without end; this is {self.strength:g}."
+            )
+
+    @property
+    def strength(self) -> float:
+        """Strength of the reference under the loss."""
+        if self.beta is not None:
+            return self.beta
+        return max(0.1, 2.4 * (1 - self.weight_good)) if self.loss == "pmpo" else 0.1
 
     @property
     def lora(self) -> LoraSettings:
@@ -116,7 +142,9 @@ async def dpo(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
 
     async def step(run: Run, number: int) -> None:
         batch = run.rng.sample(units, min(config.batch, len(units)))
-        figures = align(policy, batch, config.loss, beta=config.beta, lr=config.lr)
+        figures = align(
+            policy, batch, config.loss, beta=config.strength, lr=config.lr, weight_good=config.weight_good
+        )
         if not systems.due(number):
             run.log("step", {"step": number, **figures})
             return

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from whet._util.words import fold
 from whet.rewards.asking import (
     OF_EVERY_JUDGE,
     RULES,
@@ -30,7 +31,7 @@ from whet.types import Completion, Example, Message, Request, Reward
 
 TOP_LOGPROBS = 20
 MAX_TOKENS = 16
-_LEAST_MASS = 0.1
+_LEAST_MASS = 0.5
 _MOST_MASS = 1.05
 
 
@@ -107,20 +108,22 @@ class YesNo:
 
 
 def probability_of_yes(first_token: Mapping[str, float] | None) -> float | None:
-    """p(yes) / (p(yes) + p(no)) over all spellings among the candidates for the first token; None when these
-    hold less than a tenth of the probability, which means that the answer does not begin with either word, or more than all of
-    it, which no probabilities do.
+    """p(yes) / (p(yes) + p(no)) over all spellings among the candidates for the first token; None when the likeliest one is
+    neither word, or both hold less than half of the probability: the answer begins with a piece of a word, a mark or something
+    else then. None too when they hold more than all of it, which no probabilities do.
 
-    >>> round(probability_of_yes({"Yes": -0.1054, " no": -2.3026}), 3)
-    0.9
+    >>> round(probability_of_yes({"Yes": -0.1054, " no": -2.3026}), 3), probability_of_yes({"Y": -0.1054, "No": -2.3026})
+    (0.9, None)
     """
-    mass = {"yes": 0.0, "no": 0.0}
+    mass, likeliest = {"yes": 0.0, "no": 0.0}, (-math.inf, "")
     for token, logprob in (first_token or {}).items():
-        word = token.strip(" \t\n\"'*▁Ġ").casefold()
+        word = fold(token).strip(" \t\n\"'*▁ġ")
+        likeliest = max(likeliest, (logprob, word))
         if word in mass:
             mass[word] += math.exp(min(0.0, logprob))
     total = mass["yes"] + mass["no"]
-    return mass["yes"] / total if _LEAST_MASS <= total <= _MOST_MASS else None
+    readable = likeliest[1] in mass and _LEAST_MASS <= total <= _MOST_MASS
+    return mass["yes"] / total if readable else None
 
 
 def _vote(reply: str) -> bool | None:

@@ -1,4 +1,4 @@
-"""Answers that people judged, in the rows of a task, and direct alignment of a policy with them: DPO, IPO and KTO.
+"""Answers that people judged, in the rows of a task, and direct alignment of a policy with them: DPO, IPO, KTO and PMPO.
 
 No reward model and no sample of the policy: the losses read the log-probabilities of the judged answers themselves. A row has
 `pairs`, a list of [preferred, other], and `thumbs`, a list of [answer, true or false].
@@ -6,6 +6,7 @@ No reward model and no sample of the policy: the losses read the log-probabiliti
     DPO   Rafailov et al. 2023, arXiv:2305.18290, eq. 7      of pairs
     IPO   Azar et al. 2023, arXiv:2310.12036, eq. 17         of pairs
     KTO   Ethayarajh et al. 2024, arXiv:2402.01306, eq. 8    of thumbs; a pair is a thumb up and a thumb down
+    PMPO  Abdolmaleki et al. 2024, arXiv:2410.04166, eq. 10  of the same, or of thumbs of one kind only
 
 The equations stand in `whet.rl.losses`.
 """
@@ -26,7 +27,7 @@ from whet.rl.policy_model import PolicyModel, Sample, Update
 from whet.types import Example
 from whet_client.storable import show_value
 
-DirectLoss = Literal["dpo", "ipo", "kto"]
+DirectLoss = Literal["dpo", "ipo", "kto", "pmpo"]
 OF_PAIRS = ("dpo", "ipo")
 PAIRS, THUMBS = "pairs", "thumbs"
 
@@ -50,7 +51,7 @@ class JudgedTexts:
     left_out: int = 0
 
     def units(self, loss: DirectLoss) -> list[tuple[JudgedText, ...]]:
-        """What a loss counts as one: a pair, or a single answer, to which `kto` takes pairs apart."""
+        """What a loss counts as one: a pair, or a single answer, to which `kto` and `pmpo` take pairs apart."""
         if loss in OF_PAIRS:
             return [*self.pairs]
         return [(one,) for one in (*(text for pair in self.pairs for text in pair), *self.thumbs)]
@@ -90,6 +91,10 @@ def check_judgements(rows: Sequence[Example], loss: DirectLoss) -> None:
         hint = " They have thumbs: choose config.loss=kto." if thumbs else ""
         raise UsageError(
             f"loss={loss} learns from pairs of answers, and no training row has any in the column {PAIRS}.{hint}"
+        )
+    if loss == "pmpo" and not pairs and not thumbs:
+        raise UsageError(
+            f"loss=pmpo learns from good or bad answers, and no training row has any in the columns {THUMBS} and {PAIRS}."
         )
     if loss == "kto" and not pairs and len(thumbs) < 2:
         raise UsageError(
@@ -135,24 +140,36 @@ def direct_advantages(
     *,
     beta: float,
     baseline: float = 0.0,
+    weight_good: float = 0.5,
 ) -> tuple[list[float], float]:
     """For each text the advantage whose policy gradient, a mean over texts, is the gradient of a loss; and the loss, a mean.
 
         A_i = -n dL / d log pi_i        n: number of texts, L: mean loss of the pairs, or of the texts
 
     The texts of pairs follow each other, the preferred one first. `baseline` is the z of KTO, whose weights balance the two kinds
-    (`losses.kto_weights`). One pair at the reference under DPO with beta 0.1: A = 2 x 0.1 x sigmoid(0) = 0.1 and -0.1.
+    (`losses.kto_weights`). `weight_good` is the alpha of PMPO, whose divergence counts good and bad texts alike, however many
+    there are of each. One pair at the reference under DPO with beta 0.1: A = 2 x 0.1 x sigmoid(0) = 0.1 and -0.1.
     """
     now = torch.tensor([*logprobs], dtype=torch.float64, requires_grad=True)
     base = torch.tensor([*reference], dtype=torch.float64)
-    mean = _losses(loss, now, base, torch.tensor([*good]), beta, baseline).mean()
+    mean = _losses(loss, now, base, torch.tensor([*good]), beta, baseline, weight_good).mean()
     (gradient,) = torch.autograd.grad(mean, now)
     return (-gradient * len(now)).tolist(), float(mean.detach())
 
 
 def _losses(
-    loss: DirectLoss, now: Tensor, base: Tensor, good: Tensor, beta: float, baseline: float
+    loss: DirectLoss,
+    now: Tensor,
+    base: Tensor,
+    good: Tensor,
+    beta: float,
+    baseline: float,
+    weight_good: float,
 ) -> Tensor:
+    if loss == "pmpo":
+        divergence = losses.reference_divergence(now, base)
+        of_kinds = [divergence[kind].mean() for kind in (good, ~good) if bool(kind.any())]
+        return losses.pmpo(now, good, torch.stack(of_kinds), weight_good, beta)
     if loss == "kto":
         ups = int(good.sum())
         return losses.kto(now, base, good, baseline, beta, *losses.kto_weights(ups, len(good) - ups))
@@ -161,7 +178,13 @@ def _losses(
 
 
 def align(
-    policy: PolicyModel, units: Sequence[tuple[JudgedText, ...]], loss: DirectLoss, *, beta: float, lr: float
+    policy: PolicyModel,
+    units: Sequence[tuple[JudgedText, ...]],
+    loss: DirectLoss,
+    *,
+    beta: float,
+    lr: float,
+    weight_good: float = 0.5,
 ) -> dict[str, float]:
     """One step of Adam down the mean loss of a batch of pairs or texts (`JudgedTexts.units`); its figures, `loss` among them."""
     texts = [text for unit in units for text in unit]
@@ -174,6 +197,7 @@ def align(
         [text.good for text in texts],
         beta=beta,
         baseline=mismatched_baseline(policy, texts) if loss == "kto" else 0.0,
+        weight_good=weight_good,
     )
     settings = Update(lr, loss="reinforce", aggregation="constant", length=1)
     return {**policy.update(samples, advantages, settings), "loss": value}

@@ -220,6 +220,18 @@ def pmpo(logprobs: Tensor, good: Tensor, divergence: Tensor, alpha: float = 0.5,
     return -alpha * liked + (1 - alpha) * disliked + beta * divergence.mean()
 
 
+def reference_divergence(logprobs: Tensor, reference: Tensor) -> Tensor:
+    """Estimate of KL(reference || policy) per response (B,), over responses that the reference wrote: the `divergence` of `pmpo`.
+
+        exp(d) - d - 1,   d = logprobs - reference
+
+    It is k3 with the two policies in each other's place, without its cap below: that would let the policy leave a bad response
+    for ever.
+    """
+    d = logprobs - reference
+    return d.clamp_max(KL_CAP).exp() - d - 1
+
+
 def rebel(first: Tensor, second: Tensor, gap: Tensor, eta: float = 1.0) -> Tensor:
     """REBEL per pair (B,): regression on differences of rewards; Gao et al. 2024, arXiv:2404.16767, algorithm 1.
 
