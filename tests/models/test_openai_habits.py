@@ -283,9 +283,10 @@ async def test_a_time_limit_does_not_count_the_queue(
         await model.generate(replace(ASK, sample=number))
         turns[next(answered)].set()
 
-    monkeypatch.setattr(loop, "time", clock)
     async with server_with("serial", answerer=slow, limit=0.8) as (model, server):
-        await asyncio.gather(*map(asked, range(8)))
+        with monkeypatch.context() as patch:
+            patch.setattr(loop, "time", clock)
+            await asyncio.gather(*map(asked, range(8)))
         assert len(server.ledger.entries) == 8
     assert said(caplog) == [
         "lets calls wait while it answers earlier ones; the time limit of a call counts from the last of these."
