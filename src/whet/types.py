@@ -29,6 +29,9 @@ EMBEDDING = "embedding"
 NO_ANSWER = ("provider:", "budget:")
 """Boundaries of errors that say nothing about a prompt: the provider did not answer, or the limits paid for no answer."""
 
+NO_GRADE = "provider: the judge"
+"""Boundary of errors of answers that the judge said nothing about: it was cut, filtered or silent, and would be so again."""
+
 NO_TEXT = "model:"
 """Boundary of errors of answers that hold no text: a refusal, a filter, nothing."""
 
@@ -45,13 +48,13 @@ def lacks_answer(error: str | None) -> bool:
 
 def is_refused_for_good(error: str | None) -> bool:
     """Whether a rollout with this error has no answer because the provider refused its request by a status of HTTP that the same
-    request would get again: 400 to 499 without those that say "later".
+    request would get again, 400 to 499 without those that say "later", or because the judge said nothing.
 
     >>> is_refused_for_good("provider: HTTP 400: too long"), is_refused_for_good("provider: HTTP 429")
     (True, False)
     """
     status = _REFUSAL.search(error or "") if lacks_answer(error) else None
-    return status is not None and int(status[1]) not in _LATER
+    return (error or "").startswith(NO_GRADE) or (status is not None and int(status[1]) not in _LATER)
 
 
 @named_fields

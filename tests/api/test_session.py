@@ -171,7 +171,11 @@ def test_what_cannot_be_told_is_refused_and_changes_nothing(tmp_path: Path) -> N
             session.tell("nobody", "positive", reward=1.0)
         assert ask in session.ask() and not (tmp_path / "run" / ANSWERS).exists()
         session.tell(ask.id, "positive", reward=1.0)
-        session.tell(ask.id, "negative", reward=0.0)
+        session.tell(ask.id, "positive", reward=1.0)
+        with pytest.raises(
+            whet.UsageError, match=r"was answered before, with 'positive'\. That answer counts\."
+        ):
+            session.tell(ask.id, "negative", reward=0.0)
         assert (tmp_path / "run" / ANSWERS).read_text().count("\n") == 1, "the first answer stays"
 
 

@@ -332,7 +332,7 @@ def test_format_is_what_the_prompt_means_everywhere_else(world: World, prompts: 
     with pytest.raises(UsageError, match="chat version 1 needs values for question; given: tone"):
         found.format(tone="short")
     with pytest.raises(UsageError, match=r"value of \{\{tone\}\} must be a text"):
-        found.format(tone=None, question="q")
+        found.format(tone={1, 2}, question="q")
     assert prompts.get("p1", "production", None).for_units({}).format() == [
         {"role": "system", "content": "Be short."}
     ]

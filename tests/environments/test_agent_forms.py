@@ -181,6 +181,8 @@ LIMITED = (
     + """
 url, head = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", {"x-api-key": os.environ["ANTHROPIC_API_KEY"]}
 body = {"model": "m", "max_tokens": 7, "temperature": 0.7, "stop_sequences": ["END"], "messages": [
+    {"role": "user", "content": "q"},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]},
     {"role": "user", "content": row["input"]}]}
 print(json.loads(ask(url, head, body))["content"][0]["text"])
 try:
@@ -213,7 +215,7 @@ def test_the_length_and_ends_of_an_answer_are_passed_on_and_what_the_task_decide
         (7, ("END",), 0.0)
     }
     said = [record.getMessage() for record in caplog.records if record.name == "whet.program"]
-    assert len(said) == 1 and "with temperature;" in said[0]
+    assert len(said) == 2 and "with temperature;" in said[0] and "thoughts of earlier answers" in said[1]
 
 
 def test_messages_of_anthropic_are_read_with_their_blocks() -> None:
@@ -371,6 +373,79 @@ def test_a_cut_answer_of_chat_says_so_and_an_image_that_a_tool_returned_is_sent(
     assert count_marks(pairs(ChatForm().read({**CHAT, "messages": listed}))[-1][1]) == 1
 
 
+def test_the_agent_gets_what_follows_the_answer_that_it_has_begun() -> None:
+    form = MessagesForm()
+    begun = {"role": "assistant", "content": "The answer is ("}
+    body = {**MESSAGES, "messages": [USER, begun], "stop_sequences": [")"]}
+    call = form.read(body)
+    ((role, text),) = pairs(call)
+    assert role == "user" and text.startswith("q\n\n") and text.endswith("\nThe answer is (")
+    assert call.stop == (")",) and call.limit is not None and call.limit > 100
+    for reply in ("The answer is (B", "\nThe answer is (B", "B"):
+        assert ask(form, body, reply)["content"] == [{"type": "text", "text": "B"}]
+    assert ask(form, body, "The answer is (")["content"] == []
+    last = {"role": "user", "content": "Sure?"}
+    assert pairs(form.read({**body, "messages": [USER, begun, last]})) == [
+        ("user", "q"), ("assistant", "The answer is ("), ("user", "Sure?"),
+    ]  # fmt: skip
+
+
+def test_a_stop_text_that_stands_in_the_begun_answer_ends_what_follows() -> None:
+    form = MessagesForm()
+    begun = {"role": "assistant", "content": [{"type": "text", "text": "```json"}]}
+    body = {**MESSAGES, "messages": [USER, begun], "stop_sequences": ["```", "END"]}
+    assert form.read(body).stop == ("END",)
+    written = ask(form, body, '```json\n{"a": 1}\n```\nThat is all.')
+    assert written["content"] == [{"type": "text", "text": '\n{"a": 1}\n'}]
+    assert (written["stop_reason"], written["stop_sequence"]) == ("stop_sequence", "```")
+    events = [data for _, data in form.stream(written)]
+    assert isinstance(events[-2], dict) and events[-2]["delta"] == {
+        "stop_reason": "stop_sequence",
+        "stop_sequence": "```",
+    }
+
+
+def test_a_thread_keeps_a_begun_answer_and_what_followed_it_as_one() -> None:
+    form = MessagesForm()
+    begun = {"role": "assistant", "content": "It is ("}
+    written = ask(form, {**MESSAGES, "messages": [USER, begun], "thread": {"type": "create"}}, "It is (B)")
+    thread = {"type": "continue", "previous_message_id": written["id"]}
+    call = form.read({**MESSAGES, "messages": [{"role": "user", "content": "Sure?"}], "thread": thread})
+    assert pairs(call) == [("user", "q"), ("assistant", "It is (B)"), ("user", "Sure?")]
+
+
+def test_thoughts_of_earlier_answers_are_left_out_in_every_form() -> None:
+    said, asked = {"role": "assistant", "content": "4"}, {"role": "user", "content": "Sure?"}
+    hidden = {"type": "redacted_thinking", "data": "x"}
+    own = {"role": "assistant", "content": [THOUGHT, hidden, {"type": "text", "text": "4"}]}
+    item = {
+        "type": "reasoning",
+        "id": "r",
+        "summary": [{"type": "summary_text", "text": "Hm."}],
+        "encrypted_content": "x",
+    }
+    calls = [
+        MessagesForm().read({**MESSAGES, "messages": [USER, own, asked]}),
+        ResponsesForm().read({**RESPONSES, "input": [USER, item, said, asked]}),
+        ChatForm().read({**CHAT, "messages": [USER, {**said, "reasoning_content": "Hm."}, asked]}),
+    ]
+    for call in calls:
+        assert pairs(call) == [("user", "q"), ("assistant", "4"), ("user", "Sure?")] and call.thoughts
+    only = {"role": "assistant", "content": [THOUGHT]}
+    assert pairs(MessagesForm().read({**MESSAGES, "messages": [USER, only]})) == [("user", "q")]
+    assert not MessagesForm().read(MESSAGES).thoughts and not ChatForm().read(CHAT).thoughts
+
+
+def test_what_a_model_refused_is_shown_as_its_answer_in_both_forms_of_openai() -> None:
+    part = {"type": "refusal", "refusal": "I cannot."}
+    chat = {"role": "assistant", "content": None, "refusal": "I cannot.", "annotations": [], "audio": None}
+    expected = [("user", "q"), ("assistant", "I cannot."), ("user", "q")]
+    assert pairs(ChatForm().read({**CHAT, "messages": [USER, chat, USER]})) == expected
+    parts = {"role": "assistant", "content": [part]}
+    assert pairs(ChatForm().read({**CHAT, "messages": [USER, parts, USER]})) == expected
+    assert pairs(ResponsesForm().read({**RESPONSES, "input": [USER, parts, USER]})) == expected
+
+
 THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
 
 
@@ -388,7 +463,9 @@ THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
         (MessagesForm(), {**MESSAGES, "mcp_servers": [{"url": "x"}]}, "mcp_servers"),
         (MessagesForm(), {**MESSAGES, "container": "c"}, "container"),
         (MessagesForm(), {**MESSAGES, "messages": []}, "messages"),
-        (MessagesForm(), {**MESSAGES, "messages": [USER, {"role": "assistant", "content": "It is ("}]}, "assistant"),
+        (MessagesForm(), {**MESSAGES, "messages": [USER, {"role": "assistant", "content": " "}]}, "without text"),
+        (MessagesForm(), {**MESSAGES, "messages": [USER, {"role": "assistant", "content": [
+            {"type": "tool_use", "id": "t1", "name": "add", "input": {}}]}]}, "tool_result"),
         (MessagesForm(), {**MESSAGES, "messages": [{"role": "user", "content": [THOUGHT]}]}, "thinking"),
         (MessagesForm(), {**MESSAGES, "tools": [{"type": "bash_20250124", "name": "bash"}]}, "bash_20250124"),
         (MessagesForm(), {**MESSAGES, "tools": [ADD], "tool_choice": {"type": "tool", "name": "sub"}}, "sub"),
@@ -405,7 +482,8 @@ THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "s"}
         (ResponsesForm(), {**RESPONSES, "include": ["message.output_text.logprobs"]}, "logprobs"),
         (ResponsesForm(), {**RESPONSES, "text": {"format": {"type": "grammar"}}}, "text.format"),
         (ResponsesForm(), {**RESPONSES, "tools": [{"type": "web_search"}]}, "web_search"),
-        (ResponsesForm(), {**RESPONSES, "input": [{"type": "reasoning", "summary": []}]}, "reasoning"),
+        (ResponsesForm(), {**RESPONSES, "input": [{"type": "web_search_call", "id": "w"}]}, "web_search_call"),
+        (ResponsesForm(), {**RESPONSES, "input": [{"type": "reasoning", "summary": []}]}, "no message"),
         (ResponsesForm(), {**RESPONSES, "input": [{"type": "item_reference", "id": "msg_1"}]}, "item_reference"),
         (ResponsesForm(), {**RESPONSES, "input": 3}, "input"),
         (ResponsesForm(), {**RESPONSES, "input": [

@@ -134,9 +134,26 @@ def test_what_cannot_be_used_is_refused_before_a_call(tmp_path: Path) -> None:
         run(tmp_path / "run", environment(prompted=False), model)
     with pytest.raises(whet.UsageError, match="reward= comes from the environment"):
         run(tmp_path / "run", environment(), model, reward="f1")
-    with pytest.raises(whet.UsageError, match="whet sends texts only"):
-        run(tmp_path / "run", environment({"tools": True}), model, calls=1)
     assert not model.calls
+
+
+def test_the_tools_of_a_harness_stand_in_the_system_message(tmp_path: Path) -> None:
+    seen = set[str]()
+
+    def model(messages: Any) -> str:
+        seen.add(messages[0].content)
+        return '<tool>{"name": "look", "arguments": {}}</tool>'
+
+    run(
+        tmp_path / "run",
+        environment({"tools": True}, number=20),
+        model,
+        calls=1,
+        budget=whet.Budget(calls=40),
+    )
+    assert seen and all(
+        "- look {" in text and "Call" not in text.partition("You may call tools")[0] for text in seen
+    )
 
 
 def test_a_budget_that_ends_in_an_episode_ends_the_run(tmp_path: Path) -> None:

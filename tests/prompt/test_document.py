@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from whet.errors import EditRejected, UsageError
 from whet.prompt import Prompt, text_diff, unified_diff
+from whet.task.examples import Rules, make_examples
+from whet.task.rows import SourceRow
 from whet.types import Example, Message
 from whet_client.prompt.slots import fill, slots
 
@@ -255,6 +257,21 @@ def test_an_edit_may_move_a_slot_inside_its_region() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (5, "5"), (-2.5, "-2.5"), (1.0, "1.0"), (1e-7, "1e-07"), (True, "true"), (None, ""),
+        (["é", 1.0, None, {"a": [False]}], '["é", 1.0, null, {"a": [false]}]'), ({"k": 'a "b"'}, '{"k": "a \\"b\\""}'),
+    ],
+)  # fmt: skip
+def test_a_value_that_is_no_text_fills_its_slot_as_in_a_row(value: object, text: str) -> None:
+    prompt = Prompt.parse("Look: {{v}}.")
+    assert prompt.fill_slots({"v": value}) == [{"role": "user", "content": f"Look: {text}."}]
+    row = SourceRow({"id": "1", "input": {"v": value}, "target": "x"}, "rows:1")
+    ((placed,), _) = make_examples([row], Rules({"v": "prompt:1"}, {}, True, "exact_match"), {})
+    assert prompt.render(placed.example) == (Message("user", f"Look: {text}."),)
+
+
 def test_slots_are_filled_with_values_and_nothing_else() -> None:
     prompt = Prompt.parse("<!-- whet:begin -->Be brief.<!-- whet:end -->\n{{Review Text}}")
     assert prompt.fill_slots({"Review Text": "{{x}}"}) == [{"role": "user", "content": "Be brief.\n{{x}}"}]
@@ -266,7 +283,8 @@ def test_slots_are_filled_with_values_and_nothing_else() -> None:
         ({}, r"The slot \{\{Review Text\}\} of the prompt has no value; no values were given\."),
         ({"review": "x"}, r"The slot \{\{Review Text\}\} of the prompt has no value; there are \['review'\]"),
         ({"Review Text": "x", "Revue Text": "y"}, 'has no slot "Revue Text". Did you mean "Review Text"?'),
-        ({"Review Text": 5}, "must be a text; this is 5"),
+        ({"Review Text": {1, 2}}, r"must be a text, a finite number, .* this is \{1, 2\}"),
+        ({"Review Text": float("nan")}, "must be a text, a finite number"),
     ):
         with pytest.raises(UsageError, match=said):
             prompt.fill_slots(values)  # type: ignore[arg-type]

@@ -273,13 +273,25 @@ async def test_an_unreadable_reply_is_asked_for_once_more_as_another_sample() ->
 
 @pytest.mark.parametrize(
     ("reply", "error"),
-    [("What?", "twice"), (Completion("", error="provider: refused"), "^provider: refused$")],
-)
+    [
+        ("What?", "^the judge's answer could not be read, twice: 'What"),
+        (Completion("", error="provider: refused"), "^provider: refused$"),
+        (Completion(""), "^provider: the judge gave no text, twice"),
+        (Completion("", error="model: filtered"), "^provider: the judge gave no text, twice: model: filtered$"),
+        (Completion("I think", finish="length"), "^provider: the judge's answer was cut off at its limit .* `max_tokens`"),
+    ],
+)  # fmt: skip
 async def test_two_unreadable_replies_are_a_failed_reward(reply: str | Completion, error: str) -> None:
     judge = FakeJudge([reply, reply])
     with pytest.raises(RewardFailed, match=error):
         await grade(built({"judge": {"rubric": "r"}}), judge)
     assert len(judge.asked) == 2
+
+
+async def test_a_reply_that_was_cut_off_is_asked_for_with_more_tokens() -> None:
+    judge = FakeJudge([Completion('{"explanation": "It is', finish="length"), verdict(5)])
+    assert (await grade(built({"judge": {"rubric": "r"}}), judge)).value == 1.0
+    assert [r.max_tokens for r in judge.asked] == [1024, 4096]
 
 
 @given(st.text(), st.text(max_size=20))

@@ -150,3 +150,35 @@ function withShortTexts(value, most) {
   if (!isObject(value)) return value;
   return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, withShortTexts(one, most)]));
 }
+
+/**
+ * A value as JSON, with the same characters as the Python client writes; null for what JSON has no form for.
+ * @param {unknown} value
+ * @param {number} [depth]
+ * @returns {string | null}
+ */
+export function jsonText(value, depth = 0) {
+  if (value === null || typeof value === "boolean" || typeof value === "bigint") return String(value);
+  if (typeof value === "string") return JSON.stringify(value);
+  if (typeof value === "number") return Number.isFinite(value) ? numberText(value) : null;
+  if (typeof value !== "object" || depth > DEEPEST) return null;
+  if (Array.isArray(value)) return joined(value.map((one) => jsonText(one, depth + 1)), "[", "]");
+  const kind = Object.getPrototypeOf(value);
+  if (kind !== null && Object.getPrototypeOf(kind) !== null) return null; // a Date, a Map, an object of a class
+  const kept = Object.entries(value).filter(([, one]) => one !== undefined);
+  return joined(kept.map(([key, one]) => {
+    const text = jsonText(one, depth + 1);
+    return text === null ? null : `${JSON.stringify(key)}: ${text}`;
+  }), "{", "}");
+}
+
+/** @param {readonly (string | null)[]} parts @param {string} open @param {string} close */
+function joined(parts, open, close) {
+  return parts.includes(null) ? null : `${open}${parts.join(", ")}${close}`;
+}
+
+/** A number as Python writes it: small ones with an exponent of two digits. @param {number} value */
+function numberText(value) {
+  if (Number.isInteger(value) || Math.abs(value) >= 1e-4) return String(value);
+  return value.toExponential().replace(/e-(\d)$/, "e-0$1");
+}

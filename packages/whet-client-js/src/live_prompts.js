@@ -2,8 +2,9 @@
 
 import { UNITS, assign } from "./assignment.js";
 import { AUTO, checkedMessages, parseDocument, readMessages, withoutMarkers } from "./document.js";
-import { UsageError } from "./errors.js";
+import { UsageError, showValue } from "./errors.js";
 import { isObject, parseJson } from "./http.js";
+import { jsonText } from "./json_values.js";
 import { contentOf, piecesOf } from "./media.js";
 import { isFolder, readFile } from "#runtime";
 import { canonicalName, fill, slotsOf } from "./slots.js";
@@ -11,6 +12,11 @@ import { canonicalName, fill, slotsOf } from "./slots.js";
 /** @typedef {import("./document.js").Message} Message */
 /** @typedef {import("./assignment.js").Arm} Arm */
 /** @typedef {import("./media.js").Part} Part */
+
+/**
+ * A value for a slot: a text, or what JSON holds.
+ * @typedef {string | number | bigint | boolean | null | readonly unknown[] | {readonly [name: string]: unknown}} SlotValue
+ */
 
 /**
  * A message for a model.
@@ -93,11 +99,11 @@ export class LivePrompt {
    * The messages for a model, every slot `{{name}}` filled by the value of that name.
    *
    * Values are put in literally, in one pass: braces in a value stay braces. A prompt of one text that has none of the slots is the
-   * system message, and the values follow as the user message. A content with images, sounds or files is a list of parts in OpenAI's
-   * form.
-   * @param {Readonly<Record<string, string | number | bigint>>} [values]
+   * system message, and the values follow as the user message. A value that is no text stands there as JSON, null as nothing. A
+   * content with images, sounds or files is a list of parts in OpenAI's form.
+   * @param {Readonly<Record<string, SlotValue>>} [values]
    * @returns {FormattedMessage[]}
-   * @throws {UsageError} for a slot without a value, and for a value that is neither a text nor a number
+   * @throws {UsageError} for a slot without a value, and for a value that JSON cannot hold
    */
   format(values = {}) {
     const texts = new Map(Object.entries(values).map(([name, value]) => [name, textOf(name, value)]));
@@ -127,9 +133,10 @@ function userText(texts) {
 
 /** @param {string} name @param {unknown} value */
 function textOf(name, value) {
-  if (typeof value === "string") return value;
-  if (typeof value === "number" || typeof value === "bigint") return String(value);
-  throw new UsageError(`The value of {{${name}}} must be a text or a number; this is ${value === null ? "null" : typeof value}.`);
+  const text = value === null ? "" : typeof value === "string" ? value : jsonText(value);
+  if (text !== null) return text;
+  const kinds = "a text, a finite number, true, false, null, or an array or plain object of these";
+  throw new UsageError(`The value of {{${name}}} must be ${kinds}; this is ${showValue(value)}.`);
 }
 
 /**

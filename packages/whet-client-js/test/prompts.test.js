@@ -10,7 +10,7 @@ import { NOWHERE, SILENT, TOKEN, World, folderOf, listening, serve } from "./hel
 /**
  * @type {{waiting: {salt: string, unit: string, version: number, waiting: number}[],
  *   assignments: {salt: string, unit: string, arms: [number, number][], version: number}[],
- *   formats: {prompt: any, values: Record<string, string | number>, messages: unknown, slots: string[]}[]}}
+ *   formats: {prompt: any, values: Record<string, import("../src/live_prompts.js").SlotValue>, messages: unknown, slots: string[]}[]}}
  */
 const CASES = JSON.parse(readFileSync(new URL("cases.json", import.meta.url), "utf8"));
 
@@ -48,8 +48,11 @@ test("a value that is missing or none is refused by name", async () => {
   const { client } = clientOf(new World(), { fallbacks: { p: "{{a}} {{b}}" } });
   const prompt = await client.prompt("p");
   assert.throws(() => prompt.format({ a: 1 }), /needs values for b; given: a\./);
-  // @ts-expect-error: an object is no value
-  assert.throws(() => prompt.format({ a: 1, b: {} }), /\{\{b\}\} must be a text or a number; this is object/);
+  const twice = /** @type {unknown[]} */ ([]);
+  twice.push(twice);
+  for (const b of [NaN, Infinity, new Date(0), new Map(), () => 1, Symbol("x"), undefined, [undefined], { c: [NaN] }, twice]) {
+    assert.throws(() => prompt.format({ a: 1, b: /** @type {any} */ (b) }), /\{\{b\}\} must be a text, a finite number, .*; this is /s);
+  }
 });
 
 test("prompts that cannot be used are refused", async () => {

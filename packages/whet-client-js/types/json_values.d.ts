@@ -37,3 +37,10 @@ export function cutTexts(value: Record<string, unknown>, most: number): Record<s
  * @param {number} most
  */
 export function cutText(text: string, most: number): string;
+/**
+ * A value as JSON, with the same characters as the Python client writes; null for what JSON has no form for.
+ * @param {unknown} value
+ * @param {number} [depth]
+ * @returns {string | null}
+ */
+export function jsonText(value: unknown, depth?: number): string | null;

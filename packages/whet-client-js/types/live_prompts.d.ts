@@ -45,6 +45,10 @@ export function checkedFallbacks(fallbacks: Readonly<Record<string, Bundled>> | 
 /** @typedef {import("./assignment.js").Arm} Arm */
 /** @typedef {import("./media.js").Part} Part */
 /**
+ * A value for a slot: a text, or what JSON holds.
+ * @typedef {string | number | bigint | boolean | null | readonly unknown[] | {readonly [name: string]: unknown}} SlotValue
+ */
+/**
  * A message for a model.
  * @typedef {{role: string, content: string | Part[]}} FormattedMessage
  */
@@ -108,18 +112,24 @@ export class LivePrompt {
      * The messages for a model, every slot `{{name}}` filled by the value of that name.
      *
      * Values are put in literally, in one pass: braces in a value stay braces. A prompt of one text that has none of the slots is the
-     * system message, and the values follow as the user message. A content with images, sounds or files is a list of parts in OpenAI's
-     * form.
-     * @param {Readonly<Record<string, string | number | bigint>>} [values]
+     * system message, and the values follow as the user message. A value that is no text stands there as JSON, null as nothing. A
+     * content with images, sounds or files is a list of parts in OpenAI's form.
+     * @param {Readonly<Record<string, SlotValue>>} [values]
      * @returns {FormattedMessage[]}
-     * @throws {UsageError} for a slot without a value, and for a value that is neither a text nor a number
+     * @throws {UsageError} for a slot without a value, and for a value that JSON cannot hold
      */
-    format(values?: Readonly<Record<string, string | number | bigint>>): FormattedMessage[];
+    format(values?: Readonly<Record<string, SlotValue>>): FormattedMessage[];
     #private;
 }
 export type Message = import("./document.js").Message;
 export type Arm = import("./assignment.js").Arm;
 export type Part = import("./media.js").Part;
+/**
+ * A value for a slot: a text, or what JSON holds.
+ */
+export type SlotValue = string | number | bigint | boolean | null | readonly unknown[] | {
+    readonly [name: string]: unknown;
+};
 /**
  * A message for a model.
  */

@@ -13,6 +13,7 @@ from whet_client.errors import UsageError
 from whet_client.media import content_of
 from whet_client.prompt.document import AUTO, Prompt
 from whet_client.prompt.fence import without_markers
+from whet_client.prompt.slots import checked_text
 from whet_client.types import Example, Message
 
 Bundled = str | Sequence[Mapping[str, str]]
@@ -105,10 +106,11 @@ class LivePrompt:
         files is a list of parts in OpenAI's form.
 
         Values are put in literally, in one pass: braces in a value stay braces. A prompt of one text that has none of
-        the slots is the system message, and the values follow as the user message. Raises UsageError for a slot
-        without a value, and for a value that is neither a text nor a number.
+        the slots is the system message, and the values follow as the user message. A value that is no text stands there
+        as JSON, None as nothing, as rows of tasks fill slots. Raises UsageError for a slot without a value, and for a value
+        that JSON cannot hold.
         """
-        texts = {name: _text(name, value) for name, value in values.items()}
+        texts = {name: checked_text(name, value) for name, value in values.items()}
         missing = sorted(self.slots - texts.keys())
         if missing:
             passed = ", ".join(sorted(texts)) or "nothing"
@@ -124,16 +126,6 @@ class LivePrompt:
                 for m in prompt.messages
             )
         return [{"role": message.role, "content": content_of(message.content)} for message in rendered]
-
-
-def _text(name: str, value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return str(value)
-    raise UsageError(
-        f"The value of {{{{{name}}}}} must be a text or a number; this is {type(value).__name__}."
-    )
 
 
 def read_content(value: Mapping[str, Any]) -> Content:

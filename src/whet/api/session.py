@@ -165,16 +165,21 @@ class Session:
     def tell(self, id: str, output: str, reward: float | None = None, critique: str | None = None) -> None:
         """Answer a call. `reward` and `critique` go with the answer to an example in a session without a reward of its own.
 
-        Telling an answer again changes nothing. Raises UsageError for an id that nobody asked with, an output or a critique
-        that is no text, and for a reward that is missing, out of range, or one too many.
+        Telling an answer again changes nothing. Raises UsageError for another answer to a call that was answered, an id that
+        nobody asked with, an output or a critique that is no text, and a reward that is missing, out of range, or one too many.
         """
         id = _text(id, "id", "Take ids from ask()")
         output = _text(output, "output", "Tell an empty text if there is no answer")
         critique = None if critique is None else _text(critique, "critique", "Join several, or leave it out")
         with self._changed:
             if id not in self._waiting:
-                if id in self._answers:
+                if id in self._answers and self._answers[id]["output"] == output:
                     return
+                if id in self._answers:
+                    first = show_value(self._answers[id]["output"])
+                    raise UsageError(
+                        f'The call "{id}" was answered before, with {first}. That answer counts.'
+                    )
                 raise UsageError(f'No call with the id "{id}" waits for an answer. Take ids from ask().')
             ask, future = self._waiting[id]
             number = None if reward is None else read_number(reward)

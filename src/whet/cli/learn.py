@@ -103,7 +103,9 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
         click.echo("\nRows that teach nothing:")
     for row in shown["skipped"]:
         click.echo(f"  {visible(row['feedback'])} ({row['where']}): {row['reason']}")
-    _unwritten([group for group in shown["groups"] if not group["instruction"]], groups)
+    _unwritten(
+        [group for group in shown["groups"] if not group["instruction"]], groups, bool(shown.get("optimizer"))
+    )
     if shown["fence_added"] and shown["changes"]:
         click.echo(
             "\nThe prompt has no fence. A fence is added at its end, and the rest stays unchanged. If "
@@ -115,15 +117,16 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
     _diff(shown["diff"])
 
 
-def _unwritten(groups: Sequence[Mapping[str, object]], listed: bool) -> None:
-    """Comments for which nobody wrote an instruction, and how to get one."""
+def _unwritten(groups: Sequence[Mapping[str, object]], listed: bool, read: bool) -> None:
+    """Comments for which nobody wrote an instruction, and how to get one where no model `read` them."""
     if not groups:
         return
     if listed:
         click.echo("\nComments without an instruction (a model or a person must write the instruction):")
         for group in groups:
             _group(group)
-    click.echo(f"\n{NAME_A_MODEL}")
+    if not read:
+        click.echo(f"\n{NAME_A_MODEL}")
 
 
 def outcome(result: Mapping[str, Any], dry_run: bool = False) -> None:

@@ -44,6 +44,7 @@ _SAMPLING = ("temperature", "top_p", "top_k", "thinking")
 _CHOICES = {"auto": "auto", "none": "none", "any": "required"}
 _ERRORS = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error"}
 _REASONS = {"length": "max_tokens"}
+_BEGIN = "Begin your message with exactly the following text, and go on from it."
 
 
 class MessagesForm:
@@ -67,16 +68,15 @@ class MessagesForm:
             raise UsageError("`messages` must be a list with at least one message.")
         listed = [*self._find_earlier(body.get("thread")), *listed]
         parts = read_parts(body, _read_messages(body.get("system"), listed), _read_tools(body))
-        if parts["messages"][-1].role == "assistant":
-            raise UsageError(
-                "The last message is one of the assistant, and whet cannot let a model go on with an answer that was begun. "
-                "End with a message of the user."
-            )
+        messages, begun = _take_begun(_join_neighbours(parts["messages"]))
+        kept = _drop_begun(listed) if begun else listed
+        stop, limit = read_stop(body.get("stop_sequences"), "stop_sequences"), read_limit(body, "max_tokens")
         return AgentRequest(
-            **{**parts, "messages": _join_neighbours(parts["messages"])},
+            **{**parts, "messages": messages}, begun=begun,
             schema=read_schema(form, "output_config.format", lambda own: own.get("schema")),
-            stop=read_stop(body.get("stop_sequences"), "stop_sequences"), limit=read_limit(body, "max_tokens"), sampling=sampling,
-            history=tuple(listed),
+            stop=tuple(text for text in stop if text not in begun), ends=tuple(text for text in stop if text in begun),
+            limit=limit and limit + estimated_tokens(begun), sampling=sampling, thoughts=any(map(_has_thoughts, listed)),
+            history=tuple(kept),
         )  # fmt: skip
 
     def _find_earlier(self, thread: Any) -> tuple[Any, ...]:
@@ -93,25 +93,28 @@ class MessagesForm:
 
     def write(self, call: AgentRequest, answer: AgentAnswer) -> dict[str, Any]:
         """See `AgentForm`."""
-        text, calls = call.tools.read(answer.text)
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": text}] if text else []
-        blocks += [
+        written, end = _go_on(call, answer.text)
+        text, calls = call.tools.read(written)
+        uses = [
             {"type": "tool_use", "id": make_id("toolu"), "name": one["name"], "input": one["arguments"]}
             for one in calls
         ]
+        blocks = [*_write_text(text), *uses]
         name = make_id("msg")
         if call.body.get("thread"):
-            self._threads[name] = (*call.history, {"role": "assistant", "content": blocks})
+            whole = {"role": "assistant", "content": [*_write_text(call.begun + text), *uses]}
+            self._threads[name] = (*call.history, whole)
         return {
             "id": name, "type": "message", "role": "assistant", "model": MODEL, "content": blocks,
-            "stop_reason": "tool_use" if calls else _REASONS.get(answer.finish, "end_turn"), "stop_sequence": None,
+            "stop_reason": "tool_use" if calls else "stop_sequence" if end else _REASONS.get(answer.finish, "end_turn"),
+            "stop_sequence": end if not calls else None,
             "usage": _write_usage(answer),
         }  # fmt: skip
 
     def stream(self, written: dict[str, Any]) -> Iterator[tuple[str, object]]:
         """See `AgentForm`."""
         usage = {**written["usage"], "output_tokens": 0}
-        begun = {**written, "content": [], "stop_reason": None, "usage": usage}
+        begun = {**written, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
         events: list[dict[str, Any]] = [{"type": "message_start", "message": begun}]
         for index, block in enumerate(written["content"]):
             if block["type"] == "text":
@@ -124,7 +127,7 @@ class MessagesForm:
                 {"type": "content_block_delta", "index": index, "delta": delta},
                 {"type": "content_block_stop", "index": index},
             ]
-        end = {"stop_reason": written["stop_reason"], "stop_sequence": None}
+        end = {key: written[key] for key in ("stop_reason", "stop_sequence")}
         events += [
             {"type": "message_delta", "delta": end, "usage": written["usage"]},
             {"type": "message_stop"},
@@ -209,12 +212,23 @@ def _split(message: Mapping[str, Any], blocks: Sequence[Any]) -> list[dict[str, 
         elif kind == "tool_use":
             function = {"name": block.get("name"), "arguments": block.get("input") or {}}
             calls.append({"id": block.get("id"), "type": "function", "function": function})
-        else:
+        elif not _is_thought(message, block):
             rest.append(_as_part(block))
     if not rest and not calls:
         return results
     own = {**message, "content": rest or None}
     return [*results, {**own, "tool_calls": calls} if calls else own]
+
+
+def _is_thought(message: Mapping[str, Any], block: Any) -> bool:
+    """Whether a block is what a model thought before it answered: of another model, or of one that whet did not ask."""
+    kind = block.get("type") if isinstance(block, Mapping) else None
+    return message.get("role") == "assistant" and kind in ("thinking", "redacted_thinking")
+
+
+def _has_thoughts(message: Any) -> bool:
+    blocks = message.get("content") if isinstance(message, Mapping) else None
+    return isinstance(blocks, list) and any(_is_thought(message, block) for block in blocks)
 
 
 def _as_part(block: Any) -> Any:
@@ -243,6 +257,44 @@ def _join_neighbours(messages: Sequence[Message]) -> tuple[Message, ...]:
         else:
             joined.append(message)
     return tuple(joined)
+
+
+def _take_begun(messages: Sequence[Message]) -> tuple[tuple[Message, ...], str]:
+    """The messages without an answer that was begun, and that beginning, which a message of the user then asks for: so any model
+    goes on from it. Raises UsageError for one without text."""
+    if messages[-1].role != "assistant":
+        return tuple(messages), ""
+    begun = messages[-1].content
+    if not begun.strip():
+        raise UsageError("The last message is one of the assistant without text. Leave it out.")
+    return _join_neighbours([*messages[:-1], Message("user", f"{_BEGIN}\n{begun}")]), begun
+
+
+def _drop_begun(listed: Sequence[Any]) -> list[Any]:
+    """The messages of a request before the answer that was begun. Raises UsageError if that calls a tool without a result."""
+    kept = list(listed)
+    while kept and kept[-1]["role"] == "assistant":
+        blocks = kept.pop()["content"]
+        if isinstance(blocks, list) and any(isinstance(one, Mapping) and "input" in one for one in blocks):
+            raise UsageError(
+                "The last message calls a tool, and no `tool_result` follows. End with a message of the user that holds it."
+            )
+    return kept
+
+
+def _write_text(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text}] if text else []
+
+
+def _go_on(call: AgentRequest, text: str) -> tuple[str, str | None]:
+    """What follows the beginning of an answer, and the text that ended it, if whet itself looks for it."""
+    if call.begun and text.lstrip().startswith(call.begun.strip()):
+        text = text.lstrip()[len(call.begun.strip()) :]
+    places = [(text.index(end), end) for end in call.ends if end in text]
+    if not places:
+        return text, None
+    place, end = min(places)
+    return text[:place], end
 
 
 def _write_usage(answer: AgentAnswer) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from whet.environments.agent_forms import (
@@ -38,6 +38,9 @@ _KNOWN = frozenset(
     )
 )
 """Fields that are read, and in the last two lines those that change no answer."""
+_THOUGHTS = ("reasoning_content", "reasoning", "reasoning_details")
+_LEFT_OUT = (*_THOUGHTS, "refusal", "annotations")
+"""Keys of an earlier answer that the model is not shown: its thoughts, and what stands in its text too."""
 _SAMPLING = (
     *("frequency_penalty", "presence_penalty", "logit_bias", "reasoning_effort", "seed", "temperature"),
     *("top_p", "top_k", "min_p", "verbosity"),
@@ -55,8 +58,11 @@ class ChatForm:
         if body.get("modalities") not in (None, ["text"]):
             raise UsageError('`modalities` must be ["text"]: whet records texts.')
         schema = read_schema(body.get("response_format"), "response_format", _find_schema)
+        listed = body.get("messages")
+        each = listed if isinstance(listed, list) else []
+        messages = list(map(_read_message, each)) if each else listed
         return AgentRequest(
-            **read_parts(body, body.get("messages"), OfferedTools.of(body)),
+            **read_parts(body, messages, OfferedTools.of(body)), thoughts=any(map(_has_thoughts, each)),
             schema=schema, stop=read_stop(body.get("stop"), "stop"), limit=read_limit(body, *_LENGTH), sampling=sampling,
         )  # fmt: skip
 
@@ -86,6 +92,30 @@ class ChatForm:
 
 
 _BASE = {"id": "whet", "created": 0, "model": MODEL}
+
+
+def _has_thoughts(message: Any) -> bool:
+    if not isinstance(message, Mapping) or message.get("role") != "assistant":
+        return False
+    return any(message.get(key) for key in _THOUGHTS)
+
+
+def _read_message(message: Any) -> Any:
+    """A message as every reader of messages knows it: without what a model thought, and with what it refused as its text."""
+    if not isinstance(message, Mapping) or message.get("role") != "assistant":
+        return message
+    own = {key: value for key, value in message.items() if key not in _LEFT_OUT}
+    if isinstance(content := own.get("content"), list):
+        own["content"] = [_read_part(part) for part in content]
+    elif content is None and message.get("refusal"):
+        own["content"] = message["refusal"]
+    return own
+
+
+def _read_part(part: Any) -> Any:
+    if isinstance(part, Mapping) and part.get("type") == "refusal":
+        return {"type": "text", "text": part.get("refusal")}
+    return part
 
 
 def _find_schema(form: Any) -> object:

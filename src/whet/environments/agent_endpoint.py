@@ -29,6 +29,7 @@ HIDDEN = (
     *("ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_CUSTOM_HEADERS", "ANTHROPIC_API_BASE", "ANTHROPIC_PROFILE"),
 )
 """Variables of the user that a command does not get, because they would go to the endpoint or lead elsewhere."""
+_THOUGHTS = "thoughts of earlier answers"
 _MOST_BODY = 64 * 2**20
 _SERVED = "/v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens and /v1/models"
 _log = logging.getLogger("whet.program")
@@ -37,7 +38,7 @@ R = TypeVar("R")
 
 @contextlib.asynccontextmanager
 async def serve_agent(lm: ProgramModelHere, warnings: set[str]) -> AsyncIterator[dict[str, str]]:
-    """An endpoint for one rollout, as the variables that name it. `warnings`: options of which one was logged."""
+    """An endpoint for one rollout, as the variables that name it. `warnings`: what was logged already."""
     from aiohttp import web
 
     endpoint = _Endpoint(lm, warnings)
@@ -79,13 +80,14 @@ class _Endpoint:
             if not isinstance(call, AgentRequest):
                 return call
             self._say_what_the_task_decides(call.sampling)
+            self._say_that_thoughts_stay_here(call.thoughts)
             try:
                 written = form.write(call, await self._lm.ask_as_agent(call))
             except ProgramFailed as error:
-                return _fail(form, 502, str(error))
+                return write_failure(form, 502, str(error))
             except (Exception, asyncio.CancelledError):  # the run itself has ended, and says why
-                return _fail(form, 503, "The run has ended.")
-            return await _send(request, form, call, written)
+                return write_failure(form, 503, "The run has ended.")
+            return await send_answer(request, form, call, written)
 
         return answer
 
@@ -104,7 +106,7 @@ class _Endpoint:
         """What `read` makes of the body of a request, or the refusal of the request."""
         keys = request.headers.get("x-api-key"), request.headers.get("Authorization")
         if keys[0] != self.token and keys[1] != f"Bearer {self.token}":
-            return _fail(
+            return write_failure(
                 form, 401,
                 "This endpoint belongs to another rollout. Use OPENAI_BASE_URL and OPENAI_API_KEY, or ANTHROPIC_BASE_URL and "
                 "ANTHROPIC_API_KEY.",
@@ -112,7 +114,7 @@ class _Endpoint:
         try:
             return read(await request.json())
         except (UsageError, ValueError, RecursionError) as error:
-            return _fail(form, 400, str(error))
+            return write_failure(form, 400, str(error))
 
     def _say_what_the_task_decides(self, options: tuple[str, ...]) -> None:
         new = [name for name in options if name not in self._warnings]
@@ -124,8 +126,16 @@ class _Endpoint:
                 ", ".join(new),
             )
 
+    def _say_that_thoughts_stay_here(self, thoughts: bool) -> None:
+        if thoughts and _THOUGHTS not in self._warnings:
+            self._warnings.add(_THOUGHTS)
+            _log.warning(
+                "The command sends thoughts of earlier answers with its messages. They are left out: whet shows a model what was "
+                "answered, and its own answers hold no thoughts."
+            )
 
-async def _send(
+
+async def send_answer(
     request: web.Request, form: AgentForm, call: AgentRequest, written: dict[str, Any]
 ) -> web.StreamResponse:
     """An answer at once, or as a stream of events."""
@@ -156,7 +166,7 @@ async def _list_models(request: web.Request) -> web.Response:
 
 
 async def _refuse_path(request: web.Request) -> web.Response:
-    return _fail(
+    return write_failure(
         ChatForm(), 404, f"{request.method} {request.path} is not served here. whet serves {_SERVED}."
     )
 
@@ -167,7 +177,7 @@ def _as_json(value: object) -> web.Response:
     return web.json_response(value)
 
 
-def _fail(form: AgentForm, status: int, message: str) -> web.Response:
+def write_failure(form: AgentForm, status: int, message: str) -> web.Response:
     """A failure that a client does not send again: whet itself has asked again where that helps."""
     from aiohttp import web
 

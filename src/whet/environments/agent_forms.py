@@ -27,8 +27,9 @@ class AgentRequest:
     """What a command asks a model: messages of texts, whether it wants a stream, and the tools that it offers.
 
     `schema`: that of the JSON which it wants; None: it wants text. `limit`: tokens of the answer at most; None: as the task says.
-    `sampling`: options in it that the task decides. `history`: the messages as a later request may continue them. `body`: the
-    request itself.
+    `sampling`: options in it that the task decides. `thoughts`: whether it held thoughts of earlier answers, which no model is
+    shown. `begun`: how the answer begins, and `ends`: texts that end what follows. `history`: the messages as a later request may
+    continue them. `body`: the request itself.
     """
 
     messages: tuple[Message, ...]
@@ -38,6 +39,9 @@ class AgentRequest:
     stop: tuple[str, ...] = ()
     limit: int | None = None
     sampling: tuple[str, ...] = ()
+    thoughts: bool = False
+    begun: str = ""
+    ends: tuple[str, ...] = ()
     history: tuple[Mapping[str, Any], ...] = ()
     body: Mapping[str, Any] = field(default_factory=dict)
 

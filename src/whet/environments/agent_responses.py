@@ -50,16 +50,15 @@ class ResponsesForm:
             raise UsageError(f"`text` is {show_value(text)}, and may hold format and verbosity.")
         if text.get("verbosity") is not None:
             sampling = (*sampling, "text.verbosity")
-        history = [
-            *self._find_earlier(body.get("previous_response_id")),
-            *self._read_input(body.get("input")),
-        ]
+        items = body.get("input")
+        history = [*self._find_earlier(body.get("previous_response_id")), *self._read_input(items)]
         instructions = body.get("instructions")
         if instructions is not None and not isinstance(instructions, str):
             raise UsageError(f"`instructions` is {show_value(instructions)}, and must be a text.")
         first = [{"role": "system", "content": instructions}] if instructions else []
         return AgentRequest(
             **read_parts(body, [*first, *history], _read_tools(body)), history=tuple(history), sampling=sampling,
+            thoughts=isinstance(items, list) and any(map(_is_thought, items)),
             schema=read_schema(text.get("format"), "text.format", lambda own: own.get("schema")),
             limit=read_limit(body, "max_output_tokens"),
         )  # fmt: skip
@@ -83,6 +82,8 @@ class ResponsesForm:
             raise UsageError(f"`input` is {show_value(items)}. {_INPUT}")
         messages = list[dict[str, Any]]()
         for item in items:
+            if _is_thought(item):
+                continue
             message = self._read_item(item)
             last = messages[-1] if messages else {}
             if "tool_calls" in message and last.get("role") == "assistant":
@@ -167,6 +168,11 @@ def _read_tools(body: Mapping[str, Any]) -> OfferedTools:
     return OfferedTools.of({**body, "tools": tools})
 
 
+def _is_thought(item: Any) -> bool:
+    """Whether an item is what a model thought before it answered: of another model, or of one that whet did not ask."""
+    return isinstance(item, Mapping) and item.get("type") == "reasoning"
+
+
 def _read_content(content: Any) -> Any:
     """The content of a message or of what a tool returned, as parts that every reader of messages knows."""
     if not isinstance(content, list):
@@ -176,6 +182,8 @@ def _read_content(content: Any) -> Any:
 
 def _read_part(part: Any) -> Any:
     kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind == "refusal":
+        return {"type": "text", "text": part.get("refusal")}
     if kind == "input_image" and part.get("detail") == "auto":
         return {key: value for key, value in part.items() if key != "detail"}
     if kind == "input_file":

@@ -461,11 +461,12 @@ class ProgramModelHere(ProgramModel):
 
     _asking: _ProgramRun
 
-    async def ask_as_agent(self, call: AgentRequest) -> AgentAnswer:
-        """The answer to the request of a command. Raises ProgramFailed for a call that brought none."""
+    async def ask_as_agent(self, call: AgentRequest, prompt: str = "") -> AgentAnswer:
+        """The answer to the request of a command, or of an agent under a named prompt. Raises ProgramFailed for a call that
+        brought none."""
         pairs = [[m.role, m.content] for m in call.messages]
         own = {"schema": call.schema, "stop": call.stop, "limit": call.limit}
-        answer = await self._asking.ask({"role": self._role, "prompt": "", "messages": pairs, **own})
+        answer = await self._asking.ask({"role": self._role, "prompt": prompt, "messages": pairs, **own})
         return AgentAnswer(str(read_answer(answer)), answer["finish"], Usage(**answer["usage"]))
 
     def document(self, name: str) -> Prompt:

@@ -21,13 +21,16 @@ from typing import Any
 from whet import api
 from whet._util.sources import source_hash
 from whet.api.results import RunResult
-from whet.environments.program import CALLS
+from whet.environments.agent_chat import ChatForm
+from whet.environments.agent_endpoint import send_answer, write_failure
+from whet.environments.agent_forms import MODEL, AgentAnswer, AgentRequest
+from whet.environments.program import CALLS, ProgramModelHere
 from whet.environments.program_model import ProgramFailed
 from whet.errors import UsageError
 from whet.integrations.shared import as_json_value
 from whet.methods import MethodChoice
 from whet.prompt import Prompt
-from whet.types import Message, content_hash
+from whet.types import content_hash
 
 PROMPT = "system_prompt"
 """The name of the prompt, which is that of the tasks' field."""
@@ -122,7 +125,7 @@ class _EnvironmentProgram:
         )
 
     async def __call__(
-        self, lm: object, prompts: Mapping[str, str], example: Mapping[str, Any]
+        self, lm: ProgramModelHere, prompts: Mapping[str, str], example: Mapping[str, Any]
     ) -> _EpisodeText:
         task = self.tasks[example["id"]].with_system_prompt(prompts[PROMPT])
         future = asyncio.run_coroutine_threadsafe(self.world.episode(task, lm), self.world.loop)
@@ -176,14 +179,14 @@ class _EnvironmentLoop:
             client = vf.EvalClientConfig(
                 base_url=f"http://127.0.0.1:{address[1]}/v1", api_key_var="WHET_NO_KEY"
             )
-            self.context = vf.ModelContext(model="whet/task", client=client)
+            self.context = vf.ModelContext(model=MODEL, client=client)
             async with self.env.serving():
                 self.ready.set()
                 await self.over.wait()
         finally:
             await runner.cleanup()
 
-    async def episode(self, task: Any, lm: object) -> Any:
+    async def episode(self, task: Any, lm: ProgramModelHere) -> Any:
         """One episode, its calls answered by `lm`. Raises what ended a call, and RuntimeError for an episode that failed."""
         model, traces = _EpisodeModel(lm, task.data.system_prompt), []
 
@@ -204,75 +207,32 @@ class _EnvironmentLoop:
         return episode
 
     async def _complete(self, request: Any) -> Any:
-        from aiohttp import web
         from verifiers.v1.clients.client import SESSION_ID_HEADER
 
-        model = self.asking.get(request.headers.get(SESSION_ID_HEADER, ""))
+        form, model = ChatForm(), self.asking.get(request.headers.get(SESSION_ID_HEADER, ""))
         if model is None:
-            return web.json_response({"error": {"message": "no episode of whet asks here"}}, status=404)
-        body = await request.json()
+            return write_failure(form, 404, "no episode of whet asks here")
         try:
-            text = await model.answer(body)
+            call = form.read(await request.json())
+            answer = await model.answer(call)
         except (Exception, asyncio.CancelledError) as error:
             over = ProgramFailed("program: a call was made after the rollout was over")
             model.failed = error if isinstance(error, Exception) else over
-            return web.json_response({"error": {"message": str(model.failed)}}, status=400)
-        if not body.get("stream"):
-            return web.json_response(_reply(text, "message", "chat.completion"))
-        events = [
-            _reply(text, "delta", "chat.completion.chunk"),
-            {**_reply("", "delta", "chat.completion.chunk"), "choices": []},
-        ]
-        lines = "".join(f"data: {line}\n\n" for line in [*map(json.dumps, events), "[DONE]"])
-        return web.Response(text=lines, content_type="text/event-stream")
+            return write_failure(form, 400, str(model.failed))
+        return await send_answer(request, form, call, form.write(call, answer))
 
 
 class _EpisodeModel:
     """What the agents of an episode ask. `failed`: the call that brought no answer."""
 
-    def __init__(self, lm: Any, system_prompt: str) -> None:
+    def __init__(self, lm: ProgramModelHere, system_prompt: str) -> None:
         self.lm, self.system_prompt = lm, system_prompt
         self.failed: Exception | None = None
 
-    async def answer(self, body: Mapping[str, Any]) -> str:
-        """The answer to a request in the form of OpenAI. Raises ProgramFailed for what is more than texts."""
-        if body.get("tools"):
-            raise ProgramFailed(
-                "program: the environment hands tools to its model, and whet sends texts only"
-            )
-        messages = [Message(_role(m), _content(m.get("content"))) for m in body["messages"]]
-        under = any(self.system_prompt in m.content for m in messages if m.role != "assistant")
-        return str(await self.lm.ask(messages, prompt=PROMPT if under else ""))
-
-
-def _role(message: Mapping[str, object]) -> str:
-    role = "system" if message["role"] == "developer" else message["role"]
-    if role not in ("system", "user", "assistant"):
-        raise ProgramFailed(
-            f"program: a message of the role {role}, and whet sends system, user and assistant only"
-        )
-    return str(role)
-
-
-def _content(content: Any) -> str:
-    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
-    other = next((part["type"] for part in parts if part["type"] != "text"), None)
-    if other is not None:
-        raise ProgramFailed(f"program: a message holds a part of the type {other}, and whet sends texts only")
-    return "".join(part["text"] for part in parts)
-
-
-def _reply(text: str, field: str, kind: str) -> dict[str, object]:
-    choice = {"index": 0, field: {"role": "assistant", "content": text}, "finish_reason": "stop"}
-    usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-    return {
-        "id": "whet",
-        "object": kind,
-        "created": 0,
-        "model": "whet/task",
-        "choices": [choice],
-        "usage": usage,
-    }
+    async def answer(self, call: AgentRequest) -> AgentAnswer:
+        """The answer to a request, as one under the system prompt where it holds that."""
+        under = any(self.system_prompt in m.content for m in call.messages if m.role != "assistant")
+        return await self.lm.ask_as_agent(call, PROMPT if under else "")
 
 
 class _EpisodeText(str):

@@ -19,7 +19,7 @@ from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
 from whet.rewards.score_reading import marked_texts
 from whet.run import Run
-from whet.types import JSON, Message, Request
+from whet.types import JSON, NO_GRADE, Completion, Message, Request, lacks_answer
 
 T = TypeVar("T")
 
@@ -27,6 +27,8 @@ MAX_TOKENS = 1024
 ASKED_TWICE = 2
 """How often a judge is asked one question at most."""
 SAMPLING = 1.0
+MORE_ROOM = 4
+"""How many times the tokens the second answer may have where the first one was cut off."""
 _FILES = (".md", ".txt")
 _SHOWN = 120
 
@@ -63,10 +65,10 @@ class JudgeQuestion:
     schema: Mapping[str, JSON]
     max_tokens: int = MAX_TOKENS
 
-    def request(self, sample: int, temperature: float) -> Request:
-        """The request of one sample."""
+    def request(self, sample: int, temperature: float, room: int = 1) -> Request:
+        """The request of one sample, with `room` times the tokens for its answer."""
         messages = (Message("system", self.rules), Message("user", self.shown))
-        return Request(messages, temperature, self.max_tokens, schema=self.schema, sample=sample)
+        return Request(messages, temperature, self.max_tokens * room, schema=self.schema, sample=sample)
 
 
 UNREAD = "the judge's answer could not be read"
@@ -78,20 +80,34 @@ async def ask(
     """The judge's answer to sample number `sample` of `of`, as `read` understands it: from its text, and whether that
     text is whole, that is, not cut off at the limit of tokens.
 
-    An answer that cannot be read is asked for once more under another sample number. Raises RewardFailed when
-    that cannot be read either.
+    An answer that cannot be read is asked for once more under another sample number, with more tokens where it was cut off.
+    Raises RewardFailed when that cannot be read either.
     """
-    failure = ""
+    room = 1
     for number, temperature in ((sample, SAMPLING if of > 1 else 0.0), (of + sample, SAMPLING)):
-        completion = (await run.generate(JUDGE, question.request(number, temperature)))[0]
+        completion = (await run.generate(JUDGE, question.request(number, temperature, room)))[0]
         whole = completion.finish != "length"
         answer = read(completion.text, whole) if completion.text.strip() else None
         if answer is not None:
             return answer
-        failure = completion.error or repr(completion.text[:_SHOWN])
-    if failure.startswith("provider:"):
-        raise RewardFailed(failure)
-    raise RewardFailed(f"{UNREAD}, twice: {failure}")
+        room = 1 if whole else MORE_ROOM
+    raise why_unread(completion, UNREAD)
+
+
+def why_unread(completion: Completion, unread: str) -> RewardFailed:
+    """Why the judge's second answer gives no grade: its provider failed, it said nothing or was cut off, which says nothing of
+    the judged answer either, or `unread`."""
+    if lacks_answer(completion.error):
+        return RewardFailed(str(completion.error))
+    if not completion.text.strip():
+        return RewardFailed(f"{NO_GRADE} gave no text, twice: {completion.error or 'an empty answer'}")
+    shown = repr(completion.text[:_SHOWN])
+    if completion.finish == "length":
+        return RewardFailed(
+            f"{NO_GRADE}'s answer was cut off at its limit of tokens, twice: {shown}. `max_tokens` under models: judge in "
+            "task.yaml allows more"
+        )
+    return RewardFailed(f"{unread}, twice: {shown}")
 
 
 _VERDICT = re.compile(

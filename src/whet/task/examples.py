@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from whet.types import Example, Message, content_hash
 from whet_client import media
 from whet_client.prompt.chat import read_messages
 from whet_client.prompt.document import MASK
-from whet_client.prompt.slots import canonical_name, name_values, repeated_name
+from whet_client.prompt.slots import canonical_name, name_values, repeated_name, text_of_value
 from whet_client.storable import show_value
 
 _CHAT_TEXT = re.compile(r'\s*\[\s*\{\s*"(?:role|content)"\s*:')
@@ -378,14 +377,7 @@ def _input(row: SourceRow, rules: Rules) -> tuple[dict[str, str], str | None]:
             f"{row.where}: the inputs {show_value(twice[0])} and {show_value(twice[1])} have the same name "
             "but for its writing. Rename one."
         )
-    return name_values({key: _as_text(cell) for key, cell in value.items()}), None
-
-
-def _as_text(value: object) -> str:
-    """A value of an input as what fills its slot: a text as it is, null as nothing, anything else as JSON."""
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return name_values({key: text_of_value(cell) for key, cell in value.items()}), None
 
 
 def _find_media(value: object) -> str | None:

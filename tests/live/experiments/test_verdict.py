@@ -247,6 +247,39 @@ def test_units_that_are_not_logged_are_noticed() -> None:
     assert "shares do not explain" in found.warnings[0]
 
 
+def test_a_winner_is_held_where_the_counts_at_the_decision_are_odd() -> None:
+    """Nothing differs, but half of what the small arm answers is never logged."""
+    held = list[bool]()
+    for seed in range(25):
+        settings = {"prompt": "p", "label": "production", "goal": {"name": "thumb", "window": 0}, "cycles": 0}
+        arms = [{"version": 3, "weight": 95}, {"version": 4, "weight": 5}]
+        fold = ExperimentReducer(
+            read_definition(settings | {"arms": arms}), "salt", [Revision(1, 0, (0.95, 0.05))]
+        )
+        rng = np.random.default_rng(seed)
+        for number in range(1600):
+            name = f"{seed}-{number}"
+            version = assign("salt", name, [(3, 0.95), (4, 0.05)])
+            if version == 3 or rng.random() < 0.5:
+                fold.apply(Exposure(number, name, name, version, 1))
+                fold.apply(MetricOutcome(number, name, "thumb", float(rng.random() < 0.6)))
+            if number % 200 == 199 and (found := judge(fold.at(END), [0, 1])).state == "winner":
+                held.append(found.held)
+                break
+    assert len(held) >= 2 and all(held)
+
+
+def test_no_winner_is_named_while_an_arm_has_few_units() -> None:
+    fold, live = lived(0, {3: {"up": 0.0}, 4: {"up": 1.0}}, cycles=0)
+    for number in range(400):
+        version = assign("salt", str(number), [(3, 0.5), (4, 0.5)])
+        if version == 3 or number < 10:
+            fold.apply(Exposure(number, str(number), str(number), version, 1))
+            fold.apply(MetricOutcome(number, str(number), "thumb", float(version == 4)))
+    found = judge(fold.at(END), live)
+    assert found.winner is None and "with an outcome, and the least is 10" in found.reason
+
+
 def test_values_outside_their_range_are_told_and_hold_the_winner() -> None:
     """Latencies around 3 seconds with a range up to 1: every value counts as 1."""
     truth = {3: {"up": 0.5, "latency": 3.0}, 4: {"up": 0.65, "latency": 3.0}}

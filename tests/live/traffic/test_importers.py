@@ -257,6 +257,48 @@ PHOENIX_NESTED = {
 }  # fmt: skip
 
 
+BRAINTRUST = {
+    "id": "b1", "_xact_id": "1000", "created": TIME, "project_id": "p", "log_id": "g", "span_id": "s1", "root_span_id": "s1",
+    "span_parents": None, "span_attributes": {"name": "help", "type": "task"}, "input": {"question": "It is off."},
+    "output": "Wait.", "expected": None, "error": None, "tags": None, "scores": {"Factuality": 0.25, "Tone": None},
+    "metadata": {"model": "m", "user_id": "u7"}, "metrics": {"start": 10.0, "end": 12.5, "prompt_tokens": 9},
+    "comments": [{"id": "c1", "created": TIME, "comment": {"text": "It never came back."}}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_braintrust_spans_with_scores_and_comments(tmp_path: Path, as_text: bool) -> None:
+    inner = {**BRAINTRUST, "id": "b2", "span_id": "s2", "span_parents": ["s1"], "scores": {}, "comments": []}
+    scorer = {
+        **inner,
+        "id": "b3",
+        "span_id": "s3",
+        "span_attributes": {"type": "score"},
+        "scores": {"Tone": 1},
+    }
+    row = {
+        key: json.dumps(value) if as_text and isinstance(value, dict | list) else value
+        for key, value in BRAINTRUST.items()
+    }
+    found = read(tmp_path, row, inner, scorer)
+    assert found.inferences == [
+        Inference(
+            prompt="support", version=4, id="b1", inputs={"question": "It is off."}, output="Wait.", model="m",
+            latency=2.5, input_tokens=9, user="u7", episode="s1", time=MICROS,
+        )
+    ]  # fmt: skip
+    assert [shown(one) for one in found.feedback] == [
+        ("score", 0.25, None, None, "Factuality", "code", "inference", "b1"),
+        ("comment", None, None, "It never came back.", None, "user", "inference", "b1"),
+    ]
+    assert [reason for _, reason in found.skipped] == ["it is neither an answer of a model nor feedback"] * 2
+
+
+def test_a_page_of_braintrust_is_its_spans(tmp_path: Path) -> None:
+    (tmp_path / "page.json").write_text(json.dumps({"events": [BRAINTRUST], "cursor": "x"}))
+    assert [one.id for one in read_files([tmp_path / "page.json"], prompt="p").inferences] == ["b1"]
+
+
 @pytest.mark.parametrize("row", [PHOENIX_FLAT, PHOENIX_NESTED], ids=["flat", "nested"])
 def test_phoenix_spans(tmp_path: Path, row: dict[str, Any]) -> None:
     (asked,) = read(tmp_path, row).inferences
@@ -276,6 +318,66 @@ def test_phoenix_annotations(tmp_path: Path) -> None:
         ("score", 0.25, "rude", "Short.", "tone", "model", "inference", "b7ad6b7169203331"),
     ]
     assert len(found.inferences) == 1 and len(found.skipped) == 1
+
+
+def test_feedback_about_a_span_that_is_no_answer_counts_for_its_trace(tmp_path: Path) -> None:
+    """People rate the root span, which is a chain; its trace holds the answer."""
+    root = {**PHOENIX_FLAT, "span_kind": "CHAIN", "context.span_id": "c0"}
+    said = {
+        "id": "A",
+        "span_id": "c0",
+        "name": "user_feedback",
+        "annotator_kind": "HUMAN",
+        "result": {"score": 1},
+    }
+    found = read(tmp_path, said, root, PHOENIX_FLAT)
+    assert [(one.target_kind, one.target) for one in found.feedback] == [("episode", "t-1")]
+    assert any("counts for the answer in its trace" in note for note in found.notes)
+    span = {"id": "sp", "type": "SPAN", "startTime": TIME}
+    answer = {"id": "ge", "type": "GENERATION", "startTime": TIME, "input": "q", "output": "a"}
+    score = {"id": "sc", "observationId": "sp", "name": "user-feedback", "value": 1, "dataType": "NUMERIC"}
+    trace = {"id": "tr", "timestamp": TIME, "observations": [span, answer], "scores": [score]}
+    found = read(tmp_path, trace)
+    assert [one.episode for one in found.inferences] == ["tr"]
+    assert [(one.target_kind, one.target) for one in found.feedback] == [("episode", "tr")]
+
+
+def test_feedback_names_answers_by_the_ids_of_their_rows(tmp_path: Path) -> None:
+    said = {"run_id": "x1", "key": "user_score", "score": 1}
+    found = read(tmp_path, {"id": "x1", "question": "q", "answer": "a"}, said)
+    assert [one.target for one in found.feedback] == [one.id for one in found.inferences]
+    twice = [{"id": "x1", "question": one, "answer": one} for one in "ab"]
+    assert [one.target for one in read(tmp_path, *twice, said).feedback] == ["x1"], "it names no one answer"
+    run = {"id": "r-1", "run_type": "llm", "inputs": {"q": "q"}, "outputs": {"text": "a"}, "trace_id": "t"}
+    (answer,) = read(tmp_path, run).inferences
+    assert (answer.id, answer.episode) == ("r-1", "t")
+
+
+def test_scores_inside_of_a_row_are_feedback_and_its_metadata_name_the_user(tmp_path: Path) -> None:
+    said = {"name": "user_feedback", "value": 0, "reason": "too long", "source": "ui", "created_by": "ann"}
+    opik = {"id": "o-1", "start_time": TIME, "input": {"q": "q"}, "output": "a", "feedback_scores": [said]}
+    own = {"Factuality": 0.5, "user_rating": 4, "unknown": None}
+    braintrust = {"span_id": "b-1", "created": TIME, "input": "q", "output": "a", "scores": own,
+                  "metadata": {"user_id": "bob"}}  # fmt: skip
+    found = read(tmp_path, opik, braintrust)
+    assert [(one.id, one.user, one.time) for one in found.inferences] == [
+        ("o-1", None, MICROS), ("b-1", "bob", MICROS),
+    ]  # fmt: skip
+    assert [(one.target, one.name, one.value, one.source, one.user, one.text) for one in found.feedback] == [
+        ("o-1", "user_feedback", 0.0, "annotator", "ann", "too long"),
+        ("b-1", "Factuality", 0.5, "model", None, None),
+        ("b-1", "user_rating", 4.0, "user", None, None),
+    ]
+    assert not any("scores" in one.metadata or "feedback_scores" in one.metadata for one in found.inferences)
+
+
+def test_feedback_about_answers_that_are_not_stored_is_told(tmp_path: Path, database: Database) -> None:
+    traffic = Traffic(database)
+    said = [{"run_id": id, "key": "user_score", "score": 1} for id in ("x1", "x2")]
+    outcome = store_imported(
+        traffic, read(tmp_path, {"inference_id": "x1", "question": "q", "answer": "a"}, *said)
+    )
+    assert (outcome.accepted, outcome.waiting) == (3, ["x2"])
 
 
 def test_rows_in_the_words_of_langsmith_and_tensorzero(tmp_path: Path) -> None:

@@ -833,7 +833,10 @@ def test_what_cannot_be_used_is_rejected_with_its_reason_and_the_rest_is_kept() 
         {"llm.prompt_template.variables": '{"a": ' + "[" * 300 + "]" * 300 + "}"},
         {"llm.prompt_template.variables": '{"a": ' + "[" * 70 + "]" * 70 + "}"},
         {"gen_ai.input.messages": '[{"role": "user", "content": ' + '{"a":' * 300 + "1" + "}" * 301 + "]"},
-        {"user.id": "ann\n"},
+        {
+            "metadata": json.dumps({"a": 1}),
+            "llm.prompt_template.variables": '{"a": ' + '{"a": ' * 80 + "1" + "}" * 81,
+        },
     ],
 )
 def test_a_span_that_no_database_keeps_is_rejected_alone(attributes: dict[str, Any]) -> None:
@@ -841,7 +844,24 @@ def test_a_span_that_no_database_keeps_is_rejected_alone(attributes: dict[str, A
     bad = span({"gen_ai.operation.name": "chat", **attributes}, spanId="b7ad6b7169203332")
     found = parse_otlp(json.dumps(traces(bad, good)).encode(), JSON_TYPE)
     assert ([one.id for one in found.inferences], found.rejected) == ([SPAN], 1)
-    assert any(why in found.message for why in ("JSON", "64 levels deep", "user holds a control character"))
+    assert any(why in found.message for why in ("JSON", "64 levels deep"))
+
+
+def test_an_id_with_a_line_break_loses_nothing_but_its_shape() -> None:
+    lines = {"user.id": "ann\n", "session.id": "a\tb", "whet.inference.id": "one\x85two"}
+    others = {"user.id": "ann", "session.id": "a b"}
+    first, second = parse_otlp(
+        json.dumps(
+            traces(
+                span({"gen_ai.operation.name": "chat", **lines}),
+                span({"gen_ai.operation.name": "chat", **others}, spanId="b7ad6b7169203332"),
+            )
+        ).encode(),
+        JSON_TYPE,
+    ).inferences
+    assert first.id.startswith("one two#") and first.session is not None and first.session.startswith("a b#")
+    assert first.user is not None and first.user.startswith("ann #") and second.user == "ann"
+    assert sorted(first.metadata["cut"]) == ["id", "session", "user"] and second.session == "a b"
 
 
 @pytest.mark.parametrize(

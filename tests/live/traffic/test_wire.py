@@ -16,6 +16,7 @@ from whet.errors import UsageError
 from whet_client.client import feedback_of, inference_of
 from whet_client.records import DEEPEST, KINDS, Feedback, Inference, checked_inference
 from whet_live.traffic.importers import read_files
+from whet_live.traffic.long_numbers import read_json
 from whet_live.traffic.schema import MOST_ROWS, RowsRefused, parse_feedback, read_inferences
 from whet_live.traffic.write import Clash, IdConflict
 
@@ -218,9 +219,7 @@ def test_whatever_comes_is_read_or_refused(rows: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["a\n", "a\tb", "a\x7f", "a\x85"])
-def test_an_id_that_no_address_can_hold_is_refused_on_every_way_in(wrong: str, tmp_path: Path) -> None:
-    row, path = {"span_id": "s", "user_id": wrong + "b", "score": 1}, tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(row), "utf-8")
+def test_an_id_that_no_address_can_hold_is_refused_where_whets_own_form_names_it(wrong: str) -> None:
     ways = {
         "inferences[0]: id": lambda: read_inferences({"inferences": [{"prompt": "p", "id": wrong}]}),
         "inferences[0]: session": lambda: read_inferences(
@@ -230,8 +229,9 @@ def test_an_id_that_no_address_can_hold_is_refused_on_every_way_in(wrong: str, t
             {"feedback": [{"kind": "copy", "target": "t", "id": wrong}]}
         ),
         "feedback[0]: target": lambda: parse_feedback({"feedback": [{"kind": "copy", "target": wrong}]}),
-        "feedback[0]: user": lambda: parse_feedback({"feedback": [row]}),
-        f"{path}:1: user": lambda: read_files([path]),
+        "feedback[0]: user": lambda: parse_feedback(
+            {"feedback": [{"kind": "copy", "target": "t", "user": wrong}]}
+        ),
         "inference: id": lambda: inference_of({"prompt": "p", "id": wrong}, {}),
         "feedback: target": lambda: feedback_of({"rating": 3}, "inference", wrong),
     }
@@ -239,6 +239,22 @@ def test_an_id_that_no_address_can_hold_is_refused_on_every_way_in(wrong: str, t
         with pytest.raises(UsageError) as refused:
             read()
         assert str(refused.value).startswith(f"{where} holds a control character: ")
+
+
+@pytest.mark.parametrize("wrong", ["a\nb", "a\tb", "a\x7fb", "a\x85b"])
+def test_such_an_id_in_the_row_of_another_tool_gets_spaces_and_a_mark(wrong: str, tmp_path: Path) -> None:
+    row, path = {"span_id": "s", "user_id": wrong, "score": 1}, tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row), "utf-8")
+    for (one,) in (parse_feedback({"feedback": [row]}), read_files([path]).feedback):
+        assert one.user is not None and one.user.startswith("a b#") and one.metadata["cut"] == ["user"]
+
+
+def test_a_whole_number_below_64_bits_is_kept_as_a_text() -> None:
+    lowest = -(2**63)
+    for number, kept in ((lowest, lowest), (lowest - 1, str(lowest - 1)), (-(10**19), str(-(10**19)))):
+        body = read_json(json.dumps({"inferences": [{"prompt": "p", "inputs": {"n": number}}]}))
+        (one,) = read_inferences(body)
+        assert one.inputs == {"n": kept} and ("cleaned" in one.metadata) == (number != kept)
 
 
 def test_the_page_shows_every_kind_with_its_range() -> None:

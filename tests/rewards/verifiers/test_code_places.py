@@ -66,6 +66,11 @@ def test_code_without_a_fence_is_found_between_the_prose(answer: str) -> None:
     assert python_in(answer, TESTS).rstrip() == SOLUTION.rstrip()
 
 
+def test_code_of_an_indented_fence_at_the_beginning_is_not_indented() -> None:
+    answer = "  ```python\n  def f():\n      return 1\n  ```"
+    assert python_in(answer, TESTS).rstrip() == "def f():\n    return 1"
+
+
 def test_statements_between_the_prose_are_put_together() -> None:
     answer = (
         "First:\nimport math\n\n@cached\ndef f(): return g()\nThen a helper:\ndef g(): return math.pi\nf()"

@@ -30,7 +30,15 @@ from whet_client.prompt.fence import (
 )
 from whet_client.prompt.length import LengthLimit
 from whet_client.prompt.sections import join_sections, sections_of
-from whet_client.prompt.slots import SLOT, canonical_name, fill, slot_names, slots, slots_in_addresses
+from whet_client.prompt.slots import (
+    SLOT,
+    canonical_name,
+    checked_text,
+    fill,
+    slot_names,
+    slots,
+    slots_in_addresses,
+)
 from whet_client.storable import repair_surrogates, show_value
 from whet_client.types import Example, Message, content_hash
 
@@ -313,12 +321,13 @@ class Prompt:
             return rendered
         return (*rendered, Message("user", example.user_text))
 
-    def fill_slots(self, values: Mapping[str, str]) -> list[dict[str, Any]]:
+    def fill_slots(self, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The messages for one input as chat APIs take them: `{"role": ..., "content": ...}`, without markers; a content with
         images, sounds or files is a list of parts.
 
-        `values`: the text for each slot; for a prompt without slots `{"input": text}`, which follows it as the user's message.
-        Raises UsageError for a slot without a value, and for a value without a slot.
+        `values`: the value for each slot, a text or what JSON holds, as rows have it; for a prompt without slots
+        `{"input": value}`, which follows it as the user's message. Raises UsageError for a slot without a value, for a value
+        without a slot, and for one that JSON cannot hold.
         """
         slots = sorted(self.slots - {MASK}) or ["input"]
         names = {canonical_name(name): name for name in values}
@@ -331,13 +340,9 @@ class Prompt:
         for key, name in names.items():
             if key not in wanted:
                 raise UsageError(f'The prompt has no slot "{name}".{did_you_mean(name, slots)} {call}')
-            if not isinstance(values[name], str):
-                raise UsageError(
-                    f"The value of {{{{{name}}}}} must be a text; this is {show_value(values[name])}."
-                )
+        texts = {name: checked_text(name, value) for name, value in values.items()}
         return [
-            {"role": m.role, "content": media.content_of(m.content)}
-            for m in self.render(Example("", dict(values)))
+            {"role": m.role, "content": media.content_of(m.content)} for m in self.render(Example("", texts))
         ]
 
     def _is_filled_by(self, example: Example) -> bool:

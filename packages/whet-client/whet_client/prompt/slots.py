@@ -6,10 +6,15 @@ Unicode form or in blanks only (`Größe` composed or decomposed) are the same n
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from whet_client.errors import UsageError
+from whet_client.storable import plain_number, show_value
 
 _OUTSIDE = r"/:-@\[-^`{-\x9f\u2028\u2029"
 """What stands in no name, with the ASCII characters before `/`. Patterns name what is outside of a name, and not what is inside:
@@ -95,6 +100,29 @@ def fill(text: str, values: Mapping[str, str]) -> str:
         return known[name] if name in known else values.get(match[1], match[0])
 
     return SLOT.sub(value_of, text)
+
+
+def text_of_value(value: Any) -> str:
+    """A value as what fills its slot: a text as it is, None as nothing, anything else as JSON. Raises TypeError or ValueError for
+    what JSON has no form for.
+
+    >>> text_of_value(["é", 1.0, None, True]), text_of_value(None)
+    ('["é", 1.0, null, true]', '')
+    """
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def checked_text(name: str, value: Any) -> str:
+    """The same of the value for a slot. Raises UsageError that names the slot, also for NaN and infinity."""
+    try:
+        return text_of_value(plain_number(value))
+    except (TypeError, ValueError, RecursionError):
+        raise UsageError(
+            f"The value of {{{{{name}}}}} must be a text, a finite number, True, False, None, or a list or dict of these; this "
+            f"is {show_value(value)}."
+        ) from None
 
 
 def name_values(values: Mapping[str, str]) -> dict[str, str]:

@@ -140,6 +140,13 @@ def _show_import(summary: Mapping[str, Any]) -> None:
         click.echo("Dry run: nothing is stored.")
         return
     click.echo(f"{summary['accepted']} are new, {summary['duplicates']} were stored before.")
+    if waiting := summary["waiting"]:
+        few = ", ".join(visible(one) for one in dict.fromkeys(waiting[:3]))
+        click.echo(
+            f"{len(waiting)} of {rows} of feedback are about answers that are not stored ({few}"
+            f"{', ...' if len(waiting) > 3 else ''}): they count when these come, by the same ids.",
+            err=True,
+        )
     for one in summary["conflicts"]:
         click.echo(f"left unchanged: {visible(one['id'])}: {visible(one['stored'])}", err=True)
 
@@ -207,6 +214,7 @@ def import_(
         "accepted": outcome.accepted,
         "duplicates": outcome.duplicates,
         "conflicts": clashes,
+        "waiting": outcome.waiting,
     }
 
 

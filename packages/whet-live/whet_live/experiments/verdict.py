@@ -2,8 +2,8 @@
 
 Every threshold is chosen so that Ville's inequality bounds the chance of ever being wrong, over all looks:
 
-- a winner is named by the units of whole cycles, and not while the arms differ in how many answer. It
-  beats each other live arm with an e-value of arms/alpha, and leads it at the decision: a lower bound of the
+- a winner is named by the units of whole cycles, and not while the arms differ in how many answer or one has fewer than 10
+  outcomes. It beats each other live arm with an e-value of arms/alpha, and leads it at the decision: a lower bound of the
   mean effect over all units so far, which gives each of them one weight, lies above 0. The e-value alone tests that no
   unit gains; where the effect changes sign together with the spread of the outcomes, it grows without a lead. Take any
   arm that is in truth a best one. For
@@ -38,6 +38,10 @@ State = Literal[
 
 WHOLE = "whole cycles"
 _IMBALANCE_ALPHA = 0.01
+LEAST_UNITS = 10
+"""Units with an outcome that each arm must have before a winner is named."""
+_ODD_ALPHA = 0.05
+"""How often counts of units hold a winner by chance: it then waits for a person, no more."""
 _MOST_CLIPPED = 0.05
 _MOST_LATE = 0.05
 _DIFFERENCES, _MEANS = (-1.0, 1.0), (0.0, 1.0)
@@ -149,10 +153,13 @@ def judge(
         return replace(verdict, reason=watch_reason(checks))
     waits = ""
     if (winner := _winner(snapshot, live, sequences)) is not None:
-        differ = _answer_rates(snapshot, live)
+        differ = _few_units(snapshot, live) or _answer_rates(snapshot, live)
         if not differ:
-            reason = _win_reason(winner, winner[0].version, held)
-            return replace(verdict, state="winner", winner=winner[0].version, reason=reason)
+            doubts = [] if held else _find_odd_counts(snapshot)
+            held = held or bool(doubts)
+            reason, version = _win_reason(winner, winner[0].version, held), winner[0].version
+            whole = replace(verdict, warnings=(*warnings, *doubts), held=held)
+            return replace(whole, state="winner", winner=version, reason=reason)
         waits = f" No winner is named: {differ}"
     elif any(effect.proven for effect in effects):
         waits = f" {_cycle_reason(snapshot)}"
@@ -187,6 +194,16 @@ def _cycle_reason(snapshot: Snapshot) -> str:
     if snapshot.cycles < one.cycles:
         return f"A winner is named after {one.cycles} whole cycle(s) of {days}; {snapshot.cycles} are over."
     return f"The {snapshot.cycles} whole cycle(s) of {days} that are over do not show it; what comes and goes within one may."
+
+
+def _few_units(snapshot: Snapshot, live: Sequence[int]) -> str:
+    """Which arm has fewer outcomes than a winner may rest on: of so few, nobody can see whether others were lost."""
+    sample, versions = snapshot.decisive, snapshot.definition.versions
+    assert sample is not None
+    for arm in live:
+        if (n := int(((sample.arms == arm) & ~np.isnan(sample.values)).sum())) < LEAST_UNITS:
+            return f"version {versions[arm]} has {quantity(n, 'unit')} with an outcome, and the least is {LEAST_UNITS}."
+    return ""
 
 
 def _answer_rates(snapshot: Snapshot, live: Sequence[int]) -> str:
@@ -323,6 +340,22 @@ def _find_share_mismatches(snapshot: Snapshot, sequences: ConfidenceSequences) -
         f"The arms have {snapshot.count_units()} units, which their shares do not explain: some inferences are not "
         "logged, or not assigned by the definition. No result can be trusted until this is found."
     ]
+
+
+def _find_odd_counts(snapshot: Snapshot) -> list[str]:
+    """Numbers of units that are unlikely under the shares at the one moment of a decision. The evidence over all looks comes late
+    where an arm has few units, and a winner may rest on those that were lost."""
+    units, versions = snapshot.units, snapshot.definition.versions
+    counts, expected = np.array(snapshot.count_units()), units.chances.sum(axis=0)
+    spread = np.sqrt((units.chances * (1.0 - units.chances)).sum(axis=0))
+    for version, n, share, one in zip(versions, counts, expected, spread, strict=True):
+        level = _ODD_ALPHA / max(1, len(versions) - 1)
+        if one and 2 * NormalDist().cdf(-abs(n - share) / one) <= level:
+            return [
+                f"Version {version} has {quantity(int(n), 'unit')} where its share makes about {share:.0f}: some inferences may "
+                "not be logged, or not assigned by the definition."
+            ]
+    return []
 
 
 def _unequal(snapshot: Snapshot, live: Sequence[int], sequences: ConfidenceSequences) -> list[str]:

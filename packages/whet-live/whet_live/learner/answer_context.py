@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import orjson
-
 from whet.instructions.guard import suspicions
 from whet.instructions.personal_data import mask_personal
 from whet.search.minibatch import shorten
+from whet_client.prompt.slots import text_of_value
 from whet_live.learner.feedback_state import Comment
 from whet_live.traffic import Filter, StoredInference, Traffic
 
@@ -70,7 +69,7 @@ def _lines(traffic: Traffic, stored: StoredInference, reads: str) -> tuple[str, 
 def _turn(stored: StoredInference, when: str) -> list[str]:
     inputs = stored.inference.inputs
     names = [f"{when}input" if len(inputs) == 1 else f"{when}input {name}" for name in inputs]
-    texts = zip(names, map(_as_text, inputs.values()), strict=True)
+    texts = zip(names, map(text_of_value, inputs.values()), strict=True)
     return [
         f"{name}: {_mask_and_cut(text)}"
         for name, text in (*texts, (f"{when}answer", stored.inference.output or ""))
@@ -82,10 +81,6 @@ def _find_earlier(traffic: Traffic, stored: StoredInference) -> list[StoredInfer
     wanted = Filter(prompt=stored.inference.prompt, session=stored.inference.session)
     before = [row for row in traffic.inferences(wanted, _SOUGHT).rows if row.seq < stored.seq]
     return sorted(before, key=lambda row: row.seq)[-TURNS:]
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _mask_and_cut(text: str) -> str:

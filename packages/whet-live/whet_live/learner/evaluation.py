@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import orjson
 from sqlalchemy import Connection, select
 
 from whet.engine.assemble import assemble
@@ -34,6 +33,7 @@ from whet.run import Budget, Run
 from whet.search.minibatch import shorten
 from whet.task import Task, load_task
 from whet.types import Completion, Example, Reward, content_hash
+from whet_client.prompt.slots import text_of_value
 from whet_client.records import Feedback, Inference
 from whet_live.database import iso, put
 from whet_live.learner.context import LearnerContext
@@ -222,12 +222,8 @@ async def _grade(config: EvaluatorConfig, task: Task, answers: Sequence[Inferenc
 
 
 def _as_example(answer: Inference) -> Example:
-    values = {name: _as_text(value) for name, value in answer.inputs.items()}
+    values = {name: text_of_value(value) for name, value in answer.inputs.items()}
     return Example(answer.id, values, None, {"id": answer.id, **values})
-
-
-def _as_text(value: object) -> str:
-    return value if isinstance(value, str) else orjson.dumps(value).decode()
 
 
 def _is_low(config: EvaluatorConfig, task: Task, value: float | None) -> bool:

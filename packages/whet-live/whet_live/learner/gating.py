@@ -41,6 +41,7 @@ from whet.stats import Improvement
 from whet.task import Task, load_task
 from whet.task.spec import SECOND
 from whet.types import Example, Request, Rollout, content_hash, mean_score
+from whet_client.prompt.slots import text_of_value
 from whet_live.learner.context import LearnerContext
 from whet_live.learner.gate_config import METHOD, GateConfig
 from whet_live.learner.learner_store import PromptUpdate
@@ -238,7 +239,7 @@ def _recent(context: LearnerContext, update: PromptUpdate, slots: frozenset[str]
     rows = context.traffic.inferences(Filter(prompt=update.name), _SOUGHT).rows
     for row in sorted(rows, key=lambda row: content_hash([update.id, row.inference.id])):
         one = row.inference
-        texts = {name: value for name, value in one.inputs.items() if isinstance(value, str)}
+        texts = {name: text_of_value(value) for name, value in one.inputs.items()}
         key = content_hash(texts)
         if (
             slot_values(slots, texts) is not None
@@ -251,7 +252,7 @@ def _recent(context: LearnerContext, update: PromptUpdate, slots: frozenset[str]
 
 
 def _request(prompt: Prompt, row: StoredInference) -> Request:
-    values = {name: value for name, value in row.inference.inputs.items() if isinstance(value, str)}
+    values = {name: text_of_value(value) for name, value in row.inference.inputs.items()}
     return Request(prompt.render(Example(row.inference.id, slot_values(prompt.slots, values) or values)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -33,6 +34,7 @@ SOURCE_OF = {
     "program": "code",
 }  # fmt: skip
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MARK = 32
 """Characters of the hash in an id that was too long: 128 bits."""
 
@@ -206,14 +208,16 @@ def storable_text(text: str) -> str:
 
 
 def fit_id(text: str, name: str, cut: list[str]) -> str:
-    """A text as an id of at most 200 characters. Of a longer one its beginning and a hash of the whole, so that two that begin
-    alike stay two, and everything that names one names the same; then `name` is added to what was `cut`."""
+    """A text as an id of at most 200 characters on one line. Of a longer one its beginning and a hash of the whole, so that two
+    that begin alike stay two, and everything that names one names the same; of one with control characters the same, with
+    spaces in their place. Then `name` is added to what was `cut`."""
     text = storable_text(text)
-    if len(text) <= LONGEST_ID:
+    line = text if text.isprintable() else _CONTROL.sub(" ", text)
+    if len(text) <= LONGEST_ID and line == text:
         return text
     cut.append(name)
     mark = hashlib.sha256(text.encode("utf-8")).hexdigest()[:_MARK]
-    return f"{text[: LONGEST_ID - _MARK - 1]}#{mark}"
+    return f"{line[: LONGEST_ID - _MARK - 1]}#{mark}"
 
 
 def _cut_text(text: str | None) -> str | None:

@@ -41,6 +41,8 @@ _ELSEWHERE = frozenset(
     )
 )
 """Columns of which feedback or the answer keep something already."""
+SCORES = frozenset(("feedback_scores", "scores"))
+"""Columns of a row with an answer that hold several scores."""
 _MARKS = 400
 """Characters that are left for what was cut or cleaned."""
 
@@ -103,4 +105,6 @@ def _is_elsewhere(column: str, value: object) -> bool:
         return read_version(value) is not None
     if column in _AMOUNTS:
         return _amount(column, value) is not None
-    return column in _ELSEWHERE or is_target(column)
+    return (
+        column in _ELSEWHERE or is_target(column) or (column in SCORES and isinstance(value, Mapping | list))
+    )

@@ -1,4 +1,5 @@
-"""Rows of exports: OpenAI Evals output items, Langfuse observations and scores, Phoenix spans with their annotations.
+"""Rows of exports: OpenAI Evals output items, Langfuse observations and scores, Phoenix spans with their annotations, Braintrust
+spans with their scores and comments.
 
 Each reader takes one row and says what it holds, or None when the row is of another kind.
 """
@@ -19,7 +20,7 @@ from whet_client.records import (
     read_moment,
 )
 from whet_live.traffic.adapters import SOURCE_OF, as_number, fit_id, moment, read_evaluation, storable_text
-from whet_live.traffic.columns import read_amounts
+from whet_live.traffic.columns import SCORES, read_amounts
 from whet_live.traffic.otlp.content import as_text, find_messages, is_message, parse_json_text
 from whet_live.traffic.otlp.decode import OtlpSpan
 from whet_live.traffic.otlp.records import UNUSABLE, answer_of, evaluations, is_answer, seconds_between
@@ -48,6 +49,13 @@ _KINDS = frozenset((
 ))  # fmt: skip
 """The columns that all its observations have, those that some have, and no others; those that plain tables have too, but not
 together; the columns of scores; the types."""
+_SPAN, _BRAINTRUST = (
+    frozenset(("span_id", "root_span_id")),
+    frozenset(("_xact_id", "span_attributes", "scores")),
+)
+"""Columns that all spans of Braintrust have, and those of which they have one at least."""
+_RUNS = frozenset(("run_type", "feedback_scores"))
+"""Columns of which the rows of some tools have one, and plain tables none."""
 UNNAMED = ""
 """The prompt of an inference whose row names none."""
 
@@ -56,13 +64,15 @@ UNNAMED = ""
 class ExportedRow:
     """What a row holds; nothing, when it is a row of the tool that is neither answer nor feedback. `backwards` are the ids of
     answers that end before they start, `unusable` names and values of what is left out of its answer, `others` the columns of a
-    row with an answer that are none of the tool's."""
+    row with an answer that are none of the tool's. `known_as`: other ids by which feedback may name an answer, with kind and id
+    of the target that it has here."""
 
     inferences: list[Inference] = field(default_factory=list)
     feedback: list[RawFeedback] = field(default_factory=list)
     backwards: list[str] = field(default_factory=list)
     unusable: list[tuple[str, str]] = field(default_factory=list)
     others: Mapping[str, object] = field(default_factory=dict)
+    known_as: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 def openai_item(row: Mapping[str, object]) -> ExportedRow | None:
@@ -111,7 +121,7 @@ def langfuse(row: Mapping[str, object]) -> ExportedRow | None:
     if not _has_observations(named.keys()) or kind not in _KINDS:
         return None
     if kind != _ANSWERED:
-        return ExportedRow()
+        return ExportedRow(known_as=_of_trace(named.get("id"), named.get("trace_id")))
     inference = _langfuse_answer(named)
     scores = map(_plainly, _items(named.get("scores")))
     feedback = [_langfuse_score(one, ("inference", inference.id)) for one in scores]
@@ -162,7 +172,15 @@ def langfuse_trace(row: Mapping[str, object]) -> ExportedRow | None:
     if not inferences:
         inferences = [_langfuse_answer({**named, "trace_id": key, "start_time": named.get("timestamp")})]
     feedback = [one for exported in read for one in exported.feedback]
-    return ExportedRow(inferences, feedback, [one for exported in read for one in exported.backwards])
+    backwards = [one for exported in read for one in exported.backwards]
+    known_as = {id: target for exported in read for id, target in exported.known_as.items()}
+    return ExportedRow(inferences, feedback, backwards, known_as=known_as)
+
+
+def _of_trace(span: object, trace: object) -> dict[str, tuple[str, str]]:
+    """The id of a span that is no answer, with its trace: what is said about it is said about the answer in there."""
+    id, episode = id_of(span, "id", []), id_of(trace, "episode", [])
+    return {id: ("episode", episode)} if id and episode else {}
 
 
 def _plainly(value: object) -> dict[str, object]:
@@ -265,7 +283,10 @@ def phoenix_span(row: Mapping[str, object]) -> ExportedRow | None:
         feedback += [annotation] if annotation else []
     backwards = [inference.id] if inference is not None and span.end and inference.latency is None else []
     unusable = inference.metadata.get(UNUSABLE, {}) if inference is not None else {}
-    return ExportedRow([inference] if inference else [], feedback, backwards, list(unusable.items()))
+    known_as = {} if inference is not None else _of_trace(id, trace)
+    return ExportedRow(
+        [inference] if inference else [], feedback, backwards, list(unusable.items()), known_as=known_as
+    )
 
 
 def _phoenix_annotation(
@@ -279,6 +300,52 @@ def _phoenix_annotation(
     )
 
 
+def braintrust(row: Mapping[str, object]) -> ExportedRow | None:
+    """A span of Braintrust's logs or experiments, as its interface, its queries or a CSV file have it. The root of a trace is an
+    answer, and so is any other span that somebody scored or commented; what a scorer itself did is none."""
+    if not (row.keys() >= _SPAN and row.keys() & _BRAINTRUST):
+        return None
+    scores = {name: value for name, value in _mapping(row.get("scores")).items() if value is not None}
+    comments = _items(row.get("comments"))
+    parents, kind = parse_json_text(row.get("span_parents")), _mapping(row.get("span_attributes")).get("type")
+    is_root = row["span_id"] == row["root_span_id"] or not parents
+    if kind == "score" or not (is_root or scores or comments):
+        return ExportedRow()
+    cut: list[str] = []
+    id, time = id_of(row.get("id") or row["span_id"], "id", cut) or "", moment(row.get("created"))
+    metrics, more = _mapping(row.get("metrics")), _mapping(row.get("metadata"))
+    start, end = as_number(metrics.get("start")), as_number(metrics.get("end"))
+    failed = parse_json_text(row.get("error"))
+    inference = Inference(
+        prompt=UNNAMED,
+        id=id,
+        inputs=as_inputs(row.get("input")),
+        output=as_output(row.get("output")),
+        model=id_of(more.get("model"), "model", cut),
+        cost=as_number(metrics.get("estimated_cost")),
+        latency=end - start if start is not None and end is not None and end >= start else None,
+        input_tokens=_whole(metrics.get("prompt_tokens")),
+        output_tokens=_whole(metrics.get("completion_tokens")),
+        session=id_of(more.get("session_id"), "session", cut),
+        user=id_of(more.get("user_id"), "user", cut),
+        episode=id_of(row["root_span_id"], "episode", cut),
+        error=short(failed, LONGEST_TEXT),
+        time=time,
+    )
+    inference = replace(inference, metadata={"cut": cut} if cut else {})
+    said: list[tuple[dict[str, object], str, int]] = [
+        ({"name": name, "score": value, "source": "code", "scale": "score"}, f"{id}#{name}", time)
+        for name, value in scores.items()
+    ]
+    for number, one in enumerate(comments):
+        words: dict[str, object] = {"explanation": _mapping(one.get("comment")).get("text"), "source": "user"}
+        said.append(
+            (words, str(one.get("id") or f"{id}#{number}"), moment(one.get("created") or row.get("created")))
+        )
+    feedback = [read_evaluation(fields, ("inference", id), key, when) for fields, key, when in said]
+    return ExportedRow([inference], [one for one in feedback if one is not None])
+
+
 def _flatten(prefix: str, value: object, attributes: dict[str, object]) -> None:
     """Nested attributes under dotted names, the whole ones beside them."""
     if prefix:
@@ -288,6 +355,45 @@ def _flatten(prefix: str, value: object, attributes: dict[str, object]) -> None:
     )
     for key, inner in items:
         _flatten(f"{prefix}.{key}" if prefix else str(key), parse_json_text(inner), attributes)
+
+
+def row_id_of(row: Mapping[str, object]) -> object:
+    """What a row of a plain table calls itself."""
+    named = {snake_case(key): value for key, value in row.items()}
+    value = named.get("id", named.get("row_id"))
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None
+
+
+def run_id_of(row: Mapping[str, object]) -> str:
+    """The id of a run of LangSmith or a trace of Opik, which no other one has; '' for rows of tables, which may be numbered."""
+    names = set(map(snake_case, row))
+    return str(row_id_of(row) or "") if names & _RUNS else ""
+
+
+def nested_scores(row: Mapping[str, object], target: tuple[str, str], time: int) -> list[RawFeedback]:
+    """The scores that stand in a row with an answer: a list of them (`feedback_scores` of Opik), or names with numbers (`scores`
+    of Braintrust)."""
+    read = []
+    for column, value in row.items():
+        if snake_case(column) not in SCORES:
+            continue
+        content = parse_json_text(value)
+        if isinstance(content, Mapping):
+            listed: list[Mapping[str, object]] = [
+                {"name": name, "value": one} for name, one in content.items()
+            ]
+        else:
+            listed = _items(content)
+        for number, one in enumerate(listed):
+            by_person = str(one.get("source") or "").casefold() == "ui"
+            fields = {
+                "name": one.get("name"), "score": one.get("value", one.get("score")), "label": one.get("category_name"),
+                "explanation": one.get("reason"), "source": "annotator" if by_person else None,
+                "user": one.get("created_by") if by_person else None,
+            }  # fmt: skip
+            at = moment(one["created_at"]) if one.get("created_at") else time
+            read.append(read_evaluation(fields, target, f"{target[1]}:{column}#{number}", at))
+    return [one for one in read if one is not None]
 
 
 def _mapping(value: object) -> Mapping[str, object]:

@@ -51,22 +51,27 @@ from whet_live.traffic.exports import (
     ExportedRow,
     as_inputs,
     as_output,
+    braintrust,
     id_of,
     langfuse,
     langfuse_trace,
+    nested_scores,
     openai_item,
     phoenix_span,
+    row_id_of,
+    run_id_of,
     short,
     with_observation_columns,
 )
-from whet_live.traffic.long_numbers import clean_inference
+from whet_live.traffic.long_numbers import clean_inference, read_json
 from whet_live.traffic.rows import chunks
 from whet_live.traffic.scales import RawFeedback, parse_scale, settle
 from whet_live.traffic.traffic_store import Traffic
 from whet_live.traffic.write import Clash, IdConflict
 
-_READERS = (openai_item, phoenix_span, langfuse, langfuse_trace)
+_READERS = (openai_item, phoenix_span, langfuse, langfuse_trace, braintrust)
 _TIMES = frozenset(("time", "timestamp", "created_at", "start_time", "end_time"))
+_BEGINS = ("time", "timestamp", "created_at", "created", "start_time")
 _NO_TIME = ("", "none", "null", "nan", "nat")
 _OWN_IDS = ("import-", "imported-")
 """What ids begin with that are made here, of what a row holds."""
@@ -86,12 +91,14 @@ class ParsedFiles:
 
 @dataclass(frozen=True, slots=True)
 class ImportOutcome:
-    """What became of an import: new rows, rows that were there already, ids that are taken by other content."""
+    """What became of an import: new rows, rows that were there already, ids that are taken by other content. `waiting`: what
+    feedback is about that is not stored, once for each such row."""
 
     accepted: int
     duplicates: int
     erased: int
     conflicts: list[Clash]
+    waiting: list[str]
 
 
 EarlierIds = Mapping[str, tuple[str, int] | None]
@@ -148,6 +155,7 @@ def read_files(
     feedback: list[tuple[str, RawFeedback]] = []
     backwards: list[tuple[str, str]] = []
     unusable: dict[str, list[tuple[str, str]]] = {}
+    known_as: dict[str, set[tuple[str, str]]] = {}
     repeated: list[str] = []
     skipped: list[tuple[str, str]] = []
     notes: list[str] = []
@@ -158,6 +166,10 @@ def read_files(
         columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
         try:
             exported = _read(row.value, row.where, naming)
+            for id, known in exported.known_as.items():
+                known_as.setdefault(id, set()).add(known)
+            if not exported.inferences and not exported.feedback:
+                raise _Unusable("it is neither an answer of a model nor feedback")
             named = [_name_inference(one, naming, row.where) for one in exported.inferences]
             kept = [checked_inference(clean_inference(one), row.where) for one in named]
             for raw in exported.feedback:
@@ -181,6 +193,7 @@ def read_files(
     if repeated:
         reason = f"an earlier row holds the same answer; {len(repeated)} such rows are stored once"
         skipped.append((repeated[0], f"{reason}. Rows with a user or an inference_id are told apart"))
+    feedback, moved = _find_targets(feedback, inferences, known_as)
     kept_rows, again, replaced = _apart(feedback)
     if again:
         reason = f"an earlier row said the same; of {len(again)} such rows nothing is stored"
@@ -188,6 +201,11 @@ def read_files(
     if replaced:
         reason = "a later row with the same id changes it, and that one counts"
         skipped.append((replaced[0], f"{reason}; of {len(replaced)} such rows nothing is stored"))
+    if moved:
+        notes.append(
+            f"{moved[0]}: what is said about a span that is no answer of a model counts for the answer in its trace, as feedback "
+            f"about the trace does; {len(moved)} row(s) of feedback."
+        )
     if backwards:
         where, id = backwards[0]
         notes.append(
@@ -199,6 +217,25 @@ def read_files(
         notes.append(f"No column says anything about the answers. The first row has {columns[:500]}.")
     settled, more = settle(kept_rows, stated)
     return ParsedFiles(list(inferences.values()), settled, skipped, notes + more)
+
+
+def _find_targets(
+    feedback: Sequence[tuple[str, RawFeedback]],
+    inferences: Mapping[str, Inference],
+    known_as: Mapping[str, set[tuple[str, str]]],
+) -> tuple[list[tuple[str, RawFeedback]], list[str]]:
+    """Feedback with its place, about the answers that it names by other ids; and the places of what is about a trace now. An id
+    by which several answers are known names none."""
+    settled, moved = [], []
+    for where, raw in feedback:
+        one = raw.feedback
+        targets = known_as.get(one.target, ())
+        if one.target_kind == "inference" and one.target not in inferences and len(targets) == 1:
+            ((kind, target),) = targets
+            raw = replace(raw, feedback=replace(one, target_kind=kind, target=target))
+            moved += [where] if kind == "episode" else []
+        settled.append((where, raw))
+    return settled, moved
 
 
 def _note_unusable(name: str, cells: Sequence[tuple[str, str]]) -> str:
@@ -216,10 +253,10 @@ def _rows(path: Path, notes: list[str]) -> list[SourceRow]:
     if kind_of(path) == ".json":
         text = read_text(path, "").removeprefix("\ufeff").lstrip()
         try:
-            page = orjson.loads(text) if text.startswith("{") else None
+            page = read_json(text) if text.startswith("{") else None
         except orjson.JSONDecodeError as error:
             raise UsageError(f"{path}:1: not valid JSON: {error}.") from None
-        data = page.get("data") if isinstance(page, dict) else None
+        data = (page.get("data") or page.get("events")) if isinstance(page, dict) else None
         if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
             return [SourceRow(row, f"{path}:1: data[{number}]") for number, row in enumerate(data)]
         if isinstance(page, dict) and isinstance(page.get("observations"), list):
@@ -245,8 +282,6 @@ def _read(row: Mapping[str, object], where: str, naming: _Naming) -> ExportedRow
     for reader in _READERS:
         exported = reader(row)
         if exported is not None:
-            if not exported.inferences and not exported.feedback:
-                raise _Unusable("it is neither an answer of a model nor feedback")
             return _read_others(exported, where, naming) if exported.others else exported
     return _plain_row(row, where, naming)
 
@@ -309,6 +344,7 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
             raise _Unusable("it does not say which answer it is about")
         inference = _name_inference(_answer(row, content, target), naming, where)
         inference = replace(inference, id=inference.id or _row_id(row, inference, content, naming.earlier))
+        inference = _with_asker(inference)
         target = target if target is not None and target[0] != "inference" else ("inference", inference.id)
     assert target is not None
     parts = _verdicts(row, content, target, where, naming)
@@ -318,9 +354,22 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
             replace(one, feedback=replace(one.feedback, metadata={**left, **one.feedback.metadata}))
             for one in parts
         ]
-    return ExportedRow(
-        [inference] if inference else [], parts, unusable=unusable_cells(row) if inference else []
+        return ExportedRow(feedback=parts)
+    parts += nested_scores(row, ("inference", inference.id), inference.time)
+    own = id_of(row_id_of(row), "id", [])
+    known_as = {own: ("inference", inference.id)} if own else {}
+    return ExportedRow([inference], parts, unusable=unusable_cells(row), known_as=known_as)
+
+
+def _with_asker(inference: Inference) -> Inference:
+    """The answer with the user and the session that its metadata name, where no column does."""
+    cut = list(inference.metadata.get("cut", []))
+    user, session = (
+        getattr(inference, name) or id_of(inference.metadata.get(f"{name}_id"), name, cut)
+        for name in ("user", "session")
     )
+    metadata = {**inference.metadata, "cut": cut} if cut else inference.metadata
+    return replace(inference, user=user, session=session, metadata=metadata)
 
 
 def _read_content(row: Mapping[str, object], where: str, naming: _Naming) -> FeedbackRow:
@@ -348,8 +397,8 @@ def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, 
     inputs, output = content.input, content.output
     by_user = SOURCE_OF.get(snake_case(content.source or ""), "user") == "user"
     named = {snake_case(key): value for key, value in row.items()}
-    own = target[1] if target is not None and target[0] == "inference" else ""
-    time = moment(named.get("time") or named.get("timestamp") or named.get("created_at"))
+    own = target[1] if target is not None and target[0] == "inference" else run_id_of(row)
+    time = moment(next((named[name] for name in _BEGINS if named.get(name)), None))
     metadata = other_columns(row, content.metadata)
     cut = _cut(inputs, output) + metadata.pop("cut", [])
     inference = Inference(
@@ -452,4 +501,15 @@ def store_imported(traffic: Traffic, imported: ParsedFiles) -> ImportOutcome:
             receipt = traffic.add(*rest)
         accepted, duplicates = accepted + receipt.accepted, duplicates + receipt.duplicates
         erased += receipt.erased
-    return ImportOutcome(accepted, duplicates, erased, conflicts)
+    waiting = _find_waiting(traffic, imported.feedback)
+    return ImportOutcome(accepted, duplicates, erased, conflicts, waiting)
+
+
+def _find_waiting(traffic: Traffic, rows: Sequence[Feedback]) -> list[str]:
+    """What such rows are about that is not stored."""
+    stored, waiting = tables.feedback.c, list[str]()
+    with traffic.database.read() as connection:
+        for part in chunks(one.id for one in rows):
+            query = select(stored.target).where(stored.id.in_(part), stored.about.is_(None))
+            waiting += connection.execute(query.order_by(stored.seq)).scalars()
+    return waiting

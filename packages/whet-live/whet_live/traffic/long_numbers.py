@@ -17,8 +17,8 @@ from whet_client.records import Inference
 _LOWEST, _HIGHEST = -(2**63), 2**64 - 1
 _MOST_DIGITS = 4000
 """Digits of a number that is read as such (Python reads no more than 4,300)."""
-_LONG = re.compile("[0-9]{20}")
-_LONG_BYTES = re.compile(rb"[0-9]{20}")
+_LONG = re.compile("[0-9]{20}|-[0-9]{19}")
+_LONG_BYTES = re.compile(rb"[0-9]{20}|-[0-9]{19}")
 _HIGH, _LOW, _HALF = (rf"u[dD]{part}[0-9a-fA-F]{{2}}" for part in ("[89abAB]", "[c-fC-F]", "[89a-fA-F]"))
 _ESCAPE = re.compile(rf"\\(?:{_HIGH}\\{_LOW}|(?P<half>{_HALF})|.)", re.DOTALL)
 

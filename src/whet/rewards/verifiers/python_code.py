@@ -7,6 +7,7 @@ import builtins
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from textwrap import dedent
 
 from whet.replies import without_thought
 from whet.replies.blocks import stretches_of
@@ -40,7 +41,7 @@ def python_in(answer: str, tests: str, entry: str = "") -> str:
     """The code of an answer that the tests need: of several blocks the last that makes a name which the tests call, behind the
     earlier ones that make names which it takes. Where no block makes one, there is a single block, or
     the answer is long, what `code_in` says. Of an answer without a fence that is no Python as a whole, the statements between its
-    prose are the code.
+    prose are the code. Code that is indented as a whole, as in a list, is not.
 
     >>> text = "```python\\ndef f(): return 1\\n```\\nUsage:\\n```python\\nprint(f())\\n```"
     >>> python_in(text, "assert f() == 1")
@@ -48,6 +49,11 @@ def python_in(answer: str, tests: str, entry: str = "") -> str:
     >>> python_in("Here it is:\\ndef f(): return 1\\n\\nIt returns one.", "assert f() == 1")
     'def f(): return 1\\n'
     """
+    code = _find_code(answer, tests, entry)
+    return dedent(code) if code.strip() and code.lstrip("\r\n")[0].isspace() else code
+
+
+def _find_code(answer: str, tests: str, entry: str) -> str:
     text = without_thought(answer)
     texts = code_blocks(text, PYTHON)
     if not texts and len(text) <= _LONGEST_BARE and is_unreadable(text):
