@@ -20,6 +20,7 @@ import whet
 from tests.api.world import PROMPT, Counted, rows
 from tests.cli.test_contract import hear_interrupts
 from tests.cli.test_contract import in_a_process as command
+from tests.command_line import whet_here
 from tests.crash.world import write_task
 from tests.serving import server_thread
 from whet.engine.journal import read_rows
@@ -113,7 +114,7 @@ def test_an_interrupt_does_not_wait_for_a_slow_endpoint_and_counts_what_it_gave_
     assert _open_calls(journal) > 0, "what was sent may have been billed"
     with server_thread("--function", "tests.crash.answers:answer") as url:
         words = ("optimize", "task", "--method", "grips", "--base-url", url, "--out", "run", "--json")
-        done = command(tmp_path, *words)
+        done = whet_here(tmp_path, *words, OPENAI_API_KEY="sk-test")
     assert done.returncode == 0, done.stderr
     assert any("in flight" in warning for warning in json.loads(done.stdout)["warnings"])
 
@@ -155,7 +156,7 @@ def test_a_reward_that_ends_the_process_is_named_with_its_row_and_the_run_goes_o
         assert died.returncode == 7 and "--workers 1" in died.stderr
         assert "the process ended while reward.py: reward() for row" in died.stderr
         (tmp_path / "dies").unlink()
-        done = command(tmp_path, *words)
+        done = whet_here(tmp_path, *words, OPENAI_API_KEY="sk-test")
     assert done.returncode == 0 and "the process ended" not in done.stderr, done.stderr
     assert json.loads(done.stdout)["score"]["mean"] == 0.0
 
@@ -165,7 +166,7 @@ def test_a_pattern_that_backtracks_is_an_error_with_its_row(tmp_path: Path) -> N
     yaml = tmp_path / "task" / "task.yaml"
     yaml.write_text(yaml.read_text().replace("reward: reward.py", "reward: {regex: {pattern: '^(a|a)+$'}}"))
     with server_thread("--text", f"{'a' * 60}!") as url:
-        done = command(tmp_path, "evaluate", "task", "--base-url", url)
+        done = whet_here(tmp_path, "evaluate", "task", "--base-url", url, OPENAI_API_KEY="sk-test")
     assert done.returncode == 2 and "for row" in done.stderr and "reward_timeout" in done.stderr, done.stderr
 
 
@@ -215,7 +216,7 @@ def _open_calls(journal: Path) -> int:
 def test_a_reward_that_hangs_is_an_error_with_its_row_and_a_remedy(tmp_path: Path) -> None:
     task(tmp_path, HANG, "reward_timeout: 0.2")
     with server_thread("--function", "tests.crash.answers:answer") as url:
-        done = command(tmp_path, "evaluate", "task", "--base-url", url)
+        done = whet_here(tmp_path, "evaluate", "task", "--base-url", url, OPENAI_API_KEY="sk-test")
     assert done.returncode == 2
     assert "reward.py: reward() has not returned after 0.2 s for row" in done.stderr
     assert "reward_timeout" in done.stderr and "Traceback" not in done.stderr

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_contract import PATIENCE, hear_interrupts
-from tests.cli.test_contract import in_a_process as command
+from tests.command_line import whet_here
 from tests.crash.world import write_task
 from tests.serving import server_thread
 
@@ -83,7 +83,7 @@ def test_the_end_of_the_command_ends_its_jobs_and_the_same_command_goes_on(
         _wait(lambda: not any(map(_is_alive, jobs)))
         assert not any(map(_is_alive, jobs))
         (tmp_path / "wait").unlink()
-        done = command(tmp_path, *WORDS, "--base-url", url, "--json")
+        done = whet_here(tmp_path, *WORDS, "--base-url", url, "--json", OPENAI_API_KEY="sk-test")
     assert done.returncode == 0, done.stderr
     runs = json.loads(done.stdout)["runs"]
     assert [run["method"] for run in runs] == ["grips", "random_search"]

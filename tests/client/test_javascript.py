@@ -107,7 +107,7 @@ def serving(database: str) -> Iterator[str]:
 def run_app(rows: int, *words: str) -> list[str]:
     """Ids of all rows that an app in Node was told are taken, before it was killed in the middle or, with 0 rows, to its end."""
     assert NODE is not None
-    command = [NODE, str(PACKAGE / "test" / "app.js"), *words, str(1_000_000 if rows else 3)]
+    command = [NODE, str(PACKAGE / "test" / "app.js"), *words, *(["1000000"] if rows else ["3", "600"])]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as app:
         assert app.stdout is not None
         lines = [app.stdout.readline() for _ in range(rows or 3)]

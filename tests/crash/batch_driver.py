@@ -74,7 +74,7 @@ def install(boundaries: Boundaries) -> None:
 def evaluate_once(task: Path, base_url: str, out: Path, boundaries: Boundaries) -> dict[str, Any]:
     """One evaluation in this process; its result and the boundaries that it passed."""
     install(boundaries)
-    batched_calls.QUIET, batched_calls.FIRST_LOOK, batched_calls.LONGEST_LOOK = 0.02, 0.0, 0.0
+    batched_calls.QUIET, batched_calls.FIRST_LOOK, batched_calls.LONGEST_LOOK = 0.2, 0.0, 0.0
     os.environ["WHET_STATE"] = str(out.with_name(f"{out.name}-state"))
     os.environ["OPENAI_API_KEY"] = "k"
     result = whet.evaluate(

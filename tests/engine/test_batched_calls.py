@@ -27,8 +27,8 @@ ROWS = 40
 
 @pytest.fixture(autouse=True)
 def in_haste(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No waits between looks, and a short one for further calls."""
-    for name, seconds in (("QUIET", 0.02), ("FIRST_LOOK", 0.0), ("LONGEST_LOOK", 0.0)):
+    """No waits between looks, and a short one for further calls: longer than a busy disk takes to note them one by one."""
+    for name, seconds in (("QUIET", 0.2), ("FIRST_LOOK", 0.0), ("LONGEST_LOOK", 0.0)):
         monkeypatch.setattr(batched_calls, name, seconds)
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)

@@ -96,6 +96,17 @@ def test_an_instruction_of_a_season_leaves_and_comes_back_every_year(shop: Shop)
     assert shop.registry.verify_audit().whole
 
 
+def test_a_season_comes_back_although_a_version_without_its_instruction_stands_there_already(
+    shop: Shop,
+) -> None:
+    without = TEXT.replace("- Wish people a merry winter.\n", "")
+    shop.registry.create("shop", Prompt.parse(without), author="ann")
+    shop.learner.set_terms("shop", "i2", dates="12-01..01-06", actor="eve")
+    assert shop.on("2026-07-02") == ["Be polite."]
+    assert shop.registry.get("shop").version == 3, "and not the version of ann, which nobody approved"
+    assert shop.on("2026-12-01") == ["Be polite.", "Wish people a merry winter."]
+
+
 def test_a_date_is_carried_out_once_and_where_learning_is_off_as_well(shop: Shop) -> None:
     shop.learner.configure("shop", LearnerSettings("off"), actor="root")
     shop.learner.set_terms("shop", "i1", dates="..2026-07-31", actor="eve")

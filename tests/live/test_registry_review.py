@@ -85,6 +85,17 @@ def test_approving_makes_the_version_and_moves_the_label(registry: Registry) -> 
     assert (move.actor, move.proposal, move.new) == ("ann", done.id, 2)
 
 
+def test_a_proposal_that_says_what_a_newer_version_says_is_approved(registry: Registry) -> None:
+    found = propose(registry)
+    registry.create("p", found.prompt, author="carl")
+    done = registry.decide(found.id, APPROVE, actor="ann")
+    made = registry.get("p@production")
+    assert (done.state, made.version, made.parent, made.proposal) == ("approved", 3, 1, found.id)
+    assert made.ledger("instructions")["i3"].sources == 2
+    with pytest.raises(UsageError, match="Nothing is added"):
+        registry.create("p", found.prompt, author="carl")
+
+
 def test_instructions_are_kept_one_by_one(registry: Registry) -> None:
     decision = Decision("approve", "only units", kept=("i4",))
     done = registry.decide(propose(registry).id, decision, actor="ann")

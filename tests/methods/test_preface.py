@@ -6,9 +6,11 @@ The verifier is the reward `python_tests`: it runs the code of every answer, onc
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -19,6 +21,7 @@ from whet.environments.environment import Environment
 from whet.methods.preface import Config, preface, within
 from whet.models.scripted import Scripted, chance, choose, luck, request_text, shuffle
 from whet.prompt import Prompt
+from whet.rewards import build_reward
 from whet.rewards.verifiers.python_tests import PythonTests
 from whet.rl import LanguagePolicy
 from whet.rl.prompt_repair import EARNED, REJECTED
@@ -174,6 +177,63 @@ async def test_the_controls_hide_what_the_verifier_said_of_the_row() -> None:
             pair = set(re.findall(r"k\d", input))
             named = {kind for kind, _ in FAILED.findall(said)}
             assert not named if shown == "verdict" else named != pair
+
+
+GATES = {0: "and", 1: "or", 2: "xor"}
+"""What a circuit must compute for each code of an operation."""
+CASES = {"and": "&", "or": "|", "xor": "^"}
+GATE = re.compile(r"For code (\d) use (\w+)\.")
+
+
+def circuit(question: str, sample: int) -> str:
+    """A circuit as a model writes it that knows the rules of its prompt and nothing else."""
+    cases = "".join(f"{code}: y = a {CASES[gate]} b; " for code, gate in dict(GATE.findall(question)).items())
+    body = f"always @* case (op) {cases}default: y = 1'bx; endcase"
+    return f"```verilog\nmodule alu(input [1:0] op, input a, b, output reg y); {body} endmodule\n```"
+
+
+def bench(codes: tuple[int, ...]) -> str:
+    """A test bench that says of each code and each pair of bits what it wants."""
+    cases = "".join(
+        f"op = {code}; for (i = 0; i < 4; i = i + 1) begin {{a, b}} = i[1:0]; #1; "
+        f'if (y === (a {CASES[GATES[code]]} b)) $display("ok"); '
+        f'else $display("not ok: code {code}, %b and %b must give %b", a, b, a {CASES[GATES[code]]} b); end '
+        for code in codes
+    )
+    return (
+        "module tb; reg [1:0] op; reg a, b; wire y; integer i; alu u(op, a, b, y); "
+        f'initial begin $display("1..{4 * len(codes)}"); {cases} end endmodule'
+    )
+
+
+@pytest.mark.skipif(
+    not (is_enforced() and shutil.which("iverilog") and shutil.which("vvp")), reason="needs Icarus Verilog"
+)
+async def test_a_prompt_for_circuits_is_repaired_from_what_a_simulation_said() -> None:
+    """The model takes a rule out of the cases of one code that did not hold: it needs three of them to know the gate."""
+    rows = []
+    for codes in combinations(GATES, 2):
+        text = f"Write alu for the codes {codes[0]} and {codes[1]}."
+        rows.append(Example(str(codes), {"input": text}, None, {"input": text, "bench": bench(codes)}, text))
+
+    def repair(question: str, sample: int) -> str:
+        text, _, shown = question.partition(REJECTED)
+        rules = dict(GATE.findall(text))
+        wanted = re.findall(r"not ok: code (\d), (\d) and (\d) must give (\d)", shown)
+        (code, *_), *_ = wanted
+        known = {(int(a), int(b)): int(y) for one, a, b, y in wanted if one == code}
+        table = {"and": int.__and__, "or": int.__or__, "xor": int.__xor__}
+        fitting = [g for g, f in table.items() if all(f(a, b) == y for (a, b), y in known.items())]
+        rules[code] = next(gate for gate in fitting if rules.get(code) != gate)
+        lines = " ".join(f"For code {one} use {gate}." for one, gate in rules.items())
+        return f"<INSTRUCTION>{lines}</INSTRUCTION>"
+
+    verifier = build_reward("verilog", Path(), "task.yaml:1")
+    env = Environment(Answers(circuit), verifier, tuple(rows), tuple(rows))
+    start = Prompt.parse("<!-- whet:begin -->\nWrite Verilog.\n<!-- whet:end -->\n{{input}}")
+    run = MeteredRun({"task": env.model, "optimizer": Answers(repair)}, 1)
+    best = await preface(run, env, LanguagePolicy(), start, Config(rounds=3))
+    assert {int(code): gate for code, gate in GATE.findall(best.prompt.source)} == GATES
 
 
 @pytest.mark.parametrize(

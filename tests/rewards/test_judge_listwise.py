@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from tests.rewards.judging import FakeJudge, built
 
 from whet.errors import UsageError
-from whet.rewards.listwise import Listwise, order_of, read_placement
+from whet.rewards.listwise import Listwise, draw_order, read_placement
 from whet.rewards.program import RewardFailed
 from whet.run import MemoryRun
 from whet.types import Completion, Example, Request, Reward
@@ -70,9 +71,27 @@ async def test_a_liking_for_a_place_cancels() -> None:
     assert (await graded("Brief.", judge)).value == 0.5
 
 
+@pytest.mark.parametrize(("samples", "others"), [(1, ["OTHER"]), (3, ["OTHER"]), (1, ["OTHER", "A THIRD"])])
+async def test_a_liking_for_a_place_cancels_over_rows_with_the_same_answers(
+    samples: int, others: list[str]
+) -> None:
+    likes_first = FakeJudge(lambda request: reply({n: 5 if n == 1 else 1 for n in shown(request)}))
+    rows = [Example(str(n), {"input": f"Question {n}"}, None, {"answers": others}) for n in range(120)]
+    values = [(await graded("MINE", likes_first, one, samples=samples)).value for one in rows]
+    assert 0.4 < fmean(values) < 0.6
+    again = [(await graded("ANOTHER", likes_first, one, samples=samples)).value for one in rows]
+    assert again == values, "the answers of every prompt stand in the same places"
+
+
+async def test_answers_may_be_named_by_their_headings() -> None:
+    named = json.dumps({"answers": [{"answer": f"Answer {n}", "score": n} for n in (1, 2, 3)]})
+    placed = read_placement(named, [0, 1, 2])
+    assert placed is not None and (placed.score, placed.others) == (1.0, (2.0, 3.0))
+
+
 async def test_equal_scores_are_ties_and_the_critique_is_that_of_the_answer() -> None:
     got = await graded("Brief.", FakeJudge(lambda request: reply({n: 3 for n in shown(request)})), samples=1)
-    place = order_of(["Brief.", *OTHERS], 0).index(0) + 1
+    place = draw_order(row().user_text, 1 + len(OTHERS), 0).index(0) + 1
     assert (got.value, got.critique) == (0.5, f"Number {place} must be short.")
     best = await graded("Brief.", FakeJudge(by_length))
     assert best.critique is None

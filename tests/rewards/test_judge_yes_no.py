@@ -12,7 +12,7 @@ from tests.rewards.judging import FakeJudge, built, grade
 from whet.errors import UsageError
 from whet.rewards import RewardFailed
 from whet.rewards.yes_no import probability_of_yes
-from whet.types import Completion, Request
+from whet.types import Completion, Request, lacks_answer
 
 
 def first(yes: float, no: float, text: str = "Yes") -> Completion:
@@ -193,3 +193,14 @@ async def test_two_verdicts_or_a_quoted_one_alone_are_asked_for_again(reply: str
     judge = FakeJudge([reply, "no"])
     assert (await grade(built({"yes_no": {"question": "q"}}), judge)).value == 0.0
     assert len(judge.asked) == 2
+
+
+async def test_a_reply_that_was_cut_may_be_longer_the_second_time() -> None:
+    cut = Completion("Well, that depends on", finish="length")
+    judge = FakeJudge([cut, "yes"])
+    assert (await grade(built({"yes_no": {"question": "q"}}), judge)).value == 1.0
+    first, second = (request.max_tokens or 0 for request in judge.asked)
+    assert second > first
+    with pytest.raises(RewardFailed, match="was cut off at its limit of tokens, twice") as caught:
+        await grade(built({"yes_no": {"question": "q"}}), FakeJudge([cut, cut]))
+    assert lacks_answer(caught.value.where)

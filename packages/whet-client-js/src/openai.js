@@ -25,6 +25,8 @@ const OPTIONS = ["whet", "prompt", "inputs", "user", "session", "episode", "meta
 
 /** @type {WeakMap<object, string>} */
 const ids = new WeakMap();
+/** Streams that the app drops before their end, read or not; some runtimes do not tell. @type {FinalizationRegistry<Answer> | null} */
+const dropped = typeof FinalizationRegistry === "undefined" ? null : new FinalizationRegistry((answer) => answer.logLeft());
 
 /**
  * @typedef {object} WrapOptions
@@ -122,6 +124,12 @@ class Answer {
     return [...(this.text ? [this.text] : []), ...this.calls.map((one) => JSON.stringify(one))].join("\n");
   }
 
+  /** Log a stream that the app left before its end. */
+  logLeft() {
+    if (!this.isLogged) this.metadata.left = true;
+    this.log();
+  }
+
   /** Log it once, after `read`. Never throws. @param {() => void} [read] */
   log(read = () => {}) {
     if (this.isLogged) return;
@@ -199,7 +207,7 @@ function logAnswer(answer, value) {
 
 /**
  * The same stream, which is read along from now on, whichever of its ways the app takes. It is logged once: at its end, at its failure,
- * or when the app leaves it.
+ * or when the app leaves it; of one that the app drops without a word, when its memory is freed.
  *
  * `tee` and `toReadableStream` of the SDK read by the stream's `iterator`, streams of others by their `Symbol.asyncIterator`.
  * @param {Answer} answer
@@ -225,11 +233,12 @@ function streamOf(answer, stream) {
       answer.log(() => (answer.more.error = errorText(error)));
       throw error;
     } finally {
-      if (!isWhole) answer.metadata.left = true;
-      answer.log();
+      if (isWhole) answer.log();
+      else answer.logLeft();
     }
   }
   ids.set(stream, answer.id);
+  dropped?.register(stream, answer);
   quietly("A stream cannot be read along", () => Object.defineProperty(stream, name, { value: parts, configurable: true, writable: true }));
   return stream;
 }

@@ -1,8 +1,8 @@
-/** An app that reports answers and prints their ids: URL TOKEN SPOOL COUNT. */
+/** An app that reports answers and prints their ids: URL TOKEN SPOOL COUNT [SECONDS], for so long it waits at its end until all is sent. */
 
 import { Client } from "../src/index.js";
 
-const [, , url, token, spool, count] = process.argv;
+const [, , url, token, spool, count, seconds] = process.argv;
 const client = new Client(String(url), { token: String(token), spool: String(spool), timeout: 30 });
 for (let number = 0; number < Number(count); number++) {
   const answer = client.log("p", "an answer");
@@ -10,3 +10,4 @@ for (let number = 0; number < Number(count); number++) {
   if (!process.stdout.write(line)) await new Promise((resolve) => process.stdout.once("drain", () => resolve(null)));
   if (number % 20 === 0) await new Promise((resolve) => setImmediate(resolve));
 }
+if (seconds !== undefined) await client.flush(Number(seconds));

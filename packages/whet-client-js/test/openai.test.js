@@ -2,6 +2,8 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { Client, UsageError } from "../src/index.js";
 import { answerId, wrap } from "../src/openai.js";
 import { NOWHERE, SILENT, World } from "./helpers.js";
@@ -235,6 +237,21 @@ test("a stream that is handed out twice is logged once, and one whose bytes are 
   assert.equal(answerId(stream), answerId(data));
   const rows = [stream, bytes].map((one) => world.rows.get(answerId(one)));
   assert.deepEqual(rows.map(({ output, metadata }) => [output, metadata.left]), [["Tomorrow.", undefined], ["Tomor", true]]);
+});
+
+test("a stream that nobody reads is logged as left when its memory is freed", async () => {
+  setFlagsFromString("--expose-gc");
+  const [world, collect] = [new World(), runInNewContext("gc")];
+  const whet = whetOf(world);
+  const id = await (async () => answerId(await wrap(sdkOf(new Stream(CHUNKS)), { whet, prompt: "p" }).chat.completions.create({ stream: true })))();
+  for (let turn = 0; turn < 200 && !world.rows.has(id); turn += 1) {
+    await new Promise((resolve) => setTimeout(resolve, 10));
+    collect();
+    await whet.flush();
+  }
+  const row = world.rows.get(id);
+  assert.deepEqual([row?.output, row?.metadata.left], ["", true]);
+  await whet.close();
 });
 
 test("errors stay the app's, and are logged", async () => {

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from whet_client.http import HttpReply, Send, Unavailable, raise_if_unavailable, reason_of
 from whet_client.spool import Line, Spool, claim
@@ -37,7 +38,7 @@ _ABOUT_ROWS = (400, 409, 413, 422)
 @dataclass
 class DeliveryTally:
     """What became of rows so far. `refused` are those that the server will never take, `lost` those that found room
-    neither in memory nor in the spool."""
+    neither in memory nor in the spool, and those that were damaged there."""
 
     sent: int = 0
     spooled: int = 0
@@ -322,13 +323,20 @@ class Sender:
             for path in self._spool.waiting():
                 with claim(path) as lines:
                     for kind in _PATHS if lines else ():
-                        rows = [line for line in lines or () if line[0] == kind]
+                        rows = [line for line in lines or () if line is not None and line[0] == kind]
                         for start in range(0, len(rows), MOST_ROWS):
                             self._deliver(kind, rows[start : start + MOST_ROWS])
                     if lines is not None:
                         path.unlink(missing_ok=True)
+                        self._count_damaged(path, lines.count(None))
         except OSError as error:
             log.warning("The spool %s cannot be read: %s.", self._spool.folder, error)
+
+    def _count_damaged(self, path: Path, damaged: int) -> None:
+        """Count and tell rows of the spool that nobody can read."""
+        self.tally.lost += damaged
+        if damaged:
+            log.error("%d rows for %s are lost: their lines in %s are damaged.", damaged, self._url, path)
 
 
 def _leave_out(batch: list[Line], ids: Collection[str], keep_first: bool) -> list[Line]:

@@ -151,8 +151,9 @@ def _settle(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def claim(path: Path) -> Iterator[list[Line] | None]:
-    """The rows of a file while no other process sends them; None when one does, or when it is gone.
+def claim(path: Path) -> Iterator[list[Line | None] | None]:
+    """The rows of a file while no other process sends them, None in the place of a damaged one; None when another process does
+    send them, or when the file is gone.
 
     A line that was cut off by a crash is left out.
     """
@@ -168,7 +169,7 @@ def claim(path: Path) -> Iterator[list[Line] | None]:
             except OSError:
                 yield None
                 return
-        yield [line for raw in file if (line := _line(raw)) is not None] if path.exists() else None
+        yield [_line(raw) for raw in file if raw.endswith(b"\n")] if path.exists() else None
 
 
 def _line(raw: bytes) -> Line | None:

@@ -93,7 +93,7 @@ class Listwise:
         answers = [completion.text, *others]
 
         async def one(branch: Run, sample: int) -> Placed:
-            order = order_of(answers, sample)
+            order = draw_order(example.user_text, len(answers), sample)
             question = self.question(example, [answers[place] for place in order])
             return await ask(
                 branch,
@@ -142,16 +142,21 @@ class Listwise:
     def question(self, example: Example, answers: Sequence[str]) -> JudgeQuestion:
         """The question about a list of answers, in the order in which they are shown."""
         shown = [enclose_in_markers("The task's input", example.user_text)]
-        shown += [enclose_in_markers(f"Answer {n}", text) for n, text in enumerate(answers, 1)]
+        shown += [
+            enclose_in_markers(f"{_HEADING.capitalize()} {n}", text) for n, text in enumerate(answers, 1)
+        ]
         rules = "\n\n".join((_TASK, f"The principles:\n{self.principles.strip()}", RULES, _FORM))
         return JudgeQuestion(rules, "\n\n".join(shown), _SCHEMA)
 
 
-def order_of(answers: Sequence[str], sample: int) -> list[int]:
-    """The places of the answers as they are shown, the same each time for the same texts; every second sample is the reverse of
-    the one before."""
-    seed = hashlib.sha256("\0".join(answers).encode("utf-8", "surrogatepass")).hexdigest()
-    order = random.Random(f"{seed} {sample // 2}").sample(range(len(answers)), len(answers))
+def draw_order(text: str, answers: int, sample: int) -> list[int]:
+    """The places of so many answers to an input as they are shown; every second sample is the reverse of the one before.
+
+    The answer of every prompt stands in the same place of a row, and in another one of another row, so that a judge's liking for
+    a place is no difference between prompts.
+    """
+    seed = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    order = random.Random(f"{seed} {sample // 2}").sample(range(answers), answers)
     return order[::-1] if sample % 2 else order
 
 
@@ -186,8 +191,14 @@ def _read_row(row: object) -> tuple[int | None, float | None, str]:
     reason = first_of(keys, *REASONS)
     if score is not None and not (SCALE[0] <= score <= SCALE[1] and fits_stated_scale(keys.items(), SCALE)):
         score = None
-    number = parse_place(first_of(keys, "answer", "number", "name", "id"))
+    name = first_of(keys, "answer", "number", "name", "id")
+    heading = isinstance(name, str) and name.casefold().startswith(_HEADING)
+    number = parse_place(str(name)[len(_HEADING) :].strip() if heading else name)
     return number, score, reason if isinstance(reason, str) else ""
+
+
+_HEADING = "answer"
+"""What stands before the number of each answer."""
 
 
 def build_listwise(options: RewardOptions) -> Listwise:

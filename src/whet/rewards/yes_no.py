@@ -14,6 +14,7 @@ from statistics import fmean
 
 from whet._util.words import fold
 from whet.rewards.asking import (
+    MORE_ROOM,
     OF_EVERY_JUDGE,
     RULES,
     SAMPLING,
@@ -21,10 +22,10 @@ from whet.rewards.asking import (
     enclose_in_markers,
     find_verdict,
     first_of,
+    why_unread,
     yes_or_no,
 )
 from whet.rewards.judge_reply import agree_on, read_reply
-from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
 from whet.run import Run
 from whet.types import Completion, Example, Message, Request, Reward
@@ -86,9 +87,10 @@ class YesNo:
         messages = (Message("system", f"{_TASK}\n\n{RULES}"), Message("user", query))
         temperature = SAMPLING if self.samples > 1 else 0.0
         votes: list[bool] = []
-        retries, number = 1, 0
+        retries, number, room = 1, 0, 1
         while len(votes) < self.samples:
-            request = Request(messages, temperature, MAX_TOKENS, top_logprobs=TOP_LOGPROBS, sample=number)
+            bound = MAX_TOKENS * room
+            request = Request(messages, temperature, bound, top_logprobs=TOP_LOGPROBS, sample=number)
             completion = (await run.generate(JUDGE, request))[0]
             number += 1
             exact = probability_of_yes(completion.first_token)
@@ -98,12 +100,10 @@ class YesNo:
             if vote is not None:
                 votes.append(vote)
             elif retries == 0:
-                reason = completion.error or repr(completion.text[:80])
-                if reason.startswith("provider:"):
-                    raise RewardFailed(reason)
-                raise RewardFailed(f"the judge's answer is neither yes nor no, twice: {reason}")
+                raise why_unread(completion, "the judge's answer is neither yes nor no")
             else:
                 retries, temperature = 0, SAMPLING
+                room = MORE_ROOM if completion.finish == "length" else 1
         return fmean(votes)
 
 

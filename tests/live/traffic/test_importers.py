@@ -257,6 +257,48 @@ PHOENIX_NESTED = {
 }  # fmt: skip
 
 
+BRAINTRUST = {
+    "id": "b1", "_xact_id": "1000", "created": TIME, "project_id": "p", "log_id": "g", "span_id": "s1", "root_span_id": "s1",
+    "span_parents": None, "span_attributes": {"name": "help", "type": "task"}, "input": {"question": "It is off."},
+    "output": "Wait.", "expected": None, "error": None, "tags": None, "scores": {"Factuality": 0.25, "Tone": None},
+    "metadata": {"model": "m", "user_id": "u7"}, "metrics": {"start": 10.0, "end": 12.5, "prompt_tokens": 9},
+    "comments": [{"id": "c1", "created": TIME, "comment": {"text": "It never came back."}}],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_braintrust_spans_with_scores_and_comments(tmp_path: Path, as_text: bool) -> None:
+    inner = {**BRAINTRUST, "id": "b2", "span_id": "s2", "span_parents": ["s1"], "scores": {}, "comments": []}
+    scorer = {
+        **inner,
+        "id": "b3",
+        "span_id": "s3",
+        "span_attributes": {"type": "score"},
+        "scores": {"Tone": 1},
+    }
+    row = {
+        key: json.dumps(value) if as_text and isinstance(value, dict | list) else value
+        for key, value in BRAINTRUST.items()
+    }
+    found = read(tmp_path, row, inner, scorer)
+    assert found.inferences == [
+        Inference(
+            prompt="support", version=4, id="b1", inputs={"question": "It is off."}, output="Wait.", model="m",
+            latency=2.5, input_tokens=9, user="u7", episode="s1", time=MICROS,
+        )
+    ]  # fmt: skip
+    assert [shown(one) for one in found.feedback] == [
+        ("score", 0.25, None, None, "Factuality", "code", "inference", "b1"),
+        ("comment", None, None, "It never came back.", None, "user", "inference", "b1"),
+    ]
+    assert [reason for _, reason in found.skipped] == ["it is neither an answer of a model nor feedback"] * 2
+
+
+def test_a_page_of_braintrust_is_its_spans(tmp_path: Path) -> None:
+    (tmp_path / "page.json").write_text(json.dumps({"events": [BRAINTRUST], "cursor": "x"}))
+    assert [one.id for one in read_files([tmp_path / "page.json"], prompt="p").inferences] == ["b1"]
+
+
 @pytest.mark.parametrize("row", [PHOENIX_FLAT, PHOENIX_NESTED], ids=["flat", "nested"])
 def test_phoenix_spans(tmp_path: Path, row: dict[str, Any]) -> None:
     (asked,) = read(tmp_path, row).inferences

@@ -132,6 +132,47 @@ def test_words_are_found_and_nothing_is_syntax(traffic: Traffic, said: str, coun
     assert len({row.feedback.text for row in rows}) == count
 
 
+def test_words_between_signs_are_found(database: Database) -> None:
+    store = Traffic(database)
+    text = (
+        "It is wrong.Please and/or order-123 file.txt /usr/bin/env 12.50 2026-11-28 v1.2.3 me@example.org -5 a_b "
+        "https://example.org/x?y=1 100% it's"
+    )
+    store.add(
+        (), [Feedback("comment", "i", text=one, id=key) for key, one in (("signs", text), ("none", "Else"))]
+    )
+    words = [
+        "wrong",
+        "please",
+        "WRONG.Please",
+        "or",
+        "and/or",
+        "123",
+        "order-123",
+        "file",
+        "txt",
+        "usr",
+        "12",
+        "50",
+        "12.50",
+    ]
+    words += [
+        "28",
+        "2026-11-28",
+        "v1",
+        "example",
+        "me@example.org",
+        "5",
+        "-5",
+        "a_b",
+        "b",
+        "https://example.org/x?y=1",
+        "it's",
+    ]
+    for word in words:
+        assert [row.feedback.id for row in store.find(Filter(text=word)).rows] == ["signs"], word
+
+
 def test_an_accent_is_found_however_it_was_written(database: Database) -> None:
     store = Traffic(database)
     sent = {
@@ -272,6 +313,27 @@ def test_signs_are_found_and_letters_that_stand_for_several(database: Database) 
         "straße": {"street", "STREET"},
         "fine": {"fine"},
         " ": set(),
+    }
+    for text, keys in wanted.items():
+        assert {row.feedback.id for row in store.find(Filter(text=text)).rows} == keys, text
+
+
+def test_a_capital_i_with_a_dot_is_found_alike_in_every_database(database: Database) -> None:
+    store = Traffic(database)
+    texts = {
+        "City": "\u0130stanbul is far",
+        "CITY": "\u0130ZM\u0130R",
+        "plain": "istanbul",
+        "sign": "\u00c4PFEL\U0001f44e",
+    }
+    store.add((), (Feedback("comment", "i", text=text, id=key) for key, text in texts.items()))
+    wanted = {
+        "\u0130stanbul": {"City", "plain"},
+        "istanbul": {"City", "plain"},
+        "ISTANBUL": {"City", "plain"},
+        "izmir": {"CITY"},
+        "\u0131stanbul": set(),
+        "\u00e4pfel\U0001f44e": {"sign"},
     }
     for text, keys in wanted.items():
         assert {row.feedback.id for row in store.find(Filter(text=text)).rows} == keys, text

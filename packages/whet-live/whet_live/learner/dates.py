@@ -125,13 +125,9 @@ def carry_out(
         return Carried(proposal=filed.id)
     events = (*base.ledgers.get(change.region, ()), *change.events)
     prompt = write_ledger(manageable(base.prompt), fold_events(events), change.region)
-    newest = read_version(connection, Address(name, version=read_labels(connection, name)["latest"]))
-    if newest.prompt == prompt and newest.config == base.config:
-        made = newest
-    else:
-        made = add_version(
-            connection, name, prompt, author=by.actor, message=by.reason, parent=base.version,
-            ledgers={change.region: events}, provenance=provenance,
-        )  # fmt: skip
+    made = add_version(
+        connection, name, prompt, author=by.actor, message=by.reason, parent=base.version, ledgers={change.region: events},
+        provenance=provenance,
+    )  # fmt: skip
     put_label(connection, MOVE, Address(name, label), made.version, by)
     return Carried(version=made.version)

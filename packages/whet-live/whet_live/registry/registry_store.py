@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import Connection, Row, func, or_, select
 
 import whet_live.registry.audit as audit
 from whet.errors import UsageError, did_you_mean
@@ -195,7 +195,8 @@ def summaries(
     """Prompts in the order of their names, those whose name contains `query` in any case, with their labels."""
     statement = select(prompts).order_by(prompts.c.name).limit(limit)
     if query:
-        statement = statement.where(func.lower(prompts.c.name).contains(query.lower(), autoescape=True))
+        cased = dict.fromkeys((query, query.lower(), query.upper(), query.title()))  # SQLite folds ASCII only
+        statement = statement.where(or_(*(prompts.c.name.icontains(one, autoescape=True) for one in cased)))
     if label not in (None, NEWEST):
         statement = statement.join(labels, labels.c.name == prompts.c.name).where(labels.c.label == label)
     if after is not None:

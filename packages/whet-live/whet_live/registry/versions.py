@@ -162,9 +162,11 @@ def add_version(
     check_name(name)
     check_actor(author)
     check_prompt(prompt)
-    base = _base(connection, name, prompt, config, origin.get("parent"))
-    settings = check_json(config if config is not None or base is None else base.config, "config")
     ledgers: Ledgers = origin.get("ledgers") or {}
+    base = _base(connection, name, origin.get("parent"))
+    settings = check_json(config if config is not None or base is None else base.config, "config")
+    if origin.get("proposal") is None:
+        _refuse_same(connection, name, prompt, settings or {}, ledgers)
     check_ledgers(prompt, ledgers)
     before = base.ledgers if base is not None else {}
     new = [
@@ -198,21 +200,27 @@ def add_version(
     return registry_store.read_version(connection, Address(name, version=number))
 
 
-def _base(
-    connection: Connection, name: str, prompt: Prompt, config: Mapping[str, object] | None, parent: int | None
-) -> Version | None:
-    """The version that a new one is made from, None for a new prompt. Raises UsageError when nothing would be new."""
+def _base(connection: Connection, name: str, parent: int | None) -> Version | None:
+    """The version that a new one is made from, None for a new prompt. Raises UsageError for one that is not there."""
     last = registry_store.newest(connection, name)
     if last is None:
         if parent is not None:
             raise UsageError(f"{name} is new; it has no version {parent} to be made from.")
         return None
-    base = registry_store.read_version(connection, Address(name, version=last if parent is None else parent))
+    return registry_store.read_version(connection, Address(name, version=last if parent is None else parent))
+
+
+def _refuse_same(
+    connection: Connection, name: str, prompt: Prompt, config: Mapping[str, object], ledgers: Ledgers
+) -> None:
+    """Raise UsageError for the text and config of the newest version, with the history that it has or with none."""
+    last = registry_store.newest(connection, name)
+    if last is None:
+        return
     latest = registry_store.read_version(connection, Address(name, version=last))
-    settings = check_json(base.config if config is None else config, "config") or {}
-    if latest.prompt == prompt and config_hash(latest.config) == config_hash(settings):
+    same = latest.prompt == prompt and config_hash(latest.config) == config_hash(config)
+    if same and all(tuple(latest.ledgers.get(one, ())) == tuple(events) for one, events in ledgers.items()):
         raise UsageError(f"This is version {last} of {name} already, with the same config. Nothing is added.")
-    return base
 
 
 def check_prompt(prompt: Prompt) -> None:

@@ -1,4 +1,5 @@
-"""Rows of exports: OpenAI Evals output items, Langfuse observations and scores, Phoenix spans with their annotations.
+"""Rows of exports: OpenAI Evals output items, Langfuse observations and scores, Phoenix spans with their annotations, Braintrust
+spans with their scores and comments.
 
 Each reader takes one row and says what it holds, or None when the row is of another kind.
 """
@@ -48,6 +49,11 @@ _KINDS = frozenset((
 ))  # fmt: skip
 """The columns that all its observations have, those that some have, and no others; those that plain tables have too, but not
 together; the columns of scores; the types."""
+_SPAN, _BRAINTRUST = (
+    frozenset(("span_id", "root_span_id")),
+    frozenset(("_xact_id", "span_attributes", "scores")),
+)
+"""Columns that all spans of Braintrust have, and those of which they have one at least."""
 _RUNS = frozenset(("run_type", "feedback_scores"))
 """Columns of which the rows of some tools have one, and plain tables none."""
 UNNAMED = ""
@@ -292,6 +298,52 @@ def _phoenix_annotation(
     return read_evaluation(
         fields, target, str(one.get("id") or key), moment(one.get("created_at") or nanoseconds // 1000)
     )
+
+
+def braintrust(row: Mapping[str, object]) -> ExportedRow | None:
+    """A span of Braintrust's logs or experiments, as its interface, its queries or a CSV file have it. The root of a trace is an
+    answer, and so is any other span that somebody scored or commented; what a scorer itself did is none."""
+    if not (row.keys() >= _SPAN and row.keys() & _BRAINTRUST):
+        return None
+    scores = {name: value for name, value in _mapping(row.get("scores")).items() if value is not None}
+    comments = _items(row.get("comments"))
+    parents, kind = parse_json_text(row.get("span_parents")), _mapping(row.get("span_attributes")).get("type")
+    is_root = row["span_id"] == row["root_span_id"] or not parents
+    if kind == "score" or not (is_root or scores or comments):
+        return ExportedRow()
+    cut: list[str] = []
+    id, time = id_of(row.get("id") or row["span_id"], "id", cut) or "", moment(row.get("created"))
+    metrics, more = _mapping(row.get("metrics")), _mapping(row.get("metadata"))
+    start, end = as_number(metrics.get("start")), as_number(metrics.get("end"))
+    failed = parse_json_text(row.get("error"))
+    inference = Inference(
+        prompt=UNNAMED,
+        id=id,
+        inputs=as_inputs(row.get("input")),
+        output=as_output(row.get("output")),
+        model=id_of(more.get("model"), "model", cut),
+        cost=as_number(metrics.get("estimated_cost")),
+        latency=end - start if start is not None and end is not None and end >= start else None,
+        input_tokens=_whole(metrics.get("prompt_tokens")),
+        output_tokens=_whole(metrics.get("completion_tokens")),
+        session=id_of(more.get("session_id"), "session", cut),
+        user=id_of(more.get("user_id"), "user", cut),
+        episode=id_of(row["root_span_id"], "episode", cut),
+        error=short(failed, LONGEST_TEXT),
+        time=time,
+    )
+    inference = replace(inference, metadata={"cut": cut} if cut else {})
+    entries: list[tuple[dict[str, object], str, int]] = [
+        ({"name": name, "score": value, "source": "code", "scale": "score"}, f"{id}#{name}", time)
+        for name, value in scores.items()
+    ]
+    for number, one in enumerate(comments):
+        words: dict[str, object] = {"explanation": _mapping(one.get("comment")).get("text"), "source": "user"}
+        entries.append(
+            (words, str(one.get("id") or f"{id}#{number}"), moment(one.get("created") or row.get("created")))
+        )
+    feedback = [read_evaluation(fields, ("inference", id), key, when) for fields, key, when in entries]
+    return ExportedRow([inference], [one for one in feedback if one is not None])
 
 
 def _flatten(prefix: str, value: object, attributes: dict[str, object]) -> None:

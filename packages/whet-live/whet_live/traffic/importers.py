@@ -51,6 +51,7 @@ from whet_live.traffic.exports import (
     ExportedRow,
     as_inputs,
     as_output,
+    braintrust,
     id_of,
     langfuse,
     langfuse_trace,
@@ -68,7 +69,7 @@ from whet_live.traffic.scales import RawFeedback, parse_scale, settle
 from whet_live.traffic.traffic_store import Traffic
 from whet_live.traffic.write import Clash, IdConflict
 
-_READERS = (openai_item, phoenix_span, langfuse, langfuse_trace)
+_READERS = (openai_item, phoenix_span, langfuse, langfuse_trace, braintrust)
 _TIMES = frozenset(("time", "timestamp", "created_at", "start_time", "end_time"))
 _BEGINS = ("time", "timestamp", "created_at", "created", "start_time")
 _NO_TIME = ("", "none", "null", "nan", "nat")
@@ -255,7 +256,7 @@ def _rows(path: Path, notes: list[str]) -> list[SourceRow]:
             page = read_json(text) if text.startswith("{") else None
         except orjson.JSONDecodeError as error:
             raise UsageError(f"{path}:1: not valid JSON: {error}.") from None
-        data = page.get("data") if isinstance(page, dict) else None
+        data = (page.get("data") or page.get("events")) if isinstance(page, dict) else None
         if isinstance(data, list) and data and all(isinstance(row, dict) for row in data):
             return [SourceRow(row, f"{path}:1: data[{number}]") for number, row in enumerate(data)]
         if isinstance(page, dict) and isinstance(page.get("observations"), list):

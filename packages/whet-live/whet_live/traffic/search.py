@@ -37,13 +37,22 @@ from whet.errors import UsageError
 from whet_client.records import EARLIEST, LATEST, Feedback, Inference, checked_text
 from whet_live.database import time_of
 from whet_live.traffic.rows import chunks, feedback_of_row, read_inference
-from whet_live.traffic.traffic_tables import erased, feedback, inferences, traffic_counts, traffic_head
+from whet_live.traffic.traffic_tables import (
+    PLAIN_TEXT,
+    SIGNS,
+    erased,
+    feedback,
+    inferences,
+    traffic_counts,
+    traffic_head,
+)
 
 MOST_ROWS = 1000
 _CURSOR = re.compile(r"(\d{1,19})\.(\d{1,19})")
 _MOST_WORDS = 16
 _MOST_SPELLINGS = 8
 _MOST_MONTHS = 600
+_DOTTED = "\u0130"
 _T = TypeVar("_T")
 
 
@@ -261,14 +270,16 @@ def hide_forgotten(connection: Connection, table: Table, rows: Sequence[Any]) ->
     return [row for row in rows if row.id not in gone]
 
 
+_BLANKS = str.maketrans(dict.fromkeys(SIGNS, " "))
 _WORDS = TableClause("feedback_words", column("rowid", feedback.c.seq.type), column("feedback_words", Text))
 """The index of words in SQLite, an FTS5 table (`traffic_tables`)."""
 
 
 def _contains(word: str) -> ColumnElement[bool]:
     """Rows whose text holds a word of a script without blanks, of which the indexes know whole sentences only, or signs, of which
-    they know nothing. Rows are read from the newest until a page is full."""
-    return or_(*(feedback.c.text.icontains(form, autoescape=True) for form in _forms(word)))
+    they know nothing. Rows are read from the newest until a page is full. SQLite's `lower` knows the case of ASCII only."""
+    cased = dict.fromkeys(form for one in (word, word.upper(), word.title()) for form in _forms(one))
+    return or_(*(feedback.c.text.icontains(form, autoescape=True) for form in cased))
 
 
 def _words(connection: Connection, wanted: Filter, words: Sequence[str]) -> Select[*tuple[Any, ...]]:
@@ -276,10 +287,12 @@ def _words(connection: Connection, wanted: Filter, words: Sequence[str]) -> Sele
     or decomposed (Unicode NFC, NFD)."""
     query = select(feedback.c.seq, feedback.c.time)
     if connection.dialect.name == "postgresql":
-        vector = func.to_tsvector(text("'simple'"), feedback.c.text)
         simple = text("'simple'")
+        vector = func.to_tsvector(simple, text(PLAIN_TEXT.replace(":", "\\:")))
         either = [
-            _join_conditions("||", (func.plainto_tsquery(simple, one) for one in _forms(word)))
+            _join_conditions(
+                "||", (func.phraseto_tsquery(simple, one.translate(_BLANKS)) for one in _forms(word))
+            )
             for word in words
         ]
         return query.where(vector.op("@@")(_join_conditions("&&", either)))
@@ -292,10 +305,12 @@ def _words(connection: Connection, wanted: Filter, words: Sequence[str]) -> Sele
 
 def _forms(word: str) -> list[str]:
     """A word with its accents composed and decomposed, and with letters that stand for several as one and as several (Unicode's
-    full case folding: ß and ss); the index keeps texts as they were sent, in simple lower case."""
-    folded = word.casefold()
+    full case folding: ß and ss). The index keeps texts as they were sent, in simple lower case, in which İ is i for PostgreSQL
+    and itself for SQLite: a word is found with either."""
+    folded, plain = word.casefold(), word.replace(_DOTTED, "i").casefold()
+    dotted = [plain, plain.replace("i", _DOTTED), plain.replace("i", _DOTTED, 1)] if "i" in plain else []
     joined = [folded.replace(letters, letter) for letters, letter in _folded_letters() if letters in folded]
-    spellings = [word, folded, *joined][:_MOST_SPELLINGS]
+    spellings = [word, folded, *dotted, *joined][:_MOST_SPELLINGS]
     return list(
         dict.fromkeys(unicodedata.normalize(form, one) for one in spellings for form in ("NFC", "NFD"))
     )

@@ -51,7 +51,7 @@ _LONGEST_WAIT = 20.0
 """By how many times the clock's limit may be passed at most while processes wait for a processor."""
 _CHECKS_EVERY = 0.2
 _ENDS_WITHIN = 0.5
-_LATE = (-signal.SIGXCPU, -signal.SIGKILL)
+_LATE = tuple(-getattr(signal, name) for name in ("SIGXCPU", "SIGKILL") if hasattr(signal, name))
 
 
 class OutOfBounds(Exception):
@@ -93,12 +93,14 @@ def start_confined(
     readable: Sequence[Path] = (),
     passed: Sequence[int] = (),
     confined: bool = True,
+    workspace: bool = False,
     variables: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[subprocess.Popen[bytes]]:
     """The process of a program that may read `readable` and Python's libraries; its group is killed at the end.
 
     `passed` are file descriptors that it keeps. Without `confined` files, network and processes are open to it, and only its
-    limits hold.
+    limits hold. In a `workspace` it may start the programs in `readable`, and all of them may write in its working directory,
+    which is deleted at the end; network, other files and other processes are denied to them.
     """
     libraries = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     setting = {
@@ -106,9 +108,10 @@ def start_confined(
         "memory": limits.memory << 20,
         "readable": [*sorted(libraries), "/lib", "/lib64", "/usr/lib", *map(str, readable)],
         "confined": confined,
+        "workspace": workspace,
     }
-    # A confined process starts no other one, and dies with this one.
-    descendants = None if confined else Descendants()
+    # A confined process starts no other one but in a workspace, and dies with this one.
+    descendants = None if confined and not workspace else Descendants()
     with tempfile.TemporaryDirectory(prefix="whet-") as folder:
         process = subprocess.Popen(
             [sys.executable, "-P", "-s", "-B", str(_CHILD), str(program), json.dumps(setting)],
@@ -215,15 +218,25 @@ def _why(code: int, limits: Limits) -> str:
     return f"it exited with the code {code}" if code else ""
 
 
-def run_confined(program: Path, payload: object, limits: Limits, *, readable: Sequence[Path] = ()) -> Any:
-    """What a program of whet writes to its standard output, given a payload in its standard input, both as JSON.
+def run_confined(
+    program: Path, payload: object, limits: Limits, *, readable: Sequence[Path] = (), workspace: bool = False
+) -> Any:
+    """What a program of whet writes to its standard output, given a payload in its standard input, both as JSON; in a `workspace`
+    where it runs others.
 
     Raises OutOfBounds where it ends without that, or not in time.
     """
     with (
         as_many_as_cores(),
         start_confined(
-            program, limits, subprocess.PIPE, subprocess.PIPE, readable=readable, confined=is_enforced()
+            program,
+            limits,
+            subprocess.PIPE,
+            subprocess.PIPE,
+            readable=readable,
+            confined=is_enforced(),
+            workspace=workspace,
+            variables={"TMPDIR": "."} if workspace else {},
         ) as process,
     ):
         output, why = read_output(process, json.dumps(payload).encode(), limits)

@@ -21,6 +21,7 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _READ = 0b1100
 """LANDLOCK_ACCESS_FS_READ_FILE and READ_DIR."""
 _READ_FILE, _WRITE_FILE = 0b100, 0b10
+_EXECUTE = 0b1
 _NOTHING = "/dev/null"
 _ALLOWED = (
     # read, write, close, stat, fstat, lstat, poll, lseek, mmap, mprotect, munmap, brk, signal handling, pread, readv, writev
@@ -37,6 +38,14 @@ _ALLOWED = (
     309, 318, 324, 332, 334, 439,
 )  # fmt: skip
 """System calls of x86-64 that may be made with any arguments (arch/x86/entry/syscalls/syscall_64.tbl)."""
+_DENIED = (
+    # sockets; signals to others; tracing and memory of others; mounts and namespaces; keys; bpf, performance, io_uring
+    *range(41, 56), 288, 299, 307, 62, 129, 200, 234, 297, 424, 101, 310, 311, 312, 438, 155, 165, 166, 272, 308, 428, 429,
+    430, 431, 432, 433, 442, 248, 249, 250, 298, 321, 323, 425, 426, 427, 246, 320, 175, 176, 313,
+)  # fmt: skip
+"""System calls that tools in a workspace may not make; they may start programs, which inherit all bounds."""
+_WRITTEN = 64 << 20
+"""Bytes of a file that tools write in their workspace at most."""
 _IOCTL, _FCNTL, _CLONE, _TGKILL, _PRLIMIT, _CLONE3 = 16, 72, 56, 234, 302, 435
 _IOCTLS = (0x5401, 0x5421, 0x541B, 0x5450, 0x5451)
 """TCGETS, FIONBIO, FIONREAD, FIONCLEX, FIOCLEX."""
@@ -67,14 +76,14 @@ def _check(result: int, what: str) -> int:
     return result
 
 
-def _limit_resources(seconds: float, memory: int) -> None:
+def _limit_resources(seconds: float, memory: int, written: int) -> None:
     import resource
 
     whole = max(1, round(seconds + 0.5))
     for limit, value in (
         (resource.RLIMIT_CPU, (whole, whole + 1)),
         (resource.RLIMIT_AS, (memory, memory)),
-        (resource.RLIMIT_FSIZE, (0, 0)),
+        (resource.RLIMIT_FSIZE, (written, written)),
         (resource.RLIMIT_CORE, (0, 0)),
         (resource.RLIMIT_NOFILE, (64, 64)),
     ):
@@ -85,9 +94,10 @@ def _limit_resources(seconds: float, memory: int) -> None:
                 raise
 
 
-def _limit_files(readable: Sequence[str]) -> None:
+def _limit_files(readable: Sequence[str], workspace: bool) -> None:
     """Only `readable` and the working directory can be read;
-    nothing but the null device can be written, and nothing made, renamed, removed or started."""
+    nothing but the null device can be written, and nothing made, renamed, removed or started. In a `workspace` programs in
+    `readable` can be started, and the working directory is open to them."""
     libc, version = _libc(), landlock_version()
     handled = {1: 0x1FFF, 2: 0x3FFF, 3: 0x7FFF, 4: 0x7FFF}.get(version, 0xFFFF)
     attributes = ctypes.create_string_buffer(struct.pack("Q", handled), 8)
@@ -98,6 +108,8 @@ def _limit_files(readable: Sequence[str]) -> None:
         except OSError:
             continue
         rights = _READ if os.path.isdir(path) else _READ_FILE | (_WRITE_FILE if path == _NOTHING else 0)
+        if workspace and os.path.isdir(path):
+            rights = handled if path == "." else _READ | _EXECUTE
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, fd), 12)
         _check(libc.syscall(_ADD_RULE, ruleset, 1, rule, 0), f"landlock_add_rule {path}")
         os.close(fd)
@@ -112,16 +124,28 @@ def _argument(number: int, values: Sequence[int]) -> list[tuple[int, int, int, i
     return [*lines, (_RETURN, 0, 0, _EPERM), (_RETURN, 0, 0, _ALLOW)]
 
 
+_NATIVE = [
+    (_LOAD, 0, 0, 4),
+    (_EQUAL, 1, 0, 0xC000003E),
+    (_RETURN, 0, 0, _KILL),
+    (_LOAD, 0, 0, 0),
+    (_AT_LEAST, 0, 1, 0x40000000),
+    (_RETURN, 0, 0, _EPERM),
+]
+"""Calls of x86-64 alone go on; their number is loaded."""
+
+
+def workspace_rules() -> list[tuple[int, int, int, int]]:
+    """The filter for tools in a workspace, as lines like those of `seccomp_rules`."""
+    rules = [*_NATIVE]
+    for number in _DENIED:
+        rules += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _EPERM)]
+    return [*rules, (_RETURN, 0, 0, _ALLOW)]
+
+
 def seccomp_rules(pid: int) -> list[tuple[int, int, int, int]]:
     """The filter as lines (code, jump if true, jump if false, value) of classic BPF; `pid`: the process that it is for."""
-    rules = [
-        (_LOAD, 0, 0, 4),
-        (_EQUAL, 1, 0, 0xC000003E),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, 0),
-        (_AT_LEAST, 0, 1, 0x40000000),
-        (_RETURN, 0, 0, _EPERM),
-    ]
+    rules = [*_NATIVE]
     for number in _ALLOWED:
         rules += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
     read_limits = [  # of the process itself, and no new ones
@@ -147,8 +171,9 @@ def seccomp_rules(pid: int) -> list[tuple[int, int, int, int]]:
     return [*rules, (_RETURN, 0, 0, _EPERM)]
 
 
-def _limit_calls() -> None:
-    rules = b"".join(struct.pack("HBBI", *rule) for rule in seccomp_rules(os.getpid()))
+def _limit_calls(workspace: bool) -> None:
+    lines = workspace_rules() if workspace else seccomp_rules(os.getpid())
+    rules = b"".join(struct.pack("HBBI", *rule) for rule in lines)
     code = ctypes.create_string_buffer(rules, len(rules))
     program = ctypes.create_string_buffer(
         struct.pack("HxxxxxxP", len(rules) // 8, ctypes.addressof(code)), 16
@@ -161,11 +186,12 @@ def confine(setting: dict[str, Any]) -> None:
     if sys.platform == "linux":
         _libc().prctl(1, signal.SIGKILL, 0, 0, 0)  # dies with the thread that waits for it
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    _limit_resources(setting["seconds"], setting["memory"])
+    workspace = setting["workspace"]
+    _limit_resources(setting["seconds"], setting["memory"], _WRITTEN if workspace else 0)
     if setting["confined"]:
         _check(_libc().prctl(38, 1, 0, 0, 0), "no_new_privs")
-        _limit_files(setting["readable"])
-        _limit_calls()
+        _limit_files(setting["readable"], workspace)
+        _limit_calls(workspace)
 
 
 def main(program: str, setting: str) -> None:

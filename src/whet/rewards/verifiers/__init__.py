@@ -15,6 +15,7 @@ from whet.rewards.verifiers.solver import build_solver
 from whet.rewards.verifiers.sql import build_sql
 from whet.rewards.verifiers.svg_scene import SvgScene, build_svg_scene
 from whet.rewards.verifiers.tool_calls import ToolCalls, build_tool_calls
+from whet.rewards.verifiers.verilog import Verilog, build_verilog
 
 VERIFIERS: Mapping[str, Callable[[RewardOptions], RewardFunction]] = {
     "json_schema": build_json_schema,
@@ -25,11 +26,13 @@ VERIFIERS: Mapping[str, Callable[[RewardOptions], RewardFunction]] = {
     "tool_calls": build_tool_calls,
     "python_tests": build_python_tests,
     "compiles": build_compiles,
+    "verilog": build_verilog,
     "command_check": build_command_check,
 }
 OWN_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "python_tests": (PythonTests.tests, PythonTests.entry),
     "svg_scene": (SvgScene.own_column,),
+    "verilog": (Verilog.bench,),
     "tool_calls": (ToolCalls.calls,),
 }
 """Columns that a verifier reads in place of the target, as they are called where its options say nothing."""
