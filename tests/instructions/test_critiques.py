@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -106,7 +107,7 @@ def test_both_budgets_last_to_the_end_while_critiques_come(total: int, asks: int
 
 def test_drafts_use_up_the_calls_while_roll_outs_bring_critiques() -> None:
     plan, rounds = budget(285, 20), 0
-    plan.drafting = True
+    plan.whole = True
     while plan.next_round(rounds):
         rounds += 1
         plan.note_round(CritiqueBatch(tuple(critiques("a")), ((0,),), (0.5,)), 1)
@@ -172,4 +173,19 @@ def test_what_was_right_is_counted_by_label_and_some_of_it_shown() -> None:
 
 def test_without_targets_only_the_number_of_right_answers_is_told() -> None:
     result = collect_critiques([rollout("a", 1.0), rollout("b", 0.2, "Too long.")], [row("a"), row("b")], 1.0)
-    assert result.tally == "Of 2 answers, 1 were right."
+    assert result.tally == "Of 2 answers, 1 was right."
+
+
+def test_what_wrong_answers_have_in_common_is_counted() -> None:
+    """Copies of the input, answers that were cut off, and what was said again and again: how a small model fails."""
+    rows = [row(key, f"un{key}") for key in ("done", "sent", "seen", "made")]
+    rows = [replace(one, values={"input": one.id}) for one in rows]
+    texts = {"done": "Done.", "sent": "no", "seen": "no", "made": "The word is"}
+    rollouts = [
+        Rollout("p", key, text, float(key == "seen"), cut=key == "made") for key, text in texts.items()
+    ]
+    tally = collect_critiques([*rollouts, replace(rollouts[1], sample=1)], rows, 1.0, (), 0.0).tally
+    assert "Of 5 answers, 1 was right" in tally
+    told = "those that only repeat the input: 1; those cut off at the limit of tokens: 1."
+    assert f"Of the wrong answers, {told}" in tally
+    assert 'Wrong answers that came more than once: "no" (2 times).' in tally

@@ -60,7 +60,7 @@ async def test_another_wording_stands_below_its_instruction_with_the_score_on_th
         (answered(lambda n: n < 2), form(entry((1, 2, 3, 4), "i1", SECOND))),
         (answered(lambda n: n < 5, ROWS[:6]), form(no_demand=[1])),
     )
-    line = f"Another wording (2 of 6 right, the present one 5 of the same 6): {FIRST}"
+    line = f'Another wording (2 of 6 right, the present one 5 of the same 6; wrong answers: "no" (6 times)): {FIRST}'
     assert f"[i1] {SECOND}\n   {line}\n" in last
     assert "Other wordings that were tried stand below their instruction" in last
 
@@ -126,14 +126,15 @@ def test_without_common_rows_each_wording_has_its_own() -> None:
     assert wordings(*rounds) == ["(1 of 2 right, the present one 2 of 3, on other rows): old"]
 
 
-def test_the_last_two_earlier_wordings_are_shown_and_of_a_row_its_last_answer_counts() -> None:
+def test_the_three_wordings_that_stood_last_are_shown_and_of_a_row_its_last_answer_counts() -> None:
     def rows(right: int) -> dict[str, bool]:
         return {letter: n < right for n, letter in enumerate("abcde")}
 
     rounds = [(f"w{n}", rows(n)) for n in range(4)] + [("w2", rows(5)), ("w4", rows(4))]
     assert wordings(*rounds) == [
-        "(5 of 5 right, the present one 4 of the same 5): w2",
+        "(1 of 5 right, the present one 4 of the same 5): w1",
         "(3 of 5 right, the present one 4 of the same 5): w3",
+        "(5 of 5 right, the present one 4 of the same 5): w2",
     ]
 
 

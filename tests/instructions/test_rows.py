@@ -228,3 +228,15 @@ def test_what_was_wrong_is_counted_once_whatever_of_it_is_shown() -> None:
     batch = collect_critiques([*rollouts, rollouts[-1]], examples, 1.0)
     tally = batch.but({c.text for c in batch.critiques[:15]}).tally
     assert "Of 31 answers, 9 were right" in tally and "(22 in all)" in tally
+
+
+def test_it_says_how_many_of_the_wrong_answers_are_shown_where_not_all_are() -> None:
+    shown = rows({"entity": 2})
+    assert "Below stand 2 of the 5 wrong answers." in question(shown, [], "", wrong=5)
+    assert "Below stand" not in question(shown, [], "", wrong=2)
+
+
+def test_the_reader_may_make_up_examples_but_not_where_a_short_wording_is_wanted() -> None:
+    shown, allowed = rows({"entity": 2}), "examples with inputs that you make up are allowed"
+    assert allowed in question(shown, [], "")
+    assert allowed not in question(shown, [], "", brief=True)

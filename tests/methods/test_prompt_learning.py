@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -449,6 +450,59 @@ async def test_rows_are_read_in_rounds_to_the_end_though_all_that_is_learned_are
     await learn(env, Budget(task_calls=200, optimizer_calls=12), editor=editor)
     assert editor.calls >= 6
     assert len(seen - {""}) > 3, "a wording of its own in each round"
+
+
+async def test_a_wording_of_all_rows_gets_twenty_answers_or_eight_that_are_bad_and_then_the_reader_is_asked_at_once() -> (
+    None
+):
+    events, asked, names = list[str](), list[str](), ["one", "two", "bad", "worse", "five", "six"]
+
+    class Obeys(Writer):
+        async def generate(self, request: Request) -> list[Completion]:
+            text = "\n".join(message.content for message in request.messages)
+            wording, letter = re.search(r"mark (\w+)", text), re.search(r"Letter (\d+)", text)
+            events.append(wording[1] if wording else "none")
+            right = (
+                wording is not None
+                and wording[1] not in ("bad", "worse")
+                and letter is not None
+                and int(letter[1]) % 2
+            )
+            return [Completion("yes" if right else "no")]
+
+    class Says(Grader):
+        async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
+            return Reward(float(completion.text == "yes"))
+
+    class Rewords(Editor):
+        async def generate(self, request: Request) -> list[Completion]:
+            text = request.messages[0].content
+            events.append("ask")
+            asked.append(text)
+            rows = [int(number) for number in re.findall(r"(?m)^(\d+)\. Input", text)]
+            new = f"Put the mark {names[min(len(asked), len(names)) - 1]} below."
+            entry = {"critiques": rows, "existing": "i1" if "[i1]" in text else None, "instruction": new}
+            return [Completion(json.dumps({"requirements": [entry]}))]
+
+    rules = house_rules(4)
+    env = replace(world(4), model=Obeys(rules), reward=Says(rules))
+    await learn(env, Budget(task_calls=200, optimizer_calls=12), editor=Rewords(rules))
+    runs = [(name, len(list(same))) for name, same in itertools.groupby(events)]
+    at = runs.index(("bad", 8))
+    assert runs[at - 4 : at] == [("one", 20), ("ask", 1), ("two", 20), ("ask", 1)]
+    assert runs[at + 1 : at + 2] == [("ask", 1)], (
+        "its eight answers end it, and those to the one before are known"
+    )
+    assert runs[at + 2 : at + 5] == [("worse", 8), ("one", 20), ("ask", 1)], (
+        "what was read again gets fresh rows"
+    )
+    after_fall = asked[3]
+    assert "[i1] Put the mark one" in after_fall, "the first of equals"
+    assert re.search(
+        r'Another wording \(0 of \d+ right, .*; wrong answers: "no" \(8 times\)\): Put the mark bad',
+        after_fall,
+    )
+    assert "Of 20 answers, " in after_fall, "those to the wording that stands again"
 
 
 async def test_a_search_with_nothing_to_learn_ends_early() -> None:

@@ -12,7 +12,7 @@ from whet.instructions.guard import secrets
 from whet.instructions.questions import plain_question, question
 from whet.prompt import Prompt
 from whet.search.from_zero import DEMONSTRATED, LISTED, proposals
-from whet.search.labels import RightAnswers, find_answers, right_answers
+from whet.search.labels import CONFUSIONS, RightAnswers, count_confusions, find_answers, right_answers
 from whet.testing.simulated_task import review_world
 from whet.types import Example, Rollout
 
@@ -88,3 +88,14 @@ def test_the_forms_for_the_optimizer_call_an_open_set_examples(form: object) -> 
     few = rows_of(list(MONTHS) * 2)
     shown = collect_critiques([Rollout("p", row.id, "what?", 0.0) for row in few[:6]], few, 1.0).critiques
     assert "Every right answer is one of:" in form(shown, [], "")
+
+
+def test_confusions_count_every_wrong_answer_though_only_the_most_frequent_are_listed() -> None:
+    answers = ["yes", "yes", *(f"other {n}" for n in range(CONFUSIONS + 2))]
+    rows = {str(n): Example(str(n), {}, "no") for n in range(len(answers))}
+    rollouts = [Rollout("p", key, text, 0.0) for key, text in zip(rows, answers, strict=True)]
+    lines = count_confusions(rows, rollouts, 1.0)
+    assert len(lines) == CONFUSIONS + 1
+    assert lines[0] == "- wanted no, answered yes: 2 times"
+    assert lines[-1] == "- other wrong answers: 3 times"
+    assert "other" not in " ".join(count_confusions(rows, rollouts[:2], 1.0))

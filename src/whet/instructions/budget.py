@@ -22,7 +22,7 @@ _PER_REQUIREMENT = 4
 _CLOSING, _JOINED = 2, 1.5
 _TRIAL, _TRIAL_CALLS = 32, 2
 _DRAFT = 20
-"""Answers that tell one draft from another."""
+"""Answers that tell one text of a whole instruction from another."""
 _ENDING, _ENDING_SHARE, _CROWDED = 3, 4, 4
 """Calls kept for the end, where what came last is read again and compared; one in so many at most, and half of
 that where a roll-out brings four times the critiques that its calls can read closely."""
@@ -31,8 +31,8 @@ that where a roll-out brings four times the critiques that its calls can read cl
 @dataclass
 class LearningBudget:
     """What is left of a run. `env` has its validation split cut to what can be paid; `rollouts` and `asks` are None without a
-    limit; `trial` says that the next round does without some instructions, `drafting` that the optimizer model writes drafts of
-    the whole instruction, one a call. What follows depends only on figures that a resumed run finds again."""
+    limit; `trial` says that the next round does without some instructions, `whole` that the optimizer model writes a
+    whole instruction, one wording a call. What follows depends only on figures that a resumed run finds again."""
 
     env: Environment
     rollouts: int | None
@@ -45,7 +45,7 @@ class LearningBudget:
     silent: int = 0
     affords: bool = True
     trial: bool = False
-    drafting: bool = False
+    whole: bool = False
 
     @property
     def validates(self) -> bool:
@@ -96,7 +96,7 @@ class LearningBudget:
     def _batch_size(self, rollouts: int, asks: int | None) -> int:
         if self.round == 0:
             return min(self.batch, math.ceil(_FIRST * rollouts))
-        if self.drafting:
+        if self.whole:
             return max(_DRAFT, math.ceil(rollouts / max(1, asks or 1)))
         if self.silent or self.trial:
             return _TRIAL
@@ -122,7 +122,7 @@ class LearningBudget:
         left = max(1, left - kept)
         if self.last:
             return left
-        later = math.ceil((self.rollouts or 0) / self.batch)
+        later = math.ceil((self.rollouts or 0) / (_DRAFT if self.whole else self.batch))
         share = math.ceil(left * (0.7 if self.round == 1 else 0.5))
         return max(1, min(share, left - later, _TRIAL_CALLS if self.trial else share))
 

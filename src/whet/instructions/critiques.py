@@ -31,6 +31,10 @@ _SHOWN, _LABELLED_SHOWN = 1500, 600
 _RIGHT, _RIGHT_SHOWN, _RIGHT_LONGEST = "Some that were right, and must stay so:", 6, 300
 """What stands before rows that were answered rightly, how many are shown, and characters of each."""
 _REMARK = "The critique of each wrong answer says the same, for example:"
+_FAILURES = "Of the wrong answers,"
+_ECHOED, _CUT = "those that only repeat the input", "those cut off at the limit of tokens"
+_AGAIN, _AGAIN_SHOWN = "Wrong answers that came more than once:", 4
+_NOTHING = "no text at all"
 _BEGINNING = 60
 """Characters of an answer that is none of the labels, where such answers are counted."""
 
@@ -41,7 +45,9 @@ class CritiqueBatch:
     the rows' data, which no instruction may copy. `inputs`: what was asked of each answer. `traces`: the steps of the programs
     that gave the answers. `right`: some rows that were answered rightly; `by_label`: how many of each label were, of how many.
     `rows`: the example of each answer, and `full` whether it earned the full reward; `mistakes`: the wrong answers to rows whose
-    right answers are labels; `remark`: what the critiques of all wrong answers say in the same words, where they do."""
+    right answers are labels; `remark`: what the critiques of all wrong answers say in the same words, where they do.
+    `outputs`: how each answer begins; `cut`: how many wrong ones ended at their limit of tokens; `echoes`: how many repeat their
+    input. `again`: these answers were read before, and count no second time."""
 
     critiques: tuple[Critique, ...]
     answers: tuple[tuple[int, ...], ...]
@@ -56,6 +62,10 @@ class CritiqueBatch:
     full: tuple[bool, ...] = ()
     mistakes: tuple[Critique, ...] = ()
     remark: str = ""
+    outputs: tuple[str, ...] = ()
+    cut: int = 0
+    echoes: int = 0
+    again: bool = False
 
     @property
     def counted(self) -> int:
@@ -68,12 +78,22 @@ class CritiqueBatch:
         if not self.full:
             return ""
         by_label = ", ".join(f"{quote([label])} {right} of {rows}" for label, right, rows in self.by_label)
-        counted = f"Of {len(self.full)} answers, {sum(self.full)} were right"
+        right = sum(self.full)
+        counted = f"Of {len(self.full)} answers, {right} {'was' if right == 1 else 'were'} right"
         counted += f" (wanted {by_label})." if by_label else "."
+        failures = {_ECHOED: self.echoes, _CUT: self.cut}
+        if common := [f"{what}: {times}" for what, times in failures.items() if times]:
+            counted += f"\n{_FAILURES} {'; '.join(common)}."
         counted += f"\n{_REMARK} {self.remark}" if self.remark else ""
+        again = () if self.mistakes else count_answers(self._wrong_outputs, most=_AGAIN_SHOWN, least=2)
+        counted += f"\n{_AGAIN} {', '.join(again)}." if again else ""
         shown = "\n".join([_RIGHT, *(f"- {text}" for text in self.right)]) if self.right else ""
         parts = "\n".join(part for part in (counted, shown) if part)
         return "\n\n".join(part for part in (parts, confusions(self.mistakes)) if part)
+
+    @property
+    def _wrong_outputs(self) -> list[str]:
+        return [text for text, full in zip(self.outputs, self.full, strict=False) if not full]
 
     def answer_indices(self, places: Iterable[int]) -> set[int]:
         """The answers that got one of these critiques."""
@@ -126,6 +146,25 @@ class CritiqueBatch:
         return False
 
 
+def _repeats_input(example: Example, rollout: Rollout) -> bool:
+    """Whether an answer is one of the texts of its input, whole."""
+    return comparable(rollout.output) in {comparable(str(value)) for value in example.values.values()} - {""}
+
+
+def count_answers(outputs: Iterable[str], *, most: int, least: int = 1) -> list[str]:
+    """The most frequent answers in quotation marks, each with how often it came, if that is `least` times or more.
+
+    >>> count_answers(["no", "yes", "no", ""], most=2)
+    ['"no" (2 times)', '"yes"']
+    """
+    counted = Counter(outputs).most_common(most)
+    return [
+        (quote([text]) if text else _NOTHING) + (f" ({times} times)" if times > 1 else "")
+        for text, times in counted
+        if times >= least
+    ]
+
+
 def withhold_attacks(run: Run, batch: CritiqueBatch, at: str) -> CritiqueBatch:
     """The batch without the critiques that hold a known attack, which no model is shown; how many and why is logged."""
     hostile = {c.text: why for c in batch.critiques if (why := find_reasons_to_withhold(c.text))}
@@ -142,10 +181,12 @@ def collect_critiques(
     high: float,
     people: Sequence[Critique] = (),
     low: float | None = None,
+    *,
+    again: bool = False,
 ) -> CritiqueBatch:
     """The critiques of answers below the full reward `high`, each different one once, with the answers that got it.
 
-    `low` is the lowest reward, which a row with its target is shown without.
+    `low` is the lowest reward, which a row with its target is shown without. `again`: the answers were read before.
 
     A critique of several lines is several critiques. One that names the right answer of its own row says nothing about other
     rows, so the whole row is shown instead, as it is where there is no critique. Where the critiques of all wrong answers say the
@@ -189,6 +230,10 @@ def collect_critiques(
         full=tuple(rollout.reward >= high for rollout in valid),
         mistakes=tuple(mistakes),
         remark=_remark(wrong) if alike else "",
+        outputs=tuple(shorten(one_line(rollout.output), _BEGINNING) for rollout in valid),
+        cut=sum(rollout.cut for _, rollout in wrong),
+        again=again,
+        echoes=sum(_repeats_input(row, rollout) for row, rollout in wrong),
     )
 
 

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
-from whet.instructions.critiques import CritiqueBatch
-from whet.instructions.effects import SHOWN
+from whet.instructions.critiques import CritiqueBatch, count_answers
 
 _TELLING = 5
 """Rows that were answered under both of two wordings from which on these alone are compared."""
+_SHOWN = 3
+"""Earlier wordings of an instruction that are compared at most: those that stood last, and so the one that others grew from."""
+_WRONG_SHOWN = 3
+"""Wrong answers under another wording that are shown, the most frequent ones."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A roll-out: the texts that stood, by id, and whether each row was answered rightly."""
+    """A roll-out: the texts that stood, by id, whether each row was answered rightly, and how wrong answers begin."""
 
     standing: Mapping[str, str]
     right: Mapping[str, bool]
+    wrong: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -31,7 +36,9 @@ class History:
         right: dict[str, bool] = {}
         for row, full in zip(judged.rows, judged.full, strict=True):
             right[row] = full and right.get(row, True)
-        self.rounds.append(Answered(dict(standing), right))
+        outputs = zip(judged.rows, judged.full, judged.outputs, strict=False)
+        wrong = {row: output for row, full, output in outputs if not full}
+        self.rounds.append(Answered(dict(standing), right, wrong))
 
     def mark_lost(self, judged: CritiqueBatch) -> CritiqueBatch:
         """The last roll-out with a mark on each row that is wrong now and was right when it was answered before."""
@@ -47,16 +54,28 @@ class History:
         answered under both, or else, where these are few, on the rows of each."""
         now = self._rows(lambda one: one.standing.get(key) == text)
         lines = []
-        for old in [one for one in dict.fromkeys(tried) if one != text][-SHOWN:]:
+        stood = [one.standing.get(key, "") for one in self.rounds]
+        last = {one: max((n for n, other in enumerate(stood) if other == one), default=-1) for one in tried}
+        for old in sorted((one for one in last if one != text), key=lambda one: last[one])[-_SHOWN:]:
             then = self._rows(lambda one, old=old: one.standing.get(key) == old)  # type: ignore[misc]
             same = [row for row in then if row in now]
             if len(same) >= _TELLING:
                 beside = f", the present one {sum(now[row] for row in same)} of the same {len(same)}"
-                lines.append(f"({sum(then[row] for row in same)} of {len(same)} right{beside}): {old}")
+                counted = f"{sum(then[row] for row in same)} of {len(same)} right{beside}"
             elif then:
                 beside = f", the present one {sum(now.values())} of {len(now)}, on other rows" if now else ""
-                lines.append(f"({sum(then.values())} of {len(then)} right{beside}): {old}")
+                counted = f"{sum(then.values())} of {len(then)} right{beside}"
+            else:
+                continue
+            lines.append(f"({counted}{self._wrong_answers(key, old)}): {old}")
         return lines
+
+    def _wrong_answers(self, key: str, text: str) -> str:
+        """What the most frequent wrong answers under a wording were; empty where none is known."""
+        known = (one.wrong for one in self.rounds if one.standing.get(key) == text)
+        wrong = dict(chain.from_iterable(answers.items() for answers in known))
+        often = count_answers(wrong.values(), most=_WRONG_SHOWN)
+        return f"; wrong answers: {', '.join(often)}" if often else ""
 
     def _rows(self, stood: Callable[[Answered], bool]) -> dict[str, bool]:
         """Whether rows were answered rightly in the last of those roll-outs that answered them."""

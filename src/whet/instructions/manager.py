@@ -29,7 +29,7 @@ from whet.instructions.contradictions import Contradictions
 from whet.instructions.critiques import CritiqueBatch, withhold_attacks
 from whet.instructions.drafts import UNTRIED, Drafts
 from whet.instructions.effects import Effects, Round
-from whet.instructions.falls import FELL, RETURNED, find_fall
+from whet.instructions.falls import FELL, RETURNED, find_better, find_fall
 from whet.instructions.guard import harmless
 from whet.instructions.history import History
 from whet.instructions.neighbours import Embed, comparable
@@ -70,7 +70,8 @@ class InstructionManager:
     mentioned: they are shown once more. `dismissed` counts how often a text was said to demand nothing, `recent` are the last
     critiques that an instruction did not prevent. `manages` says whether the model fills in forms, `slips` in how many steps it
     only answered a plain question. `origins` are the examples whose answers demanded an instruction; `settled` says that the
-    last step brought nothing that several answers demand, `lost` that its critiques got no usable reading. `late` came from one
+    last step brought nothing that several answers demand, `lost` that its critiques got no usable reading, `fell`
+    that it returned to what had earned more. `late` came from one
     answer when nothing could be tried any more.
     `consolidates` and `measures` can be turned off to see what they are worth. Of `drafts` the next one takes the place of the
     one that stands, for a roll-out. `description` is what the task is. `of_rows` are the instructions that whole rows demanded.
@@ -105,6 +106,7 @@ class InstructionManager:
     closed: bool = False
     settled: bool = False
     lost: bool = False
+    fell: bool = False
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
     late: list[str] = field(default_factory=list)
     rechecks: Rechecks = field(default_factory=Rechecks)
@@ -176,6 +178,12 @@ class InstructionManager:
         return bool(self.drafts.standing)
 
     @property
+    def whole(self) -> bool:
+        """Whether one text is written as a whole: a draft, or the only instruction that rows demand, most of them."""
+        alone = len(self.of_rows & self.standing().keys()) <= 1
+        return self.drafting or (alone and not self.of_rows.isdisjoint(self.effects.mainstays()))
+
+    @property
     def numbered(self) -> bool:
         """Whether most readings name critiques by usable numbers."""
         return self.numbers >= 0
@@ -200,8 +208,10 @@ class InstructionManager:
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
             self.fresh, self.closed = [one.id for one in self.ledger.active], True
         watched = self.measures and not (self.left_out or self.drafting)
-        now = Round(judged.counted, self.standing(), {}, judged.rewards, layout=self._layout)
+        rewards = () if judged.again else judged.rewards
+        now = Round(judged.counted, self.standing(), {}, rewards, layout=self._layout)
         fall = find_fall(self.effects.rounds, now, judged, self.of_rows) if watched else None
+        self.fell = fall is not None
         reading, compared, texts = await self._ask(run, judged.only(()) if fall else judged, most)
         reading = replace(fall.reading, manages=self.manages) if fall else reading
         calls = {"read": reading.calls, "consolidate": compared.calls, "rewrite": int(texts is not None)}
@@ -231,6 +241,13 @@ class InstructionManager:
             },
         )  # fmt: skip
         return changed + len(expired)
+
+    def falls_behind(self, rewards: Sequence[float]) -> bool:
+        """Whether these rewards of `prompt` are below those of an earlier roll-out by more than chance, so that the next step
+        returns to that, where one text is written as a whole."""
+        now = Round(len(rewards), self.standing(), {}, rewards, layout=self._layout)
+        watched = self.measures and self.whole and not (self.left_out or self.drafting)
+        return watched and find_better([*self.effects.rounds, now], self.of_rows).texts != now.texts
 
     def _choose_critiques(
         self, run: Run, judged: CritiqueBatch, most: int | None, at: str, trial: bool
@@ -268,6 +285,7 @@ class InstructionManager:
             "read": partial(
                 read_critiques, critiques=judged.critiques, known=known, around=self.around, most=left, embed=self.embed,
                 manages=self.manages, dropped=self.list_dropped(), tally=judged.tally, brief=self._wants_brief(),
+                wrong=judged.full.count(False),
             )
         }  # fmt: skip
         if comparing:

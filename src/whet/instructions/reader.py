@@ -113,6 +113,7 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
     tally: str = "",
     sample: int = 0,
     brief: bool = False,
+    wrong: int = 0,
 ) -> Reading:
     """What the critiques demand beside what is `known`, in at most `most` calls (None: as many as it takes).
 
@@ -122,7 +123,8 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
     With `manages` false the plain question is the only one. `around` is the text around the editable region,
     `dropped` are instructions that were tried and taken out, each with the reason; `tally` says how many answers were right, and
     which labels were confused. Without it, these are counted from the critiques. `sample` numbers the first answers, and the next
-    number is that of answers to what is asked once more. `brief`: a wording of rows is to be short.
+    number is that of answers to what is asked once more. `brief`: a wording of rows is to be short. `wrong`: how many answers
+    were not right, of which these rows may be a part.
     """
     if not critiques or most == 0:
         return Reading(unread=tuple(range(len(critiques))), manages=manages)
@@ -136,7 +138,7 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
         text = (
             plain_question(shown, known, around)
             if plain
-            else question(shown, known, around, counts, dropped, brief=brief)
+            else question(shown, known, around, counts, dropped, brief=brief, wrong=wrong)
         )
         answer = await _ask(branch, text, shown, known, plain, sample)
         copied.append(answer.manages is False)

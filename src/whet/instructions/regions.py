@@ -66,6 +66,11 @@ class RegionManagers:
         return any(manager.drafting for manager in self.managers.values())
 
     @property
+    def whole(self) -> bool:
+        """Whether what stands is one text that is written as a whole, in every region."""
+        return all(manager.whole for manager in self.managers.values())
+
+    @property
     def settled(self) -> bool:
         """Whether the last step brought nothing that several answers demand, in any region, or a draft that waits to be tried."""
         managers = self.managers.values()
@@ -80,6 +85,15 @@ class RegionManagers:
     def lost(self) -> bool:
         """Whether the critiques of the last step got no usable reading, in any region."""
         return any(manager.lost for manager in self.managers.values())
+
+    @property
+    def fell(self) -> bool:
+        """Whether the last step returned to what had earned more, in any region."""
+        return any(manager.fell for manager in self.managers.values())
+
+    def falls_behind(self, rewards: Sequence[float]) -> bool:
+        """Never: an answer of a program comes from several regions."""
+        return False
 
     @property
     def repairs(self) -> int:

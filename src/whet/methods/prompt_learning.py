@@ -39,7 +39,7 @@ from whet.instructions.manager import InstructionManager
 from whet.instructions.questions import mostly_rows
 from whet.instructions.reader import close_packs
 from whet.instructions.regions import RegionManagers, managers_of
-from whet.instructions.rollouts import RoundBatch, RoundExamples
+from whet.instructions.rollouts import Hopeless, RoundBatch, RoundExamples
 from whet.methods.method import MethodEntry
 from whet.models.embeddings import NONE, embedder
 from whet.prompt import Prompt
@@ -64,7 +64,7 @@ from whet.types import Rollout
 ENTRY = MethodEntry(
     "prompt_learning",
     "Prompt learning: critiques become managed instructions",
-    version=12,
+    version=13,
     rank=10,
     when="the reward says in words what is wrong, or people comment",
     paper="this tool's own; the idea: Arize AI, 2025",
@@ -131,13 +131,19 @@ async def prompt_learning(
 
     while (size := budget.next_round(manager.spent, len(env.train))) > 0:
         at = f"round {budget.round}"
-        trial = budget.trial and not budget.drafting
-        batch = examples.next_batch(current.prompt, size, manager.ablated[: size // 3], trial=trial)
-        budget.give_back(size - len(batch.new))
-        stale = 0 if batch.new else stale + 1
+        trial = budget.trial and not manager.drafting
+        batch = examples.next_batch(
+            current.prompt,
+            size,
+            manager.ablated[: size // 3],
+            trial=trial,
+            known=manager.fell and manager.whole,
+        )
+        stale = 0 if batch.new or batch.known else stale + 1
         if stale > STALE:
             break
-        rollouts = await roll_out(run, budget, archive, current, examples, batch)
+        rollouts = await roll_out(run, budget, archive, current, examples, batch, manager.falls_behind)
+        budget.give_back(size - sum(r.example_id in batch.new for r in rollouts))
         evidence.add(current, [r for r in rollouts if r.example_id in batch.fair], trial=budget.trial)
         if not clear:
             clear, earning = True, (await leave_zero(run, budget, archive, current, rollouts))[1]
@@ -145,7 +151,9 @@ async def prompt_learning(
                 begin_with(earning)
                 budget.round = 0
                 continue
-        answers = collect_critiques(rollouts, env.train, env.reward.high, people, env.reward.low)
+        answers = collect_critiques(
+            rollouts, env.train, env.reward.high, people, env.reward.low, again=batch.known
+        )
         calls = budget.calls(manager.spent, manager.repairs, close_packs(answers.critiques))
         changed = await manager.step(run, answers, calls, at, last=budget.last)
         reworded = changed if mostly_rows(answers.critiques) else 0
@@ -160,7 +168,7 @@ async def prompt_learning(
         done = budget.may_stop(quiet >= config.clean)
         if not (manager.repairs or manager.lost) and (quiet or (manager.settled and budget.tries)):
             plan_trial(manager, examples)
-        budget.trial, budget.drafting = bool(manager.left_out), manager.drafting
+        budget.trial, budget.whole = bool(manager.left_out), manager.whole
         if done and not manager.left_out:
             break
         current = Candidate(manager.prompt, (whole.prompt.id,), at)
@@ -240,14 +248,16 @@ async def roll_out(
     current: Candidate,
     examples: RoundExamples,
     batch: RoundBatch,
+    hopeless: Hopeless,
 ) -> list[Rollout]:
-    """Roll-outs of the current prompt; its validation, where one is planned, runs at the same time."""
+    """Roll-outs of the current prompt, only a few where these are `hopeless`; its validation, where one is planned, runs at the
+    same time."""
 
     async def work(branch: Run, task: str) -> list[Rollout]:
         if task == "validate":
             await archive.validate(branch, budget.env, [current])
             return []
-        return await examples.answer(branch, current.prompt, batch, budget.round)
+        return await examples.answer(branch, current.prompt, batch, budget.round, hopeless)
 
     tasks = ["validate", "roll out"] if budget.validates else ["roll out"]
     return (await run.map(work, tasks))[-1]

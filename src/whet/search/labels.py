@@ -83,13 +83,20 @@ def by_turns(items: Sequence[T], group_of: Callable[[T], str]) -> list[T]:
 
 
 def count_confusions(rows: Mapping[str, Example], rollouts: Sequence[Rollout], high: float) -> list[str]:
-    """What was wanted and what was answered instead, with how often, a line each, the most frequent first."""
+    """What was wanted and what was answered instead, with how often, a line each, the most frequent first; in the last line how
+    many are left, so that the lines count every wrong answer."""
     counts = Counter(
         (targets_of(rows[r.example_id])[0].strip(), shorten(" ".join(r.output.split()), _ANSWER))
         for r in answered_rollouts(rollouts)
         if r.reward < high and r.example_id in rows and rows[r.example_id].target is not None
     )
-    return [
-        f"- wanted {wanted}, answered {answer or 'nothing'}: {n} {'time' if n == 1 else 'times'}"
-        for (wanted, answer), n in counts.most_common(CONFUSIONS)
+    most = counts.most_common(CONFUSIONS)
+    lines = [
+        f"- wanted {wanted}, answered {answer or 'nothing'}: {_times(n)}" for (wanted, answer), n in most
     ]
+    rest = counts.total() - sum(n for _, n in most)
+    return [*lines, f"- other wrong answers: {_times(rest)}"] if rest else lines
+
+
+def _times(number: int) -> str:
+    return f"{number} {'time' if number == 1 else 'times'}"

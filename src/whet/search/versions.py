@@ -11,7 +11,7 @@ from whet.errors import show_size
 from whet.search.minibatch import gains, shorten
 from whet.types import Rollout
 
-KEPT, LONGEST = 6, 700
+KEPT, LONGEST = 6, 1600
 """Words that stay on either side of what differs, and characters of a version at most."""
 VERSION_TAG = "version"
 """Around a version in a question; a new text may take lines of it."""
