@@ -6,7 +6,8 @@
 Fills a database with `--prompts` prompts and `--rows` rows of feedback (as `benchmarks/feedback_search.py` does it), an
 experiment with `--units` units, a version and a proposal with many instructions, lets a scripted model make a run, starts
 `whet serve` on it, signs in as a browser does, and asks for every page `--repeat` times over HTTP. The first request for a page
-is counted like the others. With `--keep` a database that is filled already is measured as it is.
+is counted like the others. Then several readers ask for the quality of a prompt with `--answers` answers at once, as page and as
+JSON. With `--keep` a database that is filled already is measured as it is.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import argparse
 import http.client
 import json
 import os
+import random
 import re
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -39,7 +43,8 @@ from whet_live.server.access import Access
 from whet_live.server.roles import Role
 
 TARGET_MS = 200.0
-BUSY, RUN = "busy/prompt", "reviews-run"
+BUSY, RUN, MUCH = "busy/prompt", "reviews-run", "much/asked"
+READERS = (1, 4, 8)
 LONG = "It is said in many words, and more than once, what could be said in few. " * 4
 LM = "scripted/labels?words=carefully,evidence,tone,single&harmful=guess,quick&harm=0.1"
 SOURCE = "Answer.\n\n<!-- whet:begin -->\n- Be brief.\n<!-- whet:end -->\n\n{{question}}\n"
@@ -88,6 +93,43 @@ def busy(live: Live, units: int) -> None:
             shown.append(one)
             said.append(Feedback("rating", one.id, float(1 + n % 5), id=f"rated-{n}", time=one.time + 1))
         live.traffic.add(shown, said)
+
+
+def ask_much(live: Live, answers: int) -> None:
+    """A prompt with many answers over a month, of which a part is rated."""
+    live.registry.create(MUCH, Prompt.parse(SOURCE), author="benchmark", label="production")
+    drawn, end = random.Random(0), time.time()
+    for first in range(0, answers, 1000):
+        shown, said = [], []
+        for n in range(first, min(first + 1000, answers)):
+            at = int((end - drawn.random() * 30 * 86_400) * 1e6)
+            asked = Inference(
+                MUCH, 1, {"question": "Why?"}, LONG, id=f"much-{n}", user=f"u{drawn.randrange(4000)}", time=at
+            )
+            shown.append(
+                replace(asked, model="small", latency=drawn.random() * 2, input_tokens=100, output_tokens=50)
+            )
+            for kind, share, value in (
+                ("rating", 0.3, float(drawn.randint(1, 5))),
+                ("thumb", 0.2, float(drawn.random() < 0.7)),
+                ("copy", 0.4, 1.0),
+            ):
+                if drawn.random() < share:
+                    said.append(Feedback(kind, f"much-{n}", value, id=f"{kind}-{n}", time=at + 1_000_000))
+        live.traffic.add(shown, said)
+
+
+def measure_readers(port: int, token: str) -> None:
+    """Several readers at once, each a session of its own: the slowest, and the mean."""
+    for title, path in (("page", f"/quality/{MUCH}"), ("JSON", f"/v1/quality/{MUCH}")):
+        for many in READERS:
+            browsers = [Browser(port, token) for _ in range(many)]
+            with ThreadPoolExecutor(many) as pool:
+                times = list(pool.map(lambda one, path=path: one.seconds(path), browsers))
+            print(
+                f"  quality, {title}, {many} readers at once: slowest {max(times) * 1000:,.0f} ms, mean "
+                f"{sum(times) / many * 1000:,.0f} ms"
+            )
 
 
 def _rules(first: int, last: int) -> tuple[Add, ...]:
@@ -182,7 +224,9 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--prompts", type=int, default=1_000)
     parser.add_argument("--units", type=int, default=20_000)
+    parser.add_argument("--answers", type=int, default=30_000)
     parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--only-readers", action="store_true", help="only the quality of one prompt")
     parser.add_argument("--database")
     parser.add_argument("--keep", action="store_true", help="the database is filled already")
     given = parser.parse_args()
@@ -191,14 +235,17 @@ def main() -> None:
         with open_live(url) as live:
             if not given.keep:
                 start = time.perf_counter()
-                fill(live, given.prompts, given.rows)
-                busy(live, given.units)
+                ask_much(live, given.answers)
+                if not given.only_readers:
+                    fill(live, given.prompts, given.rows)
+                    busy(live, given.units)
                 print(f"filled in {time.perf_counter() - start:,.0f} s")
             token = Access(live.database).add(f"benchmark-{time.time_ns()}", Role.ADMIN, by="benchmark")
-            asked = pages(live)
+            asked = {} if given.only_readers else pages(live)
             live.learner.advance()
             live.learner.keep()
-        run_once(Path(folder))
+        if not given.only_readers:
+            run_once(Path(folder))
         words = [
             sys.executable,
             "-m",
@@ -227,6 +274,9 @@ def measure(server: subprocess.Popen[str], token: str, asked: dict[str, str], re
     assert server.stderr is not None
     port = re.search(r"http://127\.0\.0\.1:(\d+)", server.stderr.readline())
     assert port is not None
+    measure_readers(int(port[1]), token)
+    if not asked:
+        return
     browser = Browser(int(port[1]), token)
     worst = 0.0
     for title, path in asked.items():

@@ -82,6 +82,8 @@ def test_a_rubric_that_agrees_with_people_is_accepted_by_agreement(tmp_path: Pat
     )  # fmt: skip
     assert result["improvement"]["promoted"], result["improvement"]["reason"]
     assert result["best"]["test"]["mean"] > 0.9 > 0.6 > result["baseline"]["test"]["mean"]
+    assert not result.json.get("labels"), "the scores are no labels"
+    assert result["plan"]["output_limit"] is None, "an answer is an explanation and a score"
     assert whet.aligned_rubric(tmp_path / "run") == "Short answers are good."
     done = whet_here(tmp_path, "align", "--take", "run")
     assert (done.returncode, done.stdout) == (0, "Short answers are good.\n")

@@ -184,6 +184,12 @@ def broken(folder: Path) -> Iterator[Any]:
         ("{a: {reward: f1, goal: up}}", 'goal is one of max, min; this is "up"'),
         ("{a: {metric: cost_usd, at_least: 1}}", "bounded by at_most. Write at_most"),
         (
+            "{a: {reward: exact_match, at_least: 1.5}}",
+            "at_least is 1.5, and no value is above 1: no prompt could meet it",
+        ),
+        ("{a: {reward: exact_match, goal: min, at_most: -0.1}}", "at_most is -0.1, and no value is below 0"),
+        ("{a: {metric: output_tokens, at_most: -5}}", "at_most is -5, and no value is below 0"),
+        (
             "{a: {metric: cost_usd, at_most: 1.1}, b: {metric: cost_usd, at_most: ten}}",
             "such as 1.1x; this is",
         ),

@@ -274,6 +274,13 @@ def test_show_writes_a_version_in_a_format(tmp_path: Path) -> None:
         tmp_path, "prompts", "show", "shop@latest", "--format", "openai", "--json", "--database", database
     )
     assert both.returncode == 2 and "Use only one" in both.stderr
+    assert shown.stderr == ""
+    (tmp_path / "kind.md").write_text("You are kind.")
+    whet_here(tmp_path, "prompts", "import", "kind.md", "--name", "kind", "--database", database)
+    kind = whet_here(
+        tmp_path, "prompts", "show", "kind@latest", "--format", "promptfoo", "--database", database
+    )
+    assert kind.stdout == "You are kind." and "no place for the input" in kind.stderr
 
 
 def test_a_heading_in_a_prompt_of_a_program(tmp_path: Path) -> None:

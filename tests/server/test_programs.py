@@ -263,6 +263,8 @@ def test_a_program_gets_a_token_for_something_only(server: Running) -> None:
         access.add("eve", Role.VIEWER, by="test", prompts=[MINE])
     with pytest.raises(UsageError, match="cannot be for the prompt"):
         access.add("shop", Role.VIEWER, app=True, by="test", prompts=["a|b"])
+    with pytest.raises(UsageError, match="cannot be the name of a prompt"):
+        access.add("shop", Role.VIEWER, app=True, by="test", prompts=["shop/*"])
     access.add("shop", Role.VIEWER, app=True, by="test", prompts=[MINE, THEIRS])
     with pytest.raises(UsageError, match=r"--prompt NAME"):
         access.new_token("shop", by="test")

@@ -95,7 +95,7 @@ export class Client {
    *
    * Version, experiment and units come from the prompt. Texts that are too long are cut, and `metadata.cut` names them.
    * @param {LivePrompt | string} prompt
-   * @param {string} [output]
+   * @param {string | null} [output] null, as the content of a message that calls tools, is an empty text
    * @param {InferenceFields} [more]
    * @returns {string}
    * @throws {UsageError} for a field that is none or cannot be
@@ -104,7 +104,7 @@ export class Client {
     const isLive = prompt instanceof LivePrompt;
     const { experiment, variant } = isLive ? prompt : { experiment: null, variant: null };
     const known = isLive ? { version: prompt.version, ...prompt.units, experiment, variant } : {};
-    const row = inferenceRow(isLive ? prompt.name : prompt, output, known, more);
+    const row = inferenceRow(isLive ? prompt.name : prompt, output ?? "", known, more);
     this.#sender.put("inferences", row);
     return row.id;
   }

@@ -202,6 +202,7 @@ test("over the network: the token goes to the server, and to no other", async (t
   const client = new Client(server.url, { token: TOKEN, spool: null, log: SILENT });
   assert.equal((await client.prompt("p")).source, "server");
   client.log("p", "out");
+  client.log("p", null);
   assert.ok(await client.flush());
   const { port } = /** @type {import("node:net").AddressInfo} */ (other.address());
   const led = new Client(`http://127.0.0.1:${port}`, { token: TOKEN, spool: null, log: SILENT });

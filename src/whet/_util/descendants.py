@@ -46,7 +46,11 @@ class Descendants:
 
 
 def end_group(group: int) -> None:
-    """Kill the processes of a group, unless all have ended."""
+    """Kill the processes of a group, unless all have ended. On Windows, which has no groups, those that the first one began."""
+    if sys.platform == "win32":
+        words = ["taskkill", "/F", "/T", "/PID", str(group)]
+        subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        return
     with contextlib.suppress(ProcessLookupError, PermissionError):  # the latter on macOS
         os.killpg(group, signal.SIGKILL)
 

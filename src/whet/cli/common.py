@@ -8,12 +8,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from whet._util.variables import TRUSTED_HOSTS
 from whet.errors import StorageError, UsageError, quantity, spelling
+
+if TYPE_CHECKING:
+    from whet.prompt import Prompt
 
 Command = Callable[..., Any]
 _LONGEST = 200
@@ -386,6 +389,18 @@ def emit(value: Mapping[str, object] | Sequence[Any]) -> None:
 
     value = dict(value) if isinstance(value, Mapping) else value
     print_exactly(orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE).decode())
+
+
+def print_prompt(prompt: Prompt, form: str | None) -> None:
+    """A prompt on stdout, as its text or in the format of another tool; a line on stderr where no input has a place."""
+    from whet.prompt import write_prompt_as
+
+    print_exactly(write_prompt_as(prompt, form) if form else prompt.plain)
+    if form not in (None, "document") and not prompt.slots:
+        warn(
+            "The prompt has no slot, so the file has no place for the input: send it as the user message.",
+            err=True,
+        )
 
 
 def print_exactly(text: str) -> None:

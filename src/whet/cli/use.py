@@ -16,13 +16,13 @@ from whet.cli.common import (
     examples,
     format_option,
     json_option,
-    print_exactly,
+    print_prompt,
     say,
     warn,
 )
 from whet.engine import EvaluationJSON, PlanJSON, RunJSON
 from whet.errors import UsageError, did_you_mean, quantity, show_size
-from whet.prompt import MASK, Prompt, write_prompt_as
+from whet.prompt import MASK, Prompt
 from whet.reporting import is_limited
 from whet.types import Message
 
@@ -69,7 +69,7 @@ def show(run: str, plain: bool, form: str | None, choose: str | None, as_json: b
         emit(_as_json(result, prompt))
         return
     if plain or form:
-        print_exactly(write_prompt_as(prompt, form) if form else prompt.plain)
+        print_prompt(prompt, form)
         if isinstance(result, RunResult) and not result.promoted:
             reason = result.improvement.reason.removeprefix("Not promoted: ")
             say(f"whet: not promoted: {reason}", err=True)
@@ -101,7 +101,7 @@ def _show_point(
         emit({"run": str(folder), "chosen": name, **point, "text": prompt.text})
         return
     if plain or form:
-        print_exactly(write_prompt_as(prompt, form) if form else prompt.plain)
+        print_prompt(prompt, form)
     else:
         means = (f"{key} {show_size(value['mean'])}" for key, value in point["validation"].items())
         say(f"{values['task']} · best in {name} on validation: {', '.join(means)}")

@@ -167,14 +167,16 @@ class BudgetAccount:
     def _usage_of(self, name: str) -> float:
         spent = self.spent
         if name == "calls":
-            return sum(self._usage_of(f"{role}_calls") for role in spent.calls)
+            return sum([self._calls_of(role) for role in spent.calls])
         if name == "tokens":
             return spent.input_tokens + spent.output_tokens + self._open_tokens
         if name == "cost_usd":
             return spent.cost + self._open_cost
-        role = name.removesuffix("_calls")
-        if name == "seconds":
-            return self.seconds
+        return self.seconds if name == "seconds" else self._calls_of(name.removesuffix("_calls"))
+
+    def _calls_of(self, role: str) -> int:
+        """What counts against the limit on the calls of a role."""
+        spent = self.spent
         return spent.calls[role] - spent.excused[role] + len(spent.given_up[role])
 
     async def reserve(
@@ -260,7 +262,7 @@ class BudgetAccount:
     def _is_crowded(self, r: Reservation) -> bool:
         """Whether the calls in flight, with this one, would pass a limit if each took more than is reserved for it. What is kept
         for the sealed test is room here: it is lost if that happens, and the limit holds."""
-        if not self._in_flight:
+        if not self._in_flight or (self.limits.tokens is None and self.limits.cost_usd is None):
             return False
         names, most = ("tokens", "cost_usd"), (r.tokens, r.cost)
         for name, own, beyond, there in zip(names, most, self._beyond(r), self._open_beyond, strict=True):

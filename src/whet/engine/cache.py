@@ -204,6 +204,8 @@ def _row(c: Completion) -> list[object]:
 
 def _usage(read: int, written: int, rest: list[Any]) -> Usage:
     """The usage of a completion from its first two numbers and the fields after `first_token`."""
+    if not rest:
+        return Usage(read, written)
     cached, thought, cost = rest[1:4] or (0, 0, None)
     return Usage(
         read,

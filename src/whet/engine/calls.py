@@ -466,10 +466,14 @@ class CallExecutor:
             if not client.observed.known:
                 known = (c.observed.ratio for c in self.clients.values() if c.observed.known)
                 client.observed.others = max(known, default=0.0)
-            reservation = await self.budget.reserve(
-                client.worst_case(role, request)[0], lambda: client.worst_case(role, request)[0]
-            )
-            worst = client.worst_case(role, request)[1]
+            worst: Usage
+
+            def estimate() -> Reservation:
+                nonlocal worst
+                most, worst = client.worst_case(role, request)
+                return most
+
+            reservation = await self.budget.reserve(estimate(), estimate)
             attempt = CallAttempt(role, digest, self.next_number(), reservation)
             try:
                 if not client.model.local:

@@ -19,6 +19,7 @@ from whet.replies.texts import CUT, EMPTY, NO_TEXT, SEVERAL
 from whet.rewards.text import targets_of
 from whet.rewards.verifiers.python_code import UNREADABLE
 from whet.rewards.verifiers.python_tests import BEYOND_TESTS, TIMED_OUT
+from whet.rewards.verifiers.sql import EMPTY_RESULT
 from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES
 from whet.search.archive import BEYOND
 from whet.search.copies import comparable, longest_copy
@@ -436,6 +437,17 @@ def unreadable_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
         f'{len(unreadable)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(unreadable[0].output)}", '
         "contained no readable code: there is no fenced block, and the text is not entirely code. "
         "They count as wrong. Let the prompt ask for one fenced block."
+    ]
+
+
+def empty_result_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """A warning when queries count as right because they return nothing, as their targets do."""
+    empty = [r for r in rollouts if r.parts.get(EMPTY_RESULT)]
+    if not empty:
+        return []
+    return [
+        f"{len(empty)} of {len(rollouts)} rollouts of the {name} prompt count as right because query and target both return no "
+        f"rows (first: row {empty[0].example_id}): any query without rows does. Give targets that return rows on this database."
     ]
 
 

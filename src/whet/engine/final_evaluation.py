@@ -18,6 +18,7 @@ from whet.engine.diagnostics import (
     beyond_tests_warnings,
     copy_warnings,
     cut_warnings,
+    empty_result_warnings,
     end_of_method,
     label_warnings,
     optimizer_warnings,
@@ -458,6 +459,7 @@ def _warnings(
             *timeout_warnings(name, rollouts),
             *unreadable_warnings(name, rollouts),
             *beyond_tests_warnings(name, rollouts),
+            *empty_result_warnings(name, rollouts),
         )
     ]
     reading += grading_warnings(reward, rows, evaluated)

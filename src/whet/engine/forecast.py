@@ -41,6 +41,7 @@ from whet.models.prices import Price
 from whet.models.scripted import readable_address
 from whet.rewards.asking import ASKED_TWICE
 from whet.rewards.choose import why_no_labels
+from whet.rewards.human_score import HumanScore
 from whet.rewards.text import targets_of
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget
@@ -346,7 +347,7 @@ def _output_limit(task: Task, env: Environment, client: ModelClient) -> OutputLi
     targets = [t for e in task.train if e.target is not None for t in targets_of(e)]
     longest = max((len(text.encode("utf-8", "replace")) for text in targets), default=_SHORT + 1)
     free = client.model.local or client.model.simulated or env.generation.max_tokens is not None
-    if free or longest > _SHORT:
+    if free or longest > _SHORT or isinstance(task.reward, HumanScore):
         return None
     return {"longest_target": longest, "enough": max(_LEAST_LIMIT, 2 * longest)}
 

@@ -166,7 +166,8 @@ class Journal:
     def append(self, statements: Iterable[Statement]) -> None:
         """Queue statements for the next group commit without waiting. Raises StorageError after a failure."""
         self._raise_failure()
-        self._put(_Entry(list(statements)))
+        if written := list(statements):
+            self._put(_Entry(written))
 
     def write_durably(self, statements: Iterable[Statement] = ()) -> Awaitable[None]:
         """Queue statements; who awaits the result waits until they and all earlier ones are in the file: a kill cannot lose

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from whet.engine.result_json import LabelFiguresJSON, LabelJSON
 from whet.environments.labels import find_label
 from whet.rewards.choose import find_labels
+from whet.rewards.human_score import HumanScore
 from whet.rewards.text import targets_of
 from whet.task import Task
 from whet.types import Example, Rollout
@@ -62,8 +63,8 @@ def label_figures(
 def _labels(task: Task) -> Mapping[str, str]:
     if task.labels:
         return task.labels
-    if task.world is not None or task.program is not None:
-        return {}
+    if task.world is not None or task.program is not None or isinstance(task.reward, HumanScore):
+        return {}  # targets of the last are scores, and answers texts with a score
     targets = [example.target for example in (*task.train, *task.validation, *task.test)]
     names = find_labels(targets) if all(isinstance(target, str) for target in targets) else []
     return {label: label for label in names}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -122,7 +123,8 @@ class AdaptiveLimiter:
             await place
         except asyncio.CancelledError:
             if place.cancelled():
-                self._waiting = deque(other for other in self._waiting if other is not place)
+                with contextlib.suppress(ValueError):  # who freed a place has dropped it already
+                    self._waiting.remove(place)
             else:
                 self._release()
             raise
@@ -167,9 +169,10 @@ class AdaptiveLimiter:
             self._hand_over()
 
 
-def _intents(most: int) -> asyncio.Semaphore:
-    """Intents are written ahead for half as many calls as may be in flight, so that places never wait for a disk."""
-    return asyncio.Semaphore(most + most // 2)
+def _intents(most: int) -> AdaptiveLimiter:
+    """Intents are written ahead for half as many calls as may be in flight, so that places never wait for a disk. A semaphore of
+    asyncio would look through all that it has woken in a turn of the loop, each time that one is released."""
+    return AdaptiveLimiter(most + most // 2)
 
 
 def share_limits(clients: Mapping[str, ModelClient]) -> None:
@@ -366,24 +369,21 @@ class ModelClient:
         size, seen = self._count_tokens(request), self.observed
         bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
         read, written = seen.read_at_most(size), seen.written_at_most(bound, request.n)
-        usage, most = Usage(read, written), Usage(read, max(written, bound * request.n))
+        most = max(written, bound * request.n)
         ends = self.model.local or seen.keeps_bounds
-        if getattr(self.model, "paints", False):
-            usage, most = (replace(one, pictures=request.n) for one in (usage, most))
-        beyond = Usage(0, 0 if ends else max(UNBOUNDED_TOKENS, seen.written) * request.n)
+        beyond = 0 if ends else max(UNBOUNDED_TOKENS, seen.written) * request.n
+        usage = Usage(read, written, pictures=request.n if getattr(self.model, "paints", False) else 0)
         likely = cost = dollars = 0.0
         if self.price is not None:
-            likely, cost, dollars = (self.price.most(one) * seen.dearest for one in (usage, most, beyond))
+            cases = usage, replace(usage, output_tokens=most), Usage(0, beyond)
+            likely, cost, dollars = (self.price.most(one) * seen.dearest for one in cases)
         alone = not (seen.known or self.model.local)
-        tokens = (most.input_tokens + most.output_tokens, usage.input_tokens + usage.output_tokens)
-        reserved = Reservation(
-            role, 1, tokens[0], cost, tokens[1], likely, alone, beyond.output_tokens, dollars
-        )
+        reserved = Reservation(role, 1, read + most, cost, read + written, likely, alone, beyond, dollars)
         return reserved, usage
 
     def as_sent(self, role: str, request: Request) -> Request:
         """The request as the model gets it: a model that reads texts only, and the optimizer, get the names of images."""
-        if not any(count_marks(m.content) for m in request.messages):
+        if not any([count_marks(m.content) for m in request.messages]):
             return request
         if role != "optimizer" and reads_parts(self.model):
             return request
@@ -411,9 +411,8 @@ class ModelClient:
                 usage.input_tokens,
                 sum(len(m.content.encode("utf-8", "replace")) for m in request.messages),
             )
-        self.observed.note(
-            counted, request.n, usage, self.cost(replace(usage, free=False)), price, request.max_tokens
-        )
+        cost = self.cost(replace(usage, free=False) if usage.free else usage)
+        self.observed.note(counted, request.n, usage, cost, price, request.max_tokens)
 
     def cost(self, usage: Usage) -> float:
         """US dollars: what the provider says, else by the price; 0 without either, and where a gateway's cache answered. A

@@ -82,6 +82,8 @@ def find_label(text: str, labels: Mapping[str, str]) -> str | None:
 
 def _without_scale(folded: str, forms: Mapping[str, str]) -> str:
     """A text with 3 in the place of 3/5, where the labels are all whole numbers from 0 or 1 to 5: the best one says the scale."""
+    if "/" not in folded:
+        return folded
     numbers = sorted(int(form) for form in forms if form.isdecimal() and form.isascii() and len(form) < 4)
     most = numbers[-1] if numbers else 0
     if len(numbers) < len(forms) or most < 4 or numbers not in ([*range(most + 1)], [*range(1, most + 1)]):
@@ -89,10 +91,16 @@ def _without_scale(folded: str, forms: Mapping[str, str]) -> str:
     return str(regex.sub(rf"(?<![0-9/.,])([0-9]{{1,3}})\s?/\s?{most}(?![0-9/]|[.,][0-9])", r"\1", folded))
 
 
-def _forms(labels: Mapping[str, str]) -> dict[str, str]:
+def _forms(labels: Mapping[str, str]) -> Mapping[str, str]:
     """The labels by their folded names and words."""
+    return _fold_names(tuple(labels.items()))
+
+
+@lru_cache(maxsize=64)
+def _fold_names(labels: tuple[tuple[str, str], ...]) -> Mapping[str, str]:
+    """The labels by their folded names and words: the same ones are looked for in every answer."""
     forms: dict[str, str] = {}
-    for label, word in labels.items():
+    for label, word in labels:
         for form in (label, word):
             forms.setdefault(fold(form.translate(_SIGNS)).strip(), label)
     return forms
@@ -101,6 +109,8 @@ def _forms(labels: Mapping[str, str]) -> dict[str, str]:
 def _with_plain_signs(text: str, forms: Mapping[str, str]) -> str:
     """A text with C# in the place of C\u266f and, where A+ is a label, A+ in the place of A +."""
     plain = text.translate(_SIGNS)
+    if not any(sign in plain for sign in _ENDING_SIGNS):
+        return plain
     for form in forms:
         body = form.rstrip(_ENDING_SIGNS)
         if body and body != form and body in forms:

@@ -170,7 +170,7 @@ class OpenAIModel(AnswersOnly):
             usage = reported and with_cost(reported, answer.cost)
             if answer.from_cache:  # some gateways report no tokens then
                 usage = replace(usage or Usage(), free=True)
-            result = completions(data, request, self.count_tokens, usage, answer.cost)
+            result = completions(data, request, self.count_tokens, usage, answer.cost, self._answering(data))
             if isinstance(result, list):
                 self._answered = True
                 self._bounds.note_answer(request)
@@ -179,7 +179,7 @@ class OpenAIModel(AnswersOnly):
                 self._say(self._forms.note_answer(request, form) | unnamed)
                 self._note(find_neglected_options(body, data, usage))
                 self._note(set() if is_utf8(answer.body) else {"bytes"})
-                return self._options.close_tags(self._with_model(result, data))
+                return self._options.close_tags(result)
         else:
             result = answer
         if not isinstance(result, Failure):
@@ -191,12 +191,11 @@ class OpenAIModel(AnswersOnly):
         filtered = filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)
         return [filtered if usage is None else replace(filtered, usage=usage)]
 
-    def _with_model(self, answers: list[Completion], data: Mapping[str, object]) -> list[Completion]:
-        """Answers with the model that they name; servers of one model may each have a name of their own for it."""
+    def _answering(self, data: Mapping[str, object]) -> str:
+        """The model that an answer names; none of several servers, which may each have a name of their own for it."""
         name = data.get("model")
-        if not isinstance(name, str) or len(self._replicas.all) > 1:
-            return answers
-        return [replace(answer, model=name.strip()[:_LONGEST_NAME]) for answer in answers]
+        several = len(self._replicas.all) > 1
+        return name.strip()[:_LONGEST_NAME] if isinstance(name, str) and not several else ""
 
     def _body_of(self, request: Request, form: str) -> dict[str, object]:
         """The body of a settled request, its schema in this form, as far as the endpoint takes it."""
@@ -226,9 +225,10 @@ class OpenAIModel(AnswersOnly):
         result: list[Completion] | Failure = Failure(status, body, {})
         if status == 200:
             data = decode_answer(body)
-            result = completions(data, request, self.count_tokens, reported_usage(data))
+            usage = reported_usage(data)
+            result = completions(data, request, self.count_tokens, usage, model=self._answering(data))
             if isinstance(result, list):
-                return self._options.close_tags(self._with_model(result, data))
+                return self._options.close_tags(result)
         assert isinstance(result, Failure)
         error = self._error(result)
         words = words_of_filter(result, error)
@@ -490,7 +490,8 @@ def _is_from_cache(headers: Mapping[str, str]) -> bool:
     """Whether a gateway's own cache answered: its header says so, or LiteLLM's names an answer of its cache that cost nothing."""
     if not headers:
         return False
-    if any("hit" in headers.get(name, "").casefold().split() for name in CACHE_HEADERS):
+    statuses = [headers[name] for name in CACHE_HEADERS if name in headers]
+    if any("hit" in words.casefold().split() for words in statuses):
         return True
     named = headers.get(CACHE_KEY_HEADER, "").strip()
     return bool(named) and re.fullmatch(r"\s*0(?:\.0*)?\s*", headers.get(COST_HEADER, "")) is not None

@@ -95,11 +95,12 @@ def completions(
     count: Callable[[str], int],
     reported: Usage | None,
     cost: str = "",
+    model: str = "",
 ) -> list[Completion] | Failure:
     """The completions in the decoded body of an HTTP 200; their usages add up to what the call was billed.
 
     `count` estimates tokens where the endpoint has `reported` none that can be right; `cost` are the US dollars that a header
-    names. A Failure when the body reports one,
+    names; `model` is the model that has answered. A Failure when the body reports one,
     as some gateways do for an upstream error. Raises ProviderError (see the module's text).
     """
     choices = data.get("choices")
@@ -119,9 +120,10 @@ def completions(
     used = _in_order(choices)[: max(1, request.n)]
     if reported is not None:
         shares = share_usage(reported, max(1, len(used)))
-        answers = [_completion(choice, request, usage) for choice, usage in zip(used, shares, strict=False)]
-        return answers or [Completion("", usage=reported, error=_NO_CHOICE)]
-    answers = [_completion(choice, request, Usage()) for choice in used] or [Completion("", error=_NO_CHOICE)]
+        answers = [_completion(c, request, usage, model) for c, usage in zip(used, shares, strict=False)]
+        return answers or [Completion("", usage=reported, error=_NO_CHOICE, model=model)]
+    answers = [_completion(choice, request, Usage(), model) for choice in used]
+    answers = answers or [Completion("", error=_NO_CHOICE, model=model)]
     read = sum(count(m.content) for m in request.messages)
     written = sum(count(c.thought + c.text) for c in answers)
     estimate = with_cost(estimate_parts(data.get("usage"), read, written), cost)
@@ -135,6 +137,8 @@ def _in_order(choices: list[Any]) -> list[Any]:
     >>> [choice["index"] for choice in _in_order([{"index": 1}, {"index": 0}])]
     [0, 1]
     """
+    if len(choices) < 2:
+        return choices
     indices = [choice.get("index") if isinstance(choice, dict) else None for choice in choices]
     if len(set(indices)) < len(indices) or not all(type(index) is int for index in indices):
         return choices
@@ -276,10 +280,11 @@ def _failure_inside_200(data: Mapping[str, object]) -> Failure:
     return Failure(status, json.dumps(data).encode(), {}, inside=True)
 
 
-def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
+def _completion(choice: Any, request: Request, usage: Usage, model: str) -> Completion:
     message = _message_of(choice)
     if message is None:
-        return Completion("", usage=usage, error="model: empty answer (a choice without a message)")
+        empty = "model: empty answer (a choice without a message)"
+        return Completion("", usage=usage, error=empty, model=model)
     finish = finish_of(choice.get("finish_reason"))
     native = finish_of(
         choice.get("native_finish_reason")
@@ -302,7 +307,7 @@ def _completion(choice: Any, request: Request, usage: Usage) -> Completion:
     elif not text.strip():
         error = f"model: {_instead(message, finish)}"
     first = None if thought else _first_token(choice.get("logprobs"))
-    return Completion(text, finish, usage, error, first, thought=thought)
+    return Completion(text, finish, usage, error, first, thought=thought, model=model)
 
 
 def _refusal_of(message: Mapping[str, Any]) -> str:
@@ -445,7 +450,8 @@ def reported_usage(data: Mapping[str, object]) -> Usage | None:
     usage = read_usage(data.get("usage"))
     if usage is None or (not usage.output_tokens and _writes(data.get("choices"))):
         return None
-    return replace(usage, provider_tools=count_provider_tools(data))
+    tools = count_provider_tools(data)
+    return replace(usage, provider_tools=tools) if tools else usage
 
 
 def _writes(choices: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -26,8 +26,10 @@ def read_usage(usage: object) -> Usage | None:
     written = _tokens(usage.get("completion_tokens", usage.get("output_tokens", 0)))
     if read is None or written is None:
         return None
-    thought = _first_count(usage, _OF_OUTPUT, _REASONING)
-    cached, (stored, for_hour) = _first_count(usage, _OF_INPUT, _CACHED), _count_stored(usage)
+    named = {*usage, *(name for inner in usage.values() if isinstance(inner, dict) for name in inner)}
+    thought = _first_count(usage, named, _OF_OUTPUT, _REASONING)
+    cached = _first_count(usage, named, _OF_INPUT, _CACHED)
+    stored, for_hour = _count_stored(usage, named)
     total = _tokens(usage.get("total_tokens"))
     beside = (total or 0) - read - written
     if beside < 0:  # there is no total that can be one
@@ -116,9 +118,9 @@ _STORED_BY_TIME = (("", "cache_creation"), ("prompt_tokens_details", "cache_crea
 _OF_ANTHROPIC = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 
-def _count_stored(usage: Mapping[str, Any]) -> tuple[int, int]:
+def _count_stored(usage: Mapping[str, Any], named: Set[str]) -> tuple[int, int]:
     """Tokens that the provider wrote into its cache, and how many of these for an hour."""
-    whole = _first_count(usage, _OF_INPUT, _STORED)
+    whole = _first_count(usage, named, _OF_INPUT, _STORED)
     for place, name in _STORED_BY_TIME:
         times = _detail(usage, place, name)
         if isinstance(times, dict):
@@ -134,9 +136,12 @@ def _detail(usage: Mapping[str, Any], place: str, name: str) -> object:
     return usage.get(name) if value is None else value
 
 
-def _first_count(usage: Mapping[str, object], places: Sequence[str], names: Sequence[str]) -> int:
-    """The first of these counts that is not 0, each from the mappings at `places` or from the usage itself."""
-    for name in names:
+def _first_count(
+    usage: Mapping[str, object], named: Set[str], places: Sequence[str], names: Sequence[str]
+) -> int:
+    """The first of these counts that is not 0, each from the mappings at `places` or from the usage itself; `named` are the names
+    in all of them."""
+    for name in filter(named.__contains__, names):
         for place in places:
             if count := _tokens(_detail(usage, place, name)):
                 return count
@@ -148,6 +153,8 @@ def _named_cost(usage: Mapping[str, Any]) -> float | None:
     `estimated_cost`; None for another currency. Where a router bills the provider's price elsewhere (the user's own key), `cost`
     is the router's share, and the provider's comes on top of it.
     """
+    if usage.keys().isdisjoint(_COSTS):
+        return None
     cost = usage.get("cost")
     named = cost if isinstance(cost, dict) else {"total_cost": cost, "currency": usage.get("currency")}
     if str(named.get("currency") or "usd").casefold() != "usd":
@@ -173,6 +180,7 @@ def with_cost(usage: Usage, cost: str) -> Usage:
     return replace(usage, cost_usd=dollars)
 
 
+_COSTS = ("cost", "cost_in_usd_ticks", "estimated_cost")
 _TICKS = 1e10
 """In these xAI names a dollar."""
 

@@ -22,20 +22,18 @@ def count_provider_tools(data: Mapping[str, Any]) -> int:
     4
     """
     usage = data.get("usage")
-    if isinstance(usage, Mapping):
+    if isinstance(usage, dict):
         for name in _BY_TOOL:
             by_tool = usage.get(name)
-            if isinstance(by_tool, Mapping) and (calls := sum(map(_count, by_tool.values()))):
+            if isinstance(by_tool, dict) and (calls := sum(map(_count, by_tool.values()))):
                 return calls
         inner = usage.get(_OF_INPUT)
-        for place in (usage, inner if isinstance(inner, Mapping) else {}):
-            if calls := max(_count(place.get(name)) for name in _SEARCHES):
+        for place in (usage, inner if isinstance(inner, dict) else {}):
+            if calls := max([_count(place.get(name)) for name in _SEARCHES]):
                 return calls
     choices = data.get("choices")
-    messages = (
-        [c.get("message") for c in choices if isinstance(c, Mapping)] if isinstance(choices, list) else []
-    )
-    return sum(_count_listed(message) for message in messages if isinstance(message, Mapping))
+    messages = [c.get("message") for c in choices if isinstance(c, dict)] if isinstance(choices, list) else []
+    return sum([_count_listed(message) for message in messages if isinstance(message, dict)])
 
 
 def _count_listed(message: Mapping[str, Any]) -> int:
@@ -45,7 +43,7 @@ def _count_listed(message: Mapping[str, Any]) -> int:
         return min(len(listed), _MOST)
     return int(
         isinstance(cited, list)
-        and any(isinstance(one, Mapping) and one.get("type") == "url_citation" for one in cited)
+        and any(isinstance(one, dict) and one.get("type") == "url_citation" for one in cited)
     )
 
 

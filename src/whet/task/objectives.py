@@ -66,7 +66,8 @@ def _objective(name: str, node: Node, parts: list[RewardFunction], folder: Path)
         keys[wrong].refuse(
             f"{what} has the goal {goal}, and is bounded by {BOUNDS[goal]}. Write {BOUNDS[goal]}."
         )
-    bounds = tuple(_read_bound(keys[key], what, key, low) for key in BOUNDS.values() if key in keys)
+    ends = low, math.inf if width is None else low + width
+    bounds = tuple(_read_bound(keys[key], what, key, ends) for key in BOUNDS.values() if key in keys)
     margin = entry.get("margin")
     if margin is not None and width is not None and margin >= width:
         keys["margin"].refuse(
@@ -77,8 +78,9 @@ def _objective(name: str, node: Node, parts: list[RewardFunction], folder: Path)
     return Objective(Goal(name, goal == "max", width, margin, bounds, exact), metric, part, low, weight)
 
 
-def _read_bound(node: Node, what: str, key: str, low: float) -> Bound:
-    """A number, or a multiple of the baseline's mean such as 1.1x."""
+def _read_bound(node: Node, what: str, key: str, ends: tuple[float, float]) -> Bound:
+    """A number that the mean can reach, whose values lie between the ends, or a multiple of the baseline's mean such as 1.1x."""
+    low, high = ends
     text = str(node.value).strip()
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)x", text)
     if match is None and (isinstance(node.value, str | bool) or not _is_finite(node.value)):
@@ -93,6 +95,11 @@ def _read_bound(node: Node, what: str, key: str, low: float) -> Bound:
     if match and not value:
         node.refuse(
             f"{what}: {key} is a multiple above 0; this is {show_value(text)}. Write 1.1x, or a number."
+        )
+    if match is None and (value < low if key == "at_most" else value > high):
+        end = f"below {low:g}" if key == "at_most" else f"above {high:g}"
+        node.refuse(
+            f"{what}: {key} is {value:g}, and no value is {end}: no prompt could meet it. Write another number."
         )
     return Bound(key == "at_most", value, match is not None)
 

@@ -55,7 +55,7 @@ def test_add_and_list(run: Any, traffic: Traffic) -> None:
     told = json.loads(
         run("add", "late", "--thumb", "down", "--id", "key", "--source", "user", "--as", "bob", "--json")
     )
-    assert told == {"ids": ["key"], "accepted": 0, "duplicates": 1}
+    assert told == {"ids": ["key"], "accepted": 0, "duplicates": 1, "waiting": ["key"]}
     listed = run("list").splitlines()
     assert len(listed) == 3 and all(re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ  ", row) for row in listed)
     assert any("rating  2  support 2  ann" in row and "⟨U+001B⟩" in row for row in listed)

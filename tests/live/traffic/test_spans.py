@@ -161,6 +161,34 @@ def test_calls_of_other_traces_and_agents_stay_apart(traffic: Traffic) -> None:
     assert len(traffic.inferences().rows) == 4
 
 
+def test_feedback_about_a_span_that_is_no_answer_is_about_the_answer_of_its_trace(traffic: Traffic) -> None:
+    agent = span(HTTP, "", {"gen_ai.operation.name": "invoke_agent"}, 0)
+    send(traffic, span(GATE, HTTP, {**OUTER, **INNER}, 1), agent)
+    traffic.add([], [thumb(HTTP), thumb(TRACE), thumb(SERVED)])
+    (answer,) = traffic.inferences().rows
+    about = {row.feedback.target: row.about for row in traffic.find().rows}
+    assert about == {HTTP: answer.seq, TRACE: answer.seq, SERVED: None}
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_feedback_names_runs_of_langsmith_by_their_own_ids(traffic: Traffic, first: bool) -> None:
+    root, run = "0b9c2b1d-1111-4222-8333-444455556667", "0a9c2b1d-1111-4222-8333-444455556666"
+    names = {"langsmith.trace.id": root}
+    spans = [
+        span(HTTP, "", {"langsmith.span.kind": "chain", "langsmith.span.id": root, **names}),
+        span(GATE, HTTP, {**OUTER, "langsmith.span.id": run, **names}, 1),
+    ]
+    given = [thumb(run), thumb(root), Feedback("thumb", root, value=1.0, target_kind="episode")]
+    if first:
+        send(traffic, *spans)
+    traffic.add([], given)
+    if not first:
+        send(traffic, *spans)
+    (answer,) = traffic.inferences().rows
+    assert (answer.inference.id, answer.inference.episode) == (run, root)
+    assert [row.about for row in traffic.find().rows] == [answer.seq] * 3
+
+
 def test_an_id_of_the_apps_own_and_that_of_its_span_name_one_answer(traffic: Traffic) -> None:
     send(traffic, span(APP, "", {**OUTER, "whet.inference.id": "order-7"}))
     traffic.add([], [thumb(APP), thumb("order-7")])

@@ -57,6 +57,13 @@ async def test_numbers_are_equal_to_nine_digits_and_whole_numbers_exactly(
     assert (await grade({"sql": SPEC}, query, {}, target)).value == value
 
 
+async def test_a_right_query_without_rows_is_marked() -> None:
+    right = await grade({"sql": SPEC}, "select 1 where 0", {}, "select a from t where a > 99")
+    assert (right.value, right.parts) == (1.0, {"empty_result": 1.0})
+    assert (await grade({"sql": SPEC}, "select a from t", {}, "select a from t")).parts == {}
+    assert (await grade({"sql": SPEC}, "select a from t", {}, "select a from t where a > 99")).parts == {}
+
+
 async def test_order_counts_where_it_is_asked_for() -> None:
     spec = {"sql": {**SPEC, "ordered": True}}
     assert (await grade(spec, "select a from t order by a", {}, "select a from t order by a")).value == 1.0

@@ -118,15 +118,23 @@ def add(target: str, target_kind: str, signals: tuple[str, ...], as_json: bool, 
     records = feedback_of(known, target_kind, target)
     with open_here(make=True) as live:
         receipt = live.traffic.add((), records)
+        waits = [
+            id for id in receipt.ids if (row := live.traffic.feedback(id)) is not None and row.about is None
+        ]
     ids = {"ids": list(receipt.ids), "accepted": receipt.accepted, "duplicates": receipt.duplicates}
-    print_result(ids, as_json, lambda stored: _show_added(records, stored["duplicates"]))
+    print_result({**ids, "waiting": waits}, as_json, lambda stored: _show_added(records, stored))
 
 
-def _show_added(records: Sequence[Feedback], duplicates: int) -> None:
+def _show_added(records: Sequence[Feedback], stored: Mapping[str, Any]) -> None:
     for record in records:
         click.echo(f"{record.id}  {record.kind} about {record.target_kind} {visible(record.target)}")
-    if duplicates:
-        click.echo(f"{duplicates} of them were stored before.", err=True)
+    if stored["duplicates"]:
+        click.echo(f"{stored['duplicates']} of them were stored before.", err=True)
+    if stored["waiting"]:
+        kind, target = records[0].target_kind, visible(records[0].target)
+        click.echo(
+            f"No answer with this {kind} is stored: {target}. The feedback counts when one comes.", err=True
+        )
 
 
 def _show_import(summary: Mapping[str, Any]) -> None:

@@ -18,11 +18,11 @@ from whet.cli.common import (
     json_settings,
     output,
     print_exactly,
+    print_prompt,
     print_result,
     warn,
 )
 from whet.errors import UsageError
-from whet.prompt import write_prompt_as
 from whet_live.cli.common import DatabaseGroup, actor_of, actor_option, by_options, every_page, open_here
 from whet_live.cli.prompts_output import (
     show_alerts,
@@ -88,7 +88,7 @@ def show(address: str, text: bool, form: str | None, as_json: bool) -> None:
     with open_here() as live:
         version = live.registry.get(address)
     if form is not None:
-        print_exactly(write_prompt_as(version.prompt, form))
+        print_prompt(version.prompt, form)
     elif text and not as_json:
         print_exactly(version.prompt.source)
     else:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from whet_live.quality.marks import ChangeMark
     from whet_live.quality.measures import QualityMeasure
     from whet_live.quality.quality import Quality
-    from whet_live.quality.report import QualityQuery, QualityReport
+    from whet_live.quality.report import QualityOptions, QualityQuery, QualityReport
     from whet_live.quality.series import MeasureSeries, QualityGroup, QualityPoint, begin_of
 
 _HOMES = {
@@ -25,7 +25,7 @@ _HOMES = {
     "whet_live.quality.marks": "ChangeMark",
     "whet_live.quality.measures": "QualityMeasure",
     "whet_live.quality.quality": "Quality",
-    "whet_live.quality.report": "QualityQuery QualityReport",
+    "whet_live.quality.report": "QualityOptions QualityQuery QualityReport",
     "whet_live.quality.series": "MeasureSeries QualityGroup QualityPoint begin_of",
 }
 
@@ -38,6 +38,7 @@ __all__ = [
     "QualityAlert",
     "QualityGroup",
     "QualityMeasure",
+    "QualityOptions",
     "QualityPoint",
     "QualityQuery",
     "QualityReport",

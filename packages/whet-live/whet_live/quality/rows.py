@@ -149,21 +149,21 @@ def read_answers(
                case((_i.error.is_(None), 0), else_=1).label("error"), flag_refusal(connection).label("refusal"),
                *(_i[name] for name in FIELDS))  # fmt: skip
     rows = connection.execute(select(*columns).where(*where).order_by(_i.time, _i.seq)).all()
-    place = {row.seq: n for n, row in enumerate(rows)}
+    seqs, times, versions, models, clusters, segments, *measured = (
+        zip(*rows, strict=True) if rows else [()] * len(columns)
+    )
+    place = {seq: n for n, seq in enumerate(seqs)}
     numbers: dict[str, int] = {}
     answers = AnswerColumns(
-        np.array([row.time for row in rows], dtype=np.int64),
-        np.array([row.version for row in rows], dtype=np.int64),
-        [row.model for row in rows],
-        ["" if row.segment is None else str(row.segment) for row in rows],
-        np.array([numbers.setdefault(row.cluster, len(numbers)) for row in rows], dtype=np.int64),
+        np.array(times, dtype=np.int64),
+        np.array(versions, dtype=np.int64),
+        list(models),
+        ["" if one is None else str(one) for one in segments],
+        np.array([numbers.setdefault(one, len(numbers)) for one in clusters], dtype=np.int64),
         every,
     )
-    for name in ("error", "refusal", *FIELDS):
-        values = [getattr(row, name) for row in rows]
-        answers.measured[name] = np.array(
-            [np.nan if one is None else one for one in values], dtype=np.float64
-        )
+    for name, values in zip(("error", "refusal", *FIELDS), measured, strict=True):
+        answers.measured[name] = np.array(values, dtype=np.float64)  # None is nan
     _add_feedback(connection, where, place, answers)
     return answers
 

@@ -18,6 +18,8 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, ins
 
 from whet.errors import UsageError, did_you_mean
 from whet_client import LONGEST_NAME
+from whet_client.records import SERVICE, prompt_name_fault
+from whet_client.storable import show_value
 from whet_live.database import (
     Database,
     finished_sign_ins,
@@ -544,6 +546,9 @@ def _scope(name: str, app: bool, page: bool, prompts: Collection[str], all_promp
             f"Say which prompts the token of {name[:64]} is for: --prompt NAME, as often as needed, or else --all-prompts."
         )
     for prompt in prompts:
+        fault = "" if prompt.startswith(SERVICE) else prompt_name_fault(prompt)
+        if fault and "|" not in prompt:
+            raise UsageError(f"{show_value(prompt)} cannot be the name of a prompt: {fault}")
         if not 0 < len(prompt) <= LONGEST_NAME or "|" in prompt or len(prompts) > MOST_PROMPTS:
             raise UsageError(
                 f'A token cannot be for the prompt "{prompt[:60]}". A name has 1 to {LONGEST_NAME} characters and no |; a token '

@@ -22,10 +22,12 @@ from whet_live.server.limits import Buckets, ServerLimits
 from whet_live.server.metrics import Metrics
 from whet_live.server.responses import Refused
 from whet_live.server.roles import Principal
+from whet_live.server.shared_reports import SharedReports
 from whet_live.traffic import Intake
 
 if TYPE_CHECKING:
     from whet_live import Live
+    from whet_live.quality import QualityOptions, QualityReport
     from whet_live.server.background_tasks import BackgroundTasks
     from whet_live.server.oidc.provider import IdentityProvider
 
@@ -85,6 +87,7 @@ class AppState:
         self.settings = settings
         self.limits = settings.limits
         self.metrics = Metrics()
+        self.reports = SharedReports()
         chosen = settings.playground
         self.playground = None if chosen is None else Playground(live.database, chosen)
         self.stopping = asyncio.Event()
@@ -198,6 +201,16 @@ class AppState:
             if time.monotonic() >= self._quality_due:
                 self.metrics.set_quality(self.live.quality)
                 self._quality_due = time.monotonic() + QUALITY_SECONDS
+
+    def measure_quality(self, prompt: str, options: QualityOptions) -> QualityReport:
+        """The quality of a prompt. One report serves all who ask for it at once, and a large one for some seconds; not one by a
+        key of the metadata, whose values may be those of a person who is being forgotten. Raises as `Quality.measure`."""
+        if options.get("by", "").startswith("metadata."):
+            return self.live.quality.measure(prompt, **options)
+        key = ("quality", prompt, *sorted(options.items()))
+        return self.reports.get(
+            key, lambda: self.live.quality.measure(prompt, **options), lambda report: report.answers
+        )
 
     def forget(self) -> None:
         """Look every caller up again: call it after access was changed, from any thread."""

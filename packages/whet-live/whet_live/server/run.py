@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
-import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -127,7 +126,12 @@ def serve(options: ServeOptions, say: Callable[[str], None], show_token: Callabl
 
 
 def _allow_files(connections: int) -> None:
-    """Raise the soft limit on open files, which is often 1,024, so that it is not reached before that on connections."""
+    """Raise the soft limit on open files, which is often 1,024, so that it is not reached before that on connections. Windows
+    has none."""
+    try:
+        import resource
+    except ImportError:
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 4 * connections + 256
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -276,7 +280,9 @@ def listen(options: ServeOptions) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # On Windows SO_REUSEADDR would let a second server take the port of a running one.
+        reuse = getattr(socket, "SO_EXCLUSIVEADDRUSE", socket.SO_REUSEADDR)
+        listening.setsockopt(socket.SOL_SOCKET, reuse, 1)
         listening.bind((host, options.port))
         listening.listen(2048)
     except OSError as error:

@@ -333,16 +333,16 @@ def braintrust(row: Mapping[str, object]) -> ExportedRow | None:
         time=time,
     )
     inference = replace(inference, metadata={"cut": cut} if cut else {})
-    said: list[tuple[dict[str, object], str, int]] = [
+    entries: list[tuple[dict[str, object], str, int]] = [
         ({"name": name, "score": value, "source": "code", "scale": "score"}, f"{id}#{name}", time)
         for name, value in scores.items()
     ]
     for number, one in enumerate(comments):
         words: dict[str, object] = {"explanation": _mapping(one.get("comment")).get("text"), "source": "user"}
-        said.append(
+        entries.append(
             (words, str(one.get("id") or f"{id}#{number}"), moment(one.get("created") or row.get("created")))
         )
-    feedback = [read_evaluation(fields, ("inference", id), key, when) for fields, key, when in said]
+    feedback = [read_evaluation(fields, ("inference", id), key, when) for fields, key, when in entries]
     return ExportedRow([inference], [one for one in feedback if one is not None])
 
 

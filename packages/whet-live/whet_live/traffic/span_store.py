@@ -47,6 +47,16 @@ def find_answers(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
     return answers
 
 
+def find_traces(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
+    """The trace by the id of each span that is no answer; any other id may be that of a trace itself."""
+    traces = {id: id for id in ids}
+    s = otlp_spans.c
+    for part in chunks([*traces]):
+        query = select(s.span, s.trace).where(s.span.in_(part), s.inference.is_(None))
+        traces.update((span, trace) for span, trace in connection.execute(query))
+    return traces
+
+
 @dataclass
 class SpanJoiner:
     """Joins what the spans of one transaction belong to. `count` takes the next number of the store, `sizes` gets what is to be

@@ -147,7 +147,8 @@ otlp_spans = Table(
 )
 """Where the spans of OpenTelemetry stand: `own` is the id of the answer that a span is by itself, `inference` that of the stored
 answer that it counts with, by which feedback about any span of a call finds it. `digest` is that of the answer that was stored
-under `own` before it became one with another. Spans that are no answers are kept for an hour."""
+under `own` before it became one with another. Spans that are no answers are kept for an hour, in which feedback about
+them counts for their traces."""
 
 traffic_senders = Table(
     "traffic_senders",

@@ -18,7 +18,7 @@ from whet.errors import UsageError
 from whet_client.records import Feedback, Inference, describe_record, encode_with_size
 from whet_live.database import time_of
 from whet_live.traffic.rows import chunks, feedback_of_row, inference_values, is_within, read_inference
-from whet_live.traffic.span_store import SpanJoiner, find_answers
+from whet_live.traffic.span_store import SpanJoiner, find_answers, find_traces
 from whet_live.traffic.spans import SpanLink
 from whet_live.traffic.tallies import (
     ROW_BYTES,
@@ -147,6 +147,7 @@ class _Writing:
         self._erased = {
             id for part in chunks(ids) for id in connection.execute(_ERASED, {"part": part}).scalars()
         }
+        self._traces: dict[str, str] = {}
         self._new_inferences: dict[str, tuple[int, Inference]] = {}
         self._new_feedback: dict[str, tuple[int, Feedback]] = {}
         self._tally: Tally = {}
@@ -298,11 +299,14 @@ class _Writing:
     def _last(self, one: Feedback, hits: Sequence[_Place]) -> _Place | None:
         """The last of the answers that feedback may be about, by their own times: the last one before it, if there is any."""
         last = max(hits, default=None)
-        if last is None or last.time <= one.time or one.target_kind == "inference":
+        kind, target = one.target_kind, one.target
+        if kind == "inference" and target in self._traces:
+            kind, target = "episode", self._traces[target]
+        if last is None or last.time <= one.time or kind == "inference":
             return last
         within = {hit.prompt for hit in hits}
-        values = {"part": [one.target], "until": one.time}
-        rows = self._connection.execute(_PLACES_UNTIL[one.target_kind], values)
+        values = {"part": [target], "until": one.time}
+        rows = self._connection.execute(_PLACES_UNTIL[kind], values)
         earlier = (_Place(*row[1:]) for row in rows)
         return max((place for place in earlier if place.prompt in within), default=last)
 
@@ -320,7 +324,19 @@ class _Writing:
             for id, answer in answers.items():
                 if answer in rows:
                     places[("inference", id)] = [_Place(*rows[answer])]
+        self._add_traces([id for id in absent if ("inference", id) not in places], places)
         return places
+
+    def _add_traces(self, ids: Sequence[str], places: dict[tuple[str, str], list[_Place]]) -> None:
+        """The answers of the traces that ids name which are those of no answers: of a trace itself, or of a span of it."""
+        self._traces = find_traces(self._connection, ids) if ids else {}
+        by_trace: dict[str, list[_Place]] = {}
+        for part in chunks({*self._traces.values()}):
+            for row in self._connection.execute(_PLACES["episode"], {"part": part}):
+                by_trace.setdefault(row[0], []).append(_Place(*row[1:]))
+        for id, trace in self._traces.items():
+            if trace in by_trace:
+                places[("inference", id)] = by_trace[trace]
 
     def _join_waiting(self) -> None:
         """Join feedback that came before its inference."""
@@ -334,6 +350,8 @@ class _Writing:
         for part in chunks({target for _, target in arrived}):
             for row in self._connection.execute(_WAITING, {"part": part}):
                 hits = arrived.get((row.target_kind, row.target), [])
+                if not hits and row.target_kind == "inference":
+                    hits = arrived.get(("episode", row.target), [])
                 hits = [hit for hit in hits if is_within(row.scope, hit[2].prompt)]
                 last = max(hits, key=itemgetter(0, 1), default=None)
                 before = [hit for hit in hits if hit[0] <= row.time]

@@ -51,7 +51,7 @@ _LONGEST_WAIT = 20.0
 """By how many times the clock's limit may be passed at most while processes wait for a processor."""
 _CHECKS_EVERY = 0.2
 _ENDS_WITHIN = 0.5
-_LATE = (-signal.SIGXCPU, -signal.SIGKILL)
+_LATE = tuple(-getattr(signal, name) for name in ("SIGXCPU", "SIGKILL") if hasattr(signal, name))
 
 
 class OutOfBounds(Exception):

@@ -112,7 +112,7 @@ def main() -> None:
                 os.write(2, f"{text}\n".encode())
         elif why := watch.verdict():
             os.write(2, f"{why}\n".encode())
-            os.kill(process, signal.SIGKILL)
+            os.kill(process, getattr(signal, "SIGKILL", signal.SIGTERM))
             return
     if words := watch.last_words():
         os.write(2, f"{words}\n".encode())

@@ -37,6 +37,10 @@ _NEAR = 5e-10
 Row = tuple[tuple[str, str], ...]
 
 
+EMPTY_RESULT = "empty_result"
+"""The part of a rollout that is 1 where a right query and its target both return no rows."""
+
+
 @dataclass(frozen=True)
 class Sql:
     """1 when the query of the answer returns the rows of the target query on the same SQLite database, else 0.
@@ -79,18 +83,19 @@ class Sql:
             return await asyncio.to_thread(self._compare_all, query, targets, example.place)
 
         graded: Any = await run.effect("reward", compare, [example.id, completion.text])
-        return Reward(graded["value"], critique=graded["critique"])
+        parts = {EMPTY_RESULT: 1.0} if graded.get("empty") else {}
+        return Reward(graded["value"], parts, graded["critique"])
 
     def _compare_all(self, query: str, targets: list[str], place: str) -> dict[str, object]:
         critique = ""
         for target in targets:
-            critique = self._compare(query, target, place)
+            critique, empty = self._compare(query, target, place)
             if not critique:
-                return {"value": 1.0, "critique": None}
+                return {"value": 1.0, "critique": None, "empty": empty}
         return {"value": 0.0, "critique": critique}
 
-    def _compare(self, query: str, target: str, place: str) -> str:
-        """What is wrong with a query beside the target, or ''."""
+    def _compare(self, query: str, target: str, place: str) -> tuple[str, bool]:
+        """What is wrong with a query beside the target, or '', and whether the target has no rows."""
         question = {
             "database": self.database, "setup": self.setup, "query": query, "target": target,
             "seconds": self.timeout, "rows": self.rows,
@@ -100,7 +105,7 @@ class Sql:
         try:
             result = run_confined(_PROCESS, question, limits, readable=readable)
         except OutOfBounds as error:
-            return f"The query was refused: {error}."
+            return f"The query was refused: {error}.", False
         for part in ("target", "query"):
             if "setup" in result[part]:
                 raise UsageError(f"the database of the reward sql cannot be opened: {result[part]['setup']}.")
@@ -110,11 +115,12 @@ class Sql:
                 "options timeout, memory and rows of the reward sql."
             )
         if "fault" in result["query"]:
-            return f"The query was refused: {cut(result['query']['fault'])}."
+            return f"The query was refused: {cut(result['query']['fault'])}.", False
         columns, right = (result[part]["columns"] for part in ("query", "target"))
         if columns != right:
-            return f"The query returns {quantity(columns, 'column')}; it should return {right}."
-        return self._difference(*_comparable(result["query"]["rows"], result["target"]["rows"]))
+            return f"The query returns {quantity(columns, 'column')}; it should return {right}.", False
+        rows = result["target"]["rows"]
+        return self._difference(*_comparable(result["query"]["rows"], rows)), not rows
 
     def _difference(self, rows: list[Row], wanted: list[Row]) -> str:
         missing, extra = Counter(wanted) - Counter(rows), Counter(rows) - Counter(wanted)

@@ -3,7 +3,6 @@ the gradient of a minibatch. A prompt that many samples share is read once."""
 
 from __future__ import annotations
 
-import resource
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -362,8 +361,12 @@ def _whole_loss(ratios: Tensor, earned: Tensor, centres: Tensor, settings: Updat
 
 
 def memory(device: str) -> float:
-    """Most memory of this process so far, in GiB: of the CUDA device, else resident."""
+    """Most memory of this process so far, in GiB: of the CUDA device, else resident; 0 on Windows, which does not say."""
     if device.startswith("cuda"):
         return torch.cuda.max_memory_allocated(device) / 2**30
+    try:
+        import resource
+    except ImportError:
+        return 0.0
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30

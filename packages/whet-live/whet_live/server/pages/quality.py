@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from starlette.responses import Response
 
@@ -15,6 +14,7 @@ from whet_live.quality import (
     MeasureSeries,
     QualityAlert,
     QualityMeasure,
+    QualityOptions,
     QualityPoint,
     QualityReport,
     begin_of,
@@ -48,7 +48,7 @@ def show(call: RequestContext) -> Response:
     name, quality = call.path("name"), call.state.live.quality
     or_404(quality.check_prompt, name)
     fields = {field: call.query_params.get(field, "").strip() for field in FIELDS}
-    report = quality.measure(name, **_options(fields))
+    report = call.state.measure_quality(name, _options(fields))
     alerts = quality.alerts(name, limit=10).items
     empty = ui.nothing(
         "No answer was logged in this period.",
@@ -73,7 +73,7 @@ def show(call: RequestContext) -> Response:
     )
 
 
-def _options(fields: dict[str, str]) -> dict[str, Any]:
+def _options(fields: dict[str, str]) -> QualityOptions:
     """What the form asks for. Raises UsageError for a number or time that is none."""
     by, key = fields["by"], fields["key"]
     if by == "key":
@@ -140,7 +140,11 @@ def _worth(
         )
     since, span = begin_of(report.since, report.width), (report.since, report.until)
     begins = range(since, report.until, report.width)
-    rewards = rewards_over_time(call.state.live.database, report.prompt, begins, span)
+    rewards = call.state.reports.get(
+        ("worth", report.prompt, *span, report.width),
+        lambda: rewards_over_time(call.state.live.database, report.prompt, begins, span),
+        lambda one: one.answers,
+    )
     wanted = [
         (whole, points) for whole, points in rewards.versions if fields["version"] in ("", str(whole.version))
     ]

@@ -198,12 +198,12 @@ Alerts = page_of("Alerts", "alerts", AlertSchema)
 )
 def get_quality(call: RequestContext) -> Response:
     """Ratings, thumbs, corrections, refusals, errors, latency, tokens and cost of a prompt over time, with intervals."""
-    query = asdict(call.query(QualityRequest))
+    query: Any = asdict(call.query(QualityRequest))
     for name in ("since", "until"):
         query[name] = None if query[name] is None else microseconds(query[name])
     quality, prompt = call.state.live.quality, call.path("name")
     or_404(quality.check_prompt, prompt)
-    return json_answer(quality.measure(prompt, **query).as_json())
+    return json_answer(call.state.measure_quality(prompt, query).as_json())
 
 
 @router(

@@ -41,17 +41,8 @@ def merge_calls(
         elif key not in roots:
             merged[key] = one
     places = {key: merged[roots.get(key, key)].id for key in answers}
-    kept = tuple(
-        replace(link, inference=places.get(key))
-        for key, link in links.items()
-        if link.trace and _matters(link)
-    )
+    kept = tuple(replace(link, inference=places.get(key)) for key, link in links.items() if link.trace)
     return merged, roots, kept
-
-
-def _matters(link: SpanLink) -> bool:
-    """Whether a span can lie between two others, or is an answer."""
-    return bool(link.parent) or link.own is not None
 
 
 def _link(span: OtlpSpan, answer: Inference | None) -> SpanLink:

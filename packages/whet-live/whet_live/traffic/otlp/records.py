@@ -103,7 +103,7 @@ def is_answer(span: OtlpSpan) -> bool:
 
 
 def answer_of(span: OtlpSpan) -> Inference:
-    """The inference of a span. Its id is `whet.inference.id` or the span's own, its episode the trace.
+    """The inference of a span. Its id is `whet.inference.id`, that of LangSmith's run, or the span's own, its episode the trace.
 
     Ids that are too long end in a hash (`fit_id`). The name of a prompt that cannot be one stands in the metadata, and numbers
     that cannot be used stand there too.
@@ -114,7 +114,7 @@ def answer_of(span: OtlpSpan) -> Inference:
     metadata = _metadata(span)
     prompt, version = _prompt(span, metadata, cut)
     inference = Inference(
-        id=_id_of(a, "id", cut, "whet.inference.id") or span.id,
+        id=_id_of(a, "id", cut, "whet.inference.id", "langsmith.span.id") or span.id,
         prompt=prompt,
         version=version,
         inputs=_bound_inputs(_variables(a) or _inputs(span), cut),
@@ -126,7 +126,7 @@ def answer_of(span: OtlpSpan) -> Inference:
         output_tokens=_tokens(a, "output", unusable),
         session=_id_of(a, "session", cut, *_SESSION),
         user=_id_of(a, "user", cut, *_USER),
-        episode=_id_of(a, "episode", cut, "whet.episode") or span.trace or None,
+        episode=_episode_of(span, cut) or None,
         experiment=_id_of(a, "experiment", cut, "whet.experiment"),
         variant=_id_of(a, "variant", cut, "whet.variant"),
         response=_id_of(a, "response", cut, "gen_ai.response.id", "ai.response.id"),
@@ -280,18 +280,22 @@ def _tokens(attributes: Mapping[str, object], side: str, unusable: dict[str, str
     return None if amount is None else int(amount)
 
 
+def _episode_of(span: OtlpSpan, cut: list[str]) -> str:
+    return _id_of(span.attributes, "episode", cut, "whet.episode", "langsmith.trace.id") or span.trace
+
+
 def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[RawFeedback | UsageError]:
     """What a span says about itself, its trace or its session: evaluation events and OpenInference annotations. In the place of
     an evaluation that cannot be read stands the reason.
 
     `inference` is the span's own; an evaluation of a span without one counts for its whole trace.
     """
-    mine = ("inference", inference.id) if inference else ("episode", span.trace)
+    episode = inference.episode if inference and inference.episode else _episode_of(span, [])
+    mine = ("inference", inference.id) if inference else ("episode", episode)
     for number, event in enumerate(span.events):
         if event.name == EVALUATION:
             key = (span.trace, span.id, f"event {number}")
             yield _try(evaluation, event, mine, span.attributes, key)
-    episode = inference.episode if inference and inference.episode else span.trace
     session = _id_of(span.attributes, "session", [], *_SESSION) or ""
     targets = {"": mine, "trace": ("episode", episode), "session": ("session", session)}
     for (scope, place), fields in sorted(_annotations(span.attributes).items()):
