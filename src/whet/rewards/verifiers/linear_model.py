@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from whet.rewards.fields_of_json import holds_object, json_in
@@ -102,18 +102,21 @@ def read_model(text: str) -> LinearModel:
 
 def _model_of_json(value: Mapping[str, object]) -> LinearModel:
     """`{"maximize" or "minimize": {NAME: NUMBER}, "constraints": [{"terms": {...}, "<=": NUMBER}], "bounds": {NAME: [LOW, HIGH]},
-    "integer": [NAME]}`."""
+    "integer": [NAME], "constant": NUMBER}`; other keys hold texts, such as a name."""
     goals = [key for key in ("maximize", "minimize") if key in value]
     if len(goals) != 1:
         raise NoModel('the model needs one of the keys "maximize" and "minimize"')
     model = LinearModel(goals[0] == "maximize", _terms(value[goals[0]], goals[0]))
     constraints, bounds = value.get("constraints", []), value.get("bounds", {})
     whole = value.get("integer", [])
+    _refuse_unknown(value, {*goals, "constraints", "bounds", "integer", "constant"}, "the model")
+    model.constant = _number(value.get("constant", 0))
     if not isinstance(constraints, list) or not isinstance(bounds, dict) or not isinstance(whole, list):
         raise NoModel('"constraints" and "integer" are lists, and "bounds" an object')
     for number, row in enumerate(constraints, 1):
         if not isinstance(row, dict) or not (row.keys() & {"<=", ">=", "="}):
             raise NoModel(f'constraint {number} needs "terms" and one of "<=", ">=" and "="')
+        _refuse_unknown(row, {"terms", "<=", ">=", "="}, f"constraint {number}")
         low, high = (row.get(sign, row.get("=")) for sign in (">=", "<="))
         ends = (-math.inf if low is None else _number(low), math.inf if high is None else _number(high))
         model.rows.append((_terms(row.get("terms"), f"constraint {number}"), *ends))
@@ -125,8 +128,19 @@ def _model_of_json(value: Mapping[str, object]) -> LinearModel:
             -math.inf if low is None else _number(low),
             math.inf if high is None else _number(high),
         )
+    if unknown := sorted({str(name) for name in whole} - set(model.variables)):
+        raise NoModel(f'"integer" names {unknown[0]}, which is no variable of the model')
     model.whole = {str(name) for name in whole}
     return model
+
+
+def _refuse_unknown(value: Mapping[str, object], known: Set[str], what: str) -> None:
+    """Raise NoModel for a key that may change the model and that nobody reads: one that is not known, and holds no text."""
+    for name, one in value.items():
+        if name not in known and not isinstance(one, str):
+            raise NoModel(
+                f"{what} has the key {json.dumps(name)[:50]}, which is none of {', '.join(sorted(known))}"
+            )
 
 
 def _terms(value: object, where: str) -> Terms:
