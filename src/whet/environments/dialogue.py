@@ -135,11 +135,11 @@ class DialogueEpisode:
             return WorldStep(error=reply.error, usage=reply.usage)
         news = split_thought(reply.text).answer.strip()
         end = _END.search(news)
-        said = news if end is None else news[: end.start()].strip()
-        if said and end is None:
-            return self._go_on(said)
-        if said:
-            self._talk.append(Message("user", said))
+        words = news if end is None else news[: end.start()].strip()
+        if words and end is None:
+            return self._go_on(words)
+        if words:
+            self._talk.append(Message("user", words))
         return self._end(text, ended=1.0)
 
     def _go_on(self, news: str) -> WorldStep:
