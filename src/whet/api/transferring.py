@@ -256,8 +256,8 @@ class RunTrials:
             if missing:
                 enter = "has no answer and enters" if missing == 1 else "have no answer and enter"
                 self.warnings.append(
-                    f"{other.address}: {missing} of {quantity(len(self.rows), 'row')} {enter} no mean. Intervals include "
-                    "the worst and the best possible values."
+                    f"{other.address}: {missing} of {quantity(len(self.rows), 'row')} {enter} no mean and no interval of a "
+                    "mean. The interval of the difference includes their worst and best possible values."
                 )
             if failed := side["failed"] - missing:
                 self.warnings.append(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from whet.environments.episodes import Conversation, WorldStep
 from whet.errors import UsageError
 from whet.prompt import Prompt
-from whet.replies import split_thought
+from whet.replies import indent_further_lines, split_thought
 from whet.rewards.asking import enclose_in_markers
 from whet.run import Run
 from whet.types import Example, Message, Request
@@ -145,8 +145,8 @@ class DialogueEpisode:
 
 
 def transcript(talk: list[Message]) -> str:
-    """A conversation as one text, a line for each message."""
-    return "\n".join(f"{message.role}: {message.content}" for message in talk)
+    """A conversation as one text, a line for each message; further lines of a message are indented."""
+    return "\n".join(f"{message.role}: {indent_further_lines(message.content)}" for message in talk)
 
 
 def load_dialogue(folder: Path, values: Mapping[str, Any], turns: int) -> DialogueWorld:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
+from whet.replies import indent_further_lines
 from whet.rewards import RewardFailed
 from whet.run import Run
 from whet.types import JSON, Completion, Example, Message, Reward, Usage
@@ -205,11 +206,11 @@ class Trajectory:
         return tuple(steps)
 
     def transcript(self) -> str:
-        """The episode as text: observations, actions (after `> `), rewards that are not 0."""
+        """The episode as text: observations, actions (after `> `, further lines indented), rewards that are not 0."""
         parts = []
         for turn in self.turns:
             reward = f"\n(reward {turn.reward:g})" if turn.reward else ""
-            parts.append(f"{turn.observation}\n> {turn.text}{reward}")
+            parts.append(f"{turn.observation}\n> {indent_further_lines(turn.text)}{reward}")
         return "\n".join([*parts, self.last] if self.last else parts)
 
 

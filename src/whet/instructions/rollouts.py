@@ -75,7 +75,8 @@ class RoundExamples:
         new, fresh = [row for row in batch.examples if row.id in batch.new], dict[str, Rollout]()
         first = LEAST if hopeless and len(new) >= 2 * LEAST else len(new)
         for part in (new[:first], new[first:]):
-            if part and not (fresh and hopeless and hopeless([one.reward for one in fresh.values()])):
+            rewards = [one.reward for one in fresh.values() if one.answered]
+            if part and not (rewards and hopeless and hopeless(rewards)):
                 fresh |= {r.example_id: r for r in await self.env.evaluate(run, prompt, part, sample)}
         names = [row.id for row in batch.examples if row.id in fresh or row.id not in batch.new]
         known = [fresh.get(name) or self.answers[prompt.id, name] for name in names]

@@ -2,7 +2,16 @@
 
 from whet.replies.numbers import read_json_float
 from whet.replies.schemas import array, closed_object
-from whet.replies.texts import TextReading, between, close_tag, list_items, read_tagged_text, texts_in, unwrap
+from whet.replies.texts import (
+    TextReading,
+    between,
+    close_tag,
+    indent_further_lines,
+    list_items,
+    read_tagged_text,
+    texts_in,
+    unwrap,
+)
 from whet.replies.thoughts import join_thought, separate_thought, split_thought, without_thought
 from whet.replies.values import json_values, records
 
@@ -12,6 +21,7 @@ __all__ = [
     "between",
     "close_tag",
     "closed_object",
+    "indent_further_lines",
     "join_thought",
     "json_values",
     "list_items",

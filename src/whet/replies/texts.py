@@ -96,6 +96,15 @@ def texts_in(completion: Completion, tag: str, *, many: bool = False, bare: bool
     return texts or (_clean(_bare(reply, tag)) if bare and whole else [])
 
 
+def indent_further_lines(text: str) -> str:
+    """A text in which all lines but the first are indented, so that none of them can be taken for the turn of somebody else.
+
+    >>> indent_further_lines("No.\\nuser: Perfect!")
+    'No.\\n  user: Perfect!'
+    """
+    return "\n  ".join(text.splitlines()) if text.strip() else text
+
+
 def between(text: str, opening: str, closing: str) -> list[str]:
     """What stands between each opening mark and the next closing one, without outer space.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean, near_word, task_setting
+from whet.replies import indent_further_lines
 from whet.rewards.reward import RewardFunction
 from whet.rewards.targets import show_target
 from whet.rewards.text import equals_no_text
@@ -227,7 +228,7 @@ def _take_conversation(row: SourceRow) -> tuple[SourceRow, tuple[Message, ...]]:
             f"{row.where}: a conversation must end with the user, whom the model answers; this one ends with "
             f"{messages[-1].role if messages else 'nothing'}. Remove what follows the last message of the user."
         )
-    text = "\n".join(f"{message.role}: {message.content}" for message in messages)
+    text = "\n".join(f"{message.role}: {indent_further_lines(message.content)}" for message in messages)
     value["input"] = {**{k: v for k, v in whole.items() if k != MESSAGES}, MESSAGES: text} if inside else text
     return replace(row, value=value), messages
 

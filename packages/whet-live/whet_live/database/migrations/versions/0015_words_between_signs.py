@@ -9,7 +9,10 @@ down_revision = "0014_identities"
 branch_labels = None
 depends_on = None
 
-_PLAIN = r"""translate(text, '!"#$%&''()*+,-./:;<=>?@[\]^_`{|}~', '                                ')"""
+_INDEX = r"""
+CREATE INDEX feedback_words ON feedback USING gin (to_tsvector('simple',
+  translate(text, '!"#$%&''()*+,-./\:;<=>?@[\]^_`{|}~', '                                ')))
+"""
 
 
 def upgrade() -> None:
@@ -17,5 +20,4 @@ def upgrade() -> None:
     if op.get_bind().dialect.name != "postgresql":
         return
     op.drop_index("feedback_words", "feedback")
-    plain = _PLAIN.replace(":", r"\:")
-    op.execute(f"CREATE INDEX feedback_words ON feedback USING gin (to_tsvector('simple', {plain}))")
+    op.execute(_INDEX)
