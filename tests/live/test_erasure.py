@@ -20,7 +20,7 @@ from whet_client.assignment import version_for
 from whet_client.ids import now
 from whet_client.records import Feedback, Inference
 from whet_live import erased_completely, erasure, open_live
-from whet_live.database import Database, iso, metadata
+from whet_live.database import Database, iso, metadata, microseconds
 from whet_live.experiments import Experiments
 from whet_live.learner import context, learner_store, pipeline
 from whet_live.learner.context import LearnerConfig
@@ -587,7 +587,7 @@ def test_retention_counts_days_from_now(place: Place) -> None:
     times = {"old": now() - 31 * day, "young": now() - 29 * day}
     place.traffic.add(
         [
-            Inference("p", 1, id="old", time=now() + 70 * 365 * day),
+            Inference("p", 1, id="old", time=microseconds("2099-12-31")),
             Inference("p", 1, id="young", time=1_000_000_000_000_000),
         ]
     )

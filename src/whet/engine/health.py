@@ -2,6 +2,26 @@
 
 A search may end while an endpoint is silent, long before so many calls have failed that each further one would be a storm. What
 was lost since its last answer then says nothing about a prompt: the run stops before the sealed test, forgets it and can go on.
+
+A request is in one or more of these states; what is not named is asked as usual.
+
+    state                        enters it when                                      leaves it when
+    lost                         an attempt failed                                   the model answers anything
+    odd                          it was lost, or overtaken, and others are answered  it is answered itself
+    given up                     each attempt was turned away                        it is answered, or the session ends
+    faulty (`refusals`)          it failed for good: odd, or known to fail           never in this session
+    gone                         only a gateway answered it                          it is answered
+    blank                        its answer holds no text, and no other answer does  an answer holds a text
+    suspect, in a later session  it was lost at the end of a session, or faulty      never
+    proven, in a later session   it was given up, and the session went on            never
+
+The model is, by these:
+
+    never answered  no usable answer, now or before: one lost or blank request at the end is enough to stop
+    answering       nothing is lost, or all that is lost is the fault of its request: odd, known to fail, or failed in words with
+                    which others failed for good, as many as now in a row
+    silent          several requests are lost, or one in LOST_ATTEMPTS attempts, that no request explains: the run stops
+    behind a gateway that answers in its place (502, 503, 504): silent too, unless later calls than those were answered
 """
 
 from __future__ import annotations

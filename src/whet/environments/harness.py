@@ -219,11 +219,15 @@ async def _run(
     start, takes more than `seconds` beside its calls of models, prints too much, or is not waited for any more."""
     kept = {key: value for key, value in os.environ.items() if not variables or key not in HIDDEN}
     descendants = Descendants()
+    starting = asyncio.ensure_future(asyncio.create_subprocess_exec(
+        *command, cwd=place, env={**kept, **variables, **descendants.variables}, start_new_session=True,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    ))  # fmt: skip
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=place, env={**kept, **variables, **descendants.variables}, start_new_session=True,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
+        process = await asyncio.shield(starting)
+    except asyncio.CancelledError:  # nobody waits for it any more: it ends as soon as it is there
+        starting.add_done_callback(lambda _: _abandon(starting, descendants))
+        raise
     except (OSError, ValueError) as error:  # a value with a zero byte cannot be a word of a command
         descendants.end()
         reason = getattr(error, "strerror", None) or error
@@ -255,14 +259,30 @@ async def _run(
     finally:
         work.cancel()
         descendants.end()
-        await asyncio.gather(work, return_exceptions=True)
-        if process.returncode is None:
-            with contextlib.suppress(
-                asyncio.TimeoutError
-            ):  # a process that left the group may hold a pipe open
-                await asyncio.wait_for(_drain(process), _LEAVING)
-        # A pipe that is still open would outlive the loop. asyncio has no public name for closing it.
-        process._transport.close()  # type: ignore[attr-defined]
+        try:
+            await asyncio.gather(work, return_exceptions=True)
+            if process.returncode is None:
+                # a process that left the group may hold a pipe open
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(_drain(process), _LEAVING)
+        finally:
+            _let_go(process)
+
+
+def _abandon(started: asyncio.Future[asyncio.subprocess.Process], descendants: Descendants) -> None:
+    descendants.end()
+    if not started.cancelled() and started.exception() is None:
+        _let_go(started.result())
+
+
+def _let_go(process: asyncio.subprocess.Process) -> None:
+    """Close the pipes of a process that is over or killed, also where the loop ends before it notices that: an open pipe would
+    outlive the loop, and a process without an exit code is taken for one that runs on. asyncio has no public name for it."""
+    transport = process._transport  # type: ignore[attr-defined]
+    transport.close()
+    killed = transport.get_extra_info("subprocess")
+    if killed.returncode is None:
+        killed.returncode = -9
 
 
 async def _drain(process: asyncio.subprocess.Process) -> None:

@@ -60,6 +60,7 @@ AT_ONCE = 64
 LONGEST_SHOWN = 1000
 """Characters of an input or output in a recorded trace."""
 _AGAIN = 1_000_000
+_OVER = {"failed": "program: a call was made after the rollout was over"}
 _PLACES: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
@@ -326,7 +327,16 @@ class _ProgramRun:
             assert reply is not None
             return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(reply(value), own))
 
-        waiting = asyncio.run_coroutine_threadsafe(self._watch(question, back), self._loop)
+        if (
+            self.over
+        ):  # the thread of a program that was given up goes on, and the loop of the run may have ended
+            return _OVER
+        watching = self._watch(question, back)
+        try:
+            waiting = asyncio.run_coroutine_threadsafe(watching, self._loop)
+        except RuntimeError:
+            watching.close()
+            return _OVER
         return await asyncio.wrap_future(waiting)
 
     async def _watch(self, question: Any, back: Back) -> Any:
@@ -339,7 +349,7 @@ class _ProgramRun:
                 if self._ended is not None:
                     raise self._ended
                 if self.over:
-                    return {"failed": "program: a call was made after the rollout was over"}
+                    return _OVER
                 return await self._reply(question, back)
         except asyncio.CancelledError:
             raise

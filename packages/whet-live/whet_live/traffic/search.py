@@ -7,7 +7,6 @@ costs and no row is shown twice while others arrive.
 from __future__ import annotations
 
 import re
-import string
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
@@ -40,6 +39,7 @@ from whet_live.database import time_of
 from whet_live.traffic.rows import chunks, feedback_of_row, read_inference
 from whet_live.traffic.traffic_tables import (
     PLAIN_TEXT,
+    SIGNS,
     erased,
     feedback,
     inferences,
@@ -270,7 +270,7 @@ def hide_forgotten(connection: Connection, table: Table, rows: Sequence[Any]) ->
     return [row for row in rows if row.id not in gone]
 
 
-_BLANKS = str.maketrans(dict.fromkeys(string.punctuation, " "))
+_BLANKS = str.maketrans(dict.fromkeys(SIGNS, " "))
 _WORDS = TableClause("feedback_words", column("rowid", feedback.c.seq.type), column("feedback_words", Text))
 """The index of words in SQLite, an FTS5 table (`traffic_tables`)."""
 

@@ -7,6 +7,8 @@ was committed later.
 
 from __future__ import annotations
 
+import string
+
 from sqlalchemy import (
     DDL,
     BigInteger,
@@ -197,14 +199,17 @@ def _after_create(table: Table, statement: str, dialect: str | None = None) -> N
 
 _after_create(traffic_head, "INSERT INTO traffic_head (one, seq) VALUES (1, 0)")
 
-PLAIN_TEXT = r"""translate(text, '!"#$%&''()*+,-./:;<=>?@[\]^_`{|}~', '                                ')"""
+SIGNS = string.punctuation
+PLAIN_TEXT = f"""translate(text, '{SIGNS.replace("'", "''")}', '{" " * len(SIGNS)}')"""
 """The text of a row with blanks in the place of signs, as SQL: PostgreSQL takes `wrong.Please` for a host and `and/or` for a
 path, and finds no word in them."""
 
 _after_create(
     feedback,
-    r"""CREATE INDEX feedback_words ON feedback USING gin (to_tsvector('simple',
-    translate(text, '!"#$%%&''()*+,-./:;<=>?@[\]^_`{|}~', '                                ')))""",
+    r"""
+    CREATE INDEX feedback_words ON feedback USING gin (to_tsvector('simple',
+      translate(text, '!"#$%%&''()*+,-./:;<=>?@[\]^_`{|}~', '                                ')))
+    """,
     "postgresql",
 )  # of all rows: PostgreSQL keeps no statistics of words that a query could use for a partial index
 

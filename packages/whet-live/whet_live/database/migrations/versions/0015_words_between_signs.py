@@ -9,8 +9,10 @@ down_revision = "0014_identities"
 branch_labels = None
 depends_on = None
 
-_INDEX = r"""CREATE INDEX feedback_words ON feedback USING gin (to_tsvector('simple',
-    translate(text, '!"#$%&''()*+,-./\:;<=>?@[\]^_`{|}~', '                                ')))"""
+_INDEX = r"""
+CREATE INDEX feedback_words ON feedback USING gin (to_tsvector('simple',
+  translate(text, '!"#$%&''()*+,-./\:;<=>?@[\]^_`{|}~', '                                ')))
+"""
 
 
 def upgrade() -> None:
