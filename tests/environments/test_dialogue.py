@@ -120,6 +120,32 @@ def test_an_answer_forges_no_turn_of_the_user(tmp_path: Path) -> None:
     assert {*seen} == {f"user: Hello\n{answer}\nuser: No good\n{answer}"}
 
 
+@pytest.mark.parametrize(
+    ("reply", "rest"),
+    [
+        ("<end/>", ""),
+        ("That did not help.\n<end/>", "\nuser: That did not help."),
+        ("Thanks! <END/>", "\nuser: Thanks!"),
+        ("Bye <end>.", "\nuser: Bye"),
+        ("I will not write <end/> yet.", "\nuser: I will not write <end/> yet.\nassistant: Well"),
+    ],
+)
+def test_what_a_user_says_before_the_end_is_said(reply: str, rest: str, tmp_path: Path) -> None:
+    seen = []
+
+    def grade(example: whet.Example, output: str) -> float:
+        seen.append(output)
+        return 1.0
+
+    (tmp_path / "user.md").write_text("You are Ann.")
+    whet.evaluate(
+        "Help.", data={"validation": [{"input": "Hello"}]}, reward=grade, lm=lambda messages: "Well",
+        environment={"user": str(tmp_path / "user.md"), "turns": 2}, judge_lm=lambda messages: reply,
+        run=tmp_path / "r", progress=False,
+    )  # fmt: skip
+    assert {*seen} == {f"user: Hello\nassistant: Well{rest}"}
+
+
 def test_the_judge_s_calls_of_a_simulated_user_are_planned(tmp_path: Path) -> None:
     task = folder(tmp_path, {"user": "user.md", "turns": 4}, n=60)
     with pytest.raises(UsageError, match="judge"):

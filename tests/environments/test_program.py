@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.engine.world import Model, close, open_core, run_of
 from tests.environments.worlds import Scripted
@@ -183,6 +186,49 @@ async def test_a_resume_asks_for_nothing_that_is_recorded(tmp_path: Path) -> Non
         assert [step.role for step in rollout.steps] == ["task", "tool", "task"]
     assert model.calls == 0
     assert len(used) == 1
+
+
+@dataclasses.dataclass
+class Page:
+    title: str
+    score: float
+
+
+@pytest.mark.parametrize(
+    ("returned", "seen"),
+    [
+        ({"b", "a"}, ["a", "b"]),
+        ((1, (2.5,)), [1, [2.5]]),
+        (np.array([[1.5], [2.0]]), [[1.5], [2.0]]),
+        (np.float32(1.5), 1.5),
+        ([Page("x", 0.5)], [{"title": "x", "score": 0.5}]),
+        (date(2026, 1, 31), "2026-01-31"),
+        (float("nan"), None),
+        (b"ab", None),
+        (object(), None),
+        (iter([1]), None),
+        (10**30, None),
+        ({1: 2}, None),
+    ],
+)
+async def test_a_program_works_on_what_a_tool_returned_and_on_no_words_about_it(
+    returned: Any, seen: Any, tmp_path: Path
+) -> None:
+    results: list[Any] = []
+
+    def look() -> Any:
+        return returned
+
+    async def program(lm: Any, prompts: Any, example: Any) -> str:
+        results.append(await lm.tool(look))
+        return "x"
+
+    core = open_core(tmp_path, Model())
+    rollout = (await env_of(program, shout).evaluate(run_of(core), PROMPT, [EXAMPLE]))[0]
+    await close(core)
+    assert results == ([] if seen is None else [seen])
+    refused = "it returned " in str(rollout.error) and "Return " in str(rollout.error)
+    assert refused == (seen is None)
 
 
 async def test_the_failure_of_a_tool_is_recorded_too(tmp_path: Path) -> None:

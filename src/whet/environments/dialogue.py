@@ -7,6 +7,7 @@ it. A scripted user says the texts of a column, whatever the model answers.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ RULES = (
     "the user's next message, without a name in front. When the user has got what they want, or gives up, write "
     f"{END} and nothing else."
 )
+_END = re.compile(r"<end\s{0,9}/?>\W*\Z", re.IGNORECASE)
+"""The end of the conversation at the end of a message; what stands before it is said too."""
 TEMPERATURE = 1.0
 
 
@@ -131,9 +134,13 @@ class DialogueEpisode:
         if reply.error is not None:
             return WorldStep(error=reply.error, usage=reply.usage)
         news = split_thought(reply.text).answer.strip()
-        if not news or END in news:
-            return self._end(text, ended=1.0)
-        return self._go_on(news)
+        end = _END.search(news)
+        words = news if end is None else news[: end.start()].strip()
+        if words and end is None:
+            return self._go_on(words)
+        if words:
+            self._talk.append(Message("user", words))
+        return self._end(text, ended=1.0)
 
     def _go_on(self, news: str) -> WorldStep:
         self._talk.append(Message("user", news))

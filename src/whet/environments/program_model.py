@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
+from datetime import date, time
+from enum import Enum
 from typing import Any
 
 from whet._util.sources import name_of
-from whet._util.storable import describe_exception
+from whet._util.storable import LARGEST, describe_exception
 from whet._util.workers import Asking
 from whet.errors import UsageError, WhetError, did_you_mean
 from whet.types import JSON, Message
+from whet_client.storable import show_value
 
 PROGRAM_ROLES = ("task", "judge")
 
@@ -43,15 +47,15 @@ class ProgramModel:
         return str(read_answer(await self._asking.ask(question)))
 
     async def tool(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
-        """What a function returns, recorded as JSON: a resume gets the same without calling it. Raises ProgramFailed with what
-        went wrong in it."""
+        """What a function returns, recorded as JSON: a resume gets the same without calling it. Sets, tuples and arrays become
+        lists, data classes become dicts. Raises ProgramFailed with what went wrong in it, and for what JSON cannot hold."""
         name, inputs = name_of(function), {str(i): to_text(each) for i, each in enumerate(arguments)}
         inputs |= {key: to_text(value) for key, value in named.items()}
 
         async def call(_: Any) -> JSON:
             try:
                 result = function(*arguments, **named)
-                return {"value": json.loads(to_text(await result if inspect.isawaitable(result) else result))}
+                return {"value": as_recorded(await result if inspect.isawaitable(result) else result)}
             except (Exception, SystemExit) as error:
                 return {"error": f"program: tool {name}: {describe_exception(error)}"}
 
@@ -62,6 +66,55 @@ class ProgramModel:
         if role not in PROGRAM_ROLES:
             raise UsageError(f'A program asks no role "{role}".{did_you_mean(role, PROGRAM_ROLES)}')
         return type(self)(self._asking, role)
+
+
+def as_recorded(value: Any) -> JSON:
+    """The value of a tool as it is recorded. Raises UsageError for what JSON cannot hold: no program works on words about it."""
+    refusal = f"it returned {show_value(value)}"
+    try:
+        written = json.dumps(value, default=_as_plain, allow_nan=False)
+        recorded: JSON = json.loads(written, parse_int=_read_whole_number)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(
+            f"{refusal}, which JSON cannot hold ({error}). Return texts, numbers, lists or dicts."
+        ) from None
+    if _has_other_keys(value):
+        raise UsageError(
+            f"{refusal}, whose keys are no texts. Return a dict with texts as keys, or a list of pairs."
+        )
+    return recorded
+
+
+def _as_plain(value: Any) -> Any:
+    """A value of another type as one that JSON holds. Raises TypeError."""
+    if isinstance(value, Set):
+        return sorted(value, key=repr)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, Enum):
+        return value.value
+    if callable(dump := getattr(value, "model_dump", None)):
+        return dump()
+    listed = value.tolist() if callable(getattr(value, "tolist", None)) else value
+    if listed is value:
+        raise TypeError(f"{type(value).__name__} is no type of JSON")
+    return listed
+
+
+def _read_whole_number(digits: str) -> int:
+    number = int(digits)
+    if abs(number) > LARGEST:
+        raise ValueError("a whole number beyond 64 bits")
+    return number
+
+
+def _has_other_keys(value: Any) -> bool:
+    """Whether a dict in a value has keys that JSON would make into texts."""
+    if isinstance(value, Mapping):
+        return not all(isinstance(key, str) for key in value) or any(map(_has_other_keys, value.values()))
+    return isinstance(value, list | tuple) and any(map(_has_other_keys, value))
 
 
 def read_answer(answer: dict[str, Any]) -> Any:
