@@ -94,6 +94,6 @@ async def test_a_call_that_hangs_does_not_outlast_the_limit_of_seconds(tmp_path:
 
 async def test_a_search_that_hangs_ends_with_the_limit_of_seconds(tmp_path: Path) -> None:
     async with hanging(5) as url:
-        result = await optimize(url, tmp_path, budget=whet.Budget(calls=60, seconds=3))
+        result = await optimize(url, tmp_path, budget=whet.Budget(calls=60, seconds=6))
     assert (result.status, result["ended_by"]) == ("budget_exhausted", "the limit of seconds")
     assert result["test_openings"] == 0
