@@ -5,10 +5,13 @@ Both are copies of a template that is migrated once a session.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from tests.serving import server_thread
 
 from whet_client.ids import new_id
 from whet_live.database import Database, engine, open_database
+from whet_live.experiments import experiment_store
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -40,6 +44,17 @@ def compiled_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(engine, "create_engine", create)
         yield
+
+
+@pytest.fixture(autouse=True)
+def known_salts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experiments assign the same units in every run of a test: counts that are odd by chance hold a winner."""
+    numbers = itertools.count()
+
+    def token_hex(size: int) -> str:
+        return hashlib.sha256(str(next(numbers)).encode()).hexdigest()[: 2 * size]
+
+    monkeypatch.setattr(experiment_store, "secrets", SimpleNamespace(token_hex=token_hex))
 
 
 @pytest.fixture(scope="session")

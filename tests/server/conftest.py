@@ -17,6 +17,7 @@ from tests.live.conftest import (  # noqa: F401 - fixtures
     database,
     database_to_read,
     database_url,
+    known_salts,
     postgresql_template,
     postgresql_url,
     sqlite_template,

@@ -40,7 +40,7 @@ WHOLE = "whole cycles"
 _IMBALANCE_ALPHA = 0.01
 LEAST_UNITS = 10
 """Units with an outcome that each arm must have before a winner is named."""
-_ODD_ALPHA = 0.05
+_ODD_ALPHA = 0.01
 """How often counts of units hold a winner by chance: it then waits for a person, no more."""
 _MOST_CLIPPED = 0.05
 _MOST_LATE = 0.05
