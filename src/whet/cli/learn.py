@@ -104,7 +104,7 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
     for row in shown["skipped"]:
         click.echo(f"  {visible(row['feedback'])} ({row['where']}): {row['reason']}")
     _unwritten(
-        [group for group in shown["groups"] if not group["instruction"]], groups, bool(shown.get("optimizer"))
+        [group for group in shown["groups"] if not group["instruction"]], groups, shown["optimizer"] != "none"
     )
     if shown["fence_added"] and shown["changes"]:
         click.echo(
