@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
 import subprocess
 import sys
 import threading
@@ -179,3 +180,25 @@ def test_a_call_that_was_given_up_leaves_the_directory_of_later_ones_alone(
         assert Path.cwd() == elsewhere
     finally:
         release.set()
+
+
+def test_a_call_that_its_loop_left_behind_keeps_no_later_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The later function's directory stayed: the call that was left behind counted as one under way."""
+    release = threading.Event()
+    monkeypatch.chdir(tmp_path)
+
+    async def begin() -> Any:
+        call = call_within(release.wait, 60, "a reward")
+        call.send(None)
+        return call
+
+    left = asyncio.run(begin())
+    try:
+        asyncio.run(call_within(lambda: os.chdir("/"), 60, "another reward"))
+        assert Path.cwd() == tmp_path
+    finally:
+        release.set()
+        with suppress(RuntimeError):
+            left.close()

@@ -83,7 +83,7 @@ class _ThreadOutput:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._users = 0
+        self._users = dict[asyncio.AbstractEventLoop, int]()
         self._proxies: dict[int, _ThreadStream] = {}
         self._folder = ""
 
@@ -92,21 +92,26 @@ class _ThreadOutput:
         """For a coroutine, while the function runs for which it waits."""
         loop = asyncio.get_running_loop()
         with self._lock:
-            if not self._users:
+            if not self._has_users():
                 self._folder = working_folder()
-            self._users += 1
+            self._users[loop] = self._users.get(loop, 0) + 1
             if not isinstance(sys.stdout, _ThreadStream):
                 sys.stdout = self._proxies.setdefault(id(sys.stdout), _ThreadStream(sys.stdout))
         try:
             yield
         finally:
             with self._lock:
-                self._users -= 1
-                if not self._users and isinstance(sys.stdout, _ThreadStream):
+                self._users[loop] = self._users.get(loop, 1) - 1
+                if not self._has_users() and isinstance(sys.stdout, _ThreadStream):
                     sys.stdout = sys.stdout.out
                 # A coroutine that its loop left behind is closed at any time: by now the directory is somebody else's.
-                if not self._users and _running_loop() is loop:
+                if not self._has_users() and _running_loop() is loop:
                     back_to(self._folder)
+
+    def _has_users(self) -> bool:
+        """Whether a function runs for a loop that is not over; what a loop left behind counts no more."""
+        self._users = {loop: users for loop, users in self._users.items() if users and not loop.is_closed()}
+        return bool(self._users)
 
 
 _SURROUNDINGS = _ThreadOutput()
