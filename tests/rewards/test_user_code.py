@@ -158,6 +158,13 @@ def test_a_file_of_a_task_that_does_not_end_is_refused(
         whet.Task.of("Say {{input}}", **{**words, **choice})
 
 
+async def begin(release: threading.Event) -> Any:
+    """A call that waits for the event, which its event loop leaves behind."""
+    call = call_within(release.wait, 60, "a reward")
+    call.send(None)
+    return call
+
+
 def test_a_call_that_was_given_up_leaves_the_directory_of_later_ones_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,12 +172,7 @@ def test_a_call_that_was_given_up_leaves_the_directory_of_later_ones_alone(
     release = threading.Event()
     monkeypatch.chdir(tmp_path)
 
-    async def begin() -> Any:
-        call = call_within(release.wait, 60, "a reward")
-        call.send(None)
-        return call
-
-    call = asyncio.run(begin())
+    call = asyncio.run(begin(release))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
@@ -189,12 +191,7 @@ def test_a_call_that_its_loop_left_behind_keeps_no_later_directory(
     release = threading.Event()
     monkeypatch.chdir(tmp_path)
 
-    async def begin() -> Any:
-        call = call_within(release.wait, 60, "a reward")
-        call.send(None)
-        return call
-
-    left = asyncio.run(begin())
+    left = asyncio.run(begin(release))
     try:
         asyncio.run(call_within(lambda: os.chdir("/"), 60, "another reward"))
         assert Path.cwd() == tmp_path

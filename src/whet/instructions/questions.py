@@ -62,10 +62,10 @@ def question(
     wrong: int = 0,
 ) -> str:
     """What the model reads: the form for rows where most critiques are rows, else the form for comments. `counts` says how many
-        answers were right, and how often which were confused; `dropped` are instructions that were tried before, each with the
-        reason why it left. What was tried before stands with what it earned, as far as there is any: wordings below their
-        instruction, a mark on a row that was right. `brief`: a wording of rows is to be short.
-    `wrong`: how many answers were not right, of which these may be a part."""
+    answers were right, and how often which were confused; `dropped` are instructions that were tried before, each with the
+    reason why it left. What was tried before stands with what it earned, as far as there is any: wordings below their
+    instruction, a mark on a row that was right. `brief`: a wording of rows is to be short. `wrong`: how many answers were not
+    right, of which these may be a part."""
     rows = mostly_rows(critiques)
     parts = [(_ROWS.replace(_LENGTH + _OWN_EXAMPLES, _BRIEF) if brief else _ROWS) if rows else _COMMENTS]
     if around.strip():
