@@ -59,7 +59,7 @@ class MethodEntry:
     property of that name in its config says so for some settings); another method is called once for each region, with that
     one in focus. `combines`: it runs other methods. Methods do not import each other, so the registry hands its coroutine and its
     `check` one argument more, `methods`: from a name to the Method. `programs`: its trained weights answer the calls of a program
-    too. `variants`: other published methods that a setting of it is, as (name, KEY=VALUE).
+    too.
     """
 
     name: str
@@ -77,7 +77,6 @@ class MethodEntry:
     edits_all: bool = False
     combines: bool = False
     programs: bool = False
-    variants: tuple[tuple[str, str], ...] = ()
 
 
 @named_fields
