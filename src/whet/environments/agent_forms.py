@@ -26,10 +26,10 @@ _ABSENT: tuple[object, ...] = (None, False, 0, "", [], {})
 class AgentRequest:
     """What a command asks a model: messages of texts, whether it wants a stream, and the tools that it offers.
 
-    `schema`: that of the JSON which it wants; None: it wants text. `limit`: tokens of the answer at most; None: as the task says.
-    `sampling`: options in it that the task decides. `thoughts`: whether it held thoughts of earlier answers, which no model is
-    shown. `begun`: how the answer begins, and `ends`: texts that end what follows. `history`: the messages as a later request may
-    continue them. `body`: the request itself.
+    `schema`: that of the JSON which it wants; None: it wants text. `schema_options`: what it says of the schema beside it.
+    `limit`: tokens of the answer at most; None: as the task says. `sampling`: options in it that the task decides. `thoughts`:
+    whether it held thoughts of earlier answers, which no model is shown. `begun`: how the answer begins, and `ends`: texts that
+    end what follows. `history`: the messages as a later request may continue them. `body`: the request itself.
     """
 
     messages: tuple[Message, ...]
@@ -40,6 +40,7 @@ class AgentRequest:
     limit: int | None = None
     sampling: tuple[str, ...] = ()
     thoughts: bool = False
+    schema_options: Mapping[str, JSON] | None = None
     begun: str = ""
     ends: tuple[str, ...] = ()
     history: tuple[Mapping[str, Any], ...] = ()
@@ -113,6 +114,15 @@ def read_limit(body: Mapping[str, Any], *names: str) -> int | None:
             raise UsageError(f"`{name}` is {show_value(value)}, and must be a whole number from 1.")
         return value
     return None
+
+
+def read_schema_options(described: object) -> dict[str, JSON] | None:
+    """What OpenAI's forms say of a schema beside it: its name, its description, and whether it is strict, which it is not where
+    nothing is said; None where there is no schema."""
+    if not isinstance(described, dict) or not isinstance(described.get("schema"), dict):
+        return None
+    texts = {key: described[key] for key in ("name", "description") if isinstance(described.get(key), str)}
+    return {**texts, "strict": described.get("strict") is True}
 
 
 def read_schema(
