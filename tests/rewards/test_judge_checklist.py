@@ -144,7 +144,7 @@ def test_more_entries_than_items_are_told_apart_by_their_numbers_alone(
     reply: str, expected: list[bool] | None
 ) -> None:
     findings = read_findings(reply, 2)
-    assert (findings and [finding.met for finding in findings]) == expected
+    assert (None if findings is None else [finding.met for finding in findings]) == expected
 
 
 DRAFT, FINAL = rows((True, "r"), (True, "s")), rows((True, "r"), (False, "s"))

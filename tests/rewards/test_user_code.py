@@ -229,8 +229,9 @@ async def test_functions_see_the_context_variables_of_the_call_that_they_answer(
             await lm.tool(lambda: note("tool"))
             return await lm("a")
 
-        for function in (model, reward, program):
-            function.version = tenant  # type: ignore[attr-defined]
+        functions: list[Any] = [model, reward, program]
+        for function in functions:
+            function.version = tenant
         data = [{"input": f"q{i}"} for i in range(9)]
         task = whet.Task.of({"a": "Answer {{input}}"}, program=program, data=data, reward=reward)
         await whet.aevaluate(task, lm=model, run=tmp_path / tenant, progress=False)

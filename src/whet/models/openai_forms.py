@@ -111,7 +111,7 @@ def response_format(
     it; without them it is strict where every object in it is closed and names all of its properties, which endpoints demand then.
     """
     if form == SCHEMA:
-        said = {"strict": _is_closed(schema)} if options is None else options
+        said: Mapping[str, JSON] = {"strict": _is_closed(dict(schema))} if options is None else options
         return {"type": SCHEMA, SCHEMA: {"name": "answer", "schema": dict(schema), **said}}
     return {"type": OBJECT} if form == OBJECT else None
 
@@ -126,7 +126,8 @@ def _is_closed(schema: JSON) -> bool:
     if schema.get("type") == "object" or isinstance(properties, Mapping):
         names = set(properties) if isinstance(properties, Mapping) else set()
         required = schema.get("required")
-        if schema.get("additionalProperties") is not False or names != set(required or ()):
+        demanded = {str(name) for name in required} if isinstance(required, list) else set[str]()
+        if schema.get("additionalProperties") is not False or names != demanded:
             return False
     return all(map(_is_closed, schema.values()))
 
