@@ -24,27 +24,32 @@ _ABSENT: tuple[object, ...] = (None, False, 0, "", [], {})
 
 @dataclass(frozen=True)
 class AgentRequest:
-    """What a command asks a model: messages of texts, whether it wants a stream, and the tools that it offers.
-
-    `schema`: that of the JSON which it wants; None: it wants text. `schema_options`: what it says of the schema beside it.
-    `limit`: tokens of the answer at most; None: as the task says. `sampling`: options in it that the task decides. `thoughts`:
-    whether it held thoughts of earlier answers, which no model is shown. `begun`: how the answer begins, and `ends`: texts that
-    end what follows. `history`: the messages as a later request may continue them. `body`: the request itself.
-    """
+    """A request of a command to its model."""
 
     messages: tuple[Message, ...]
     stream: bool
+    """Whether it wants a stream."""
     tools: OfferedTools
+    """The tools that it offers."""
     schema: Mapping[str, JSON] | None = None
+    """The schema of the JSON that it wants; None: it wants text."""
     stop: tuple[str, ...] = ()
     limit: int | None = None
+    """Tokens of the answer at most; None: as the task says."""
     sampling: tuple[str, ...] = ()
+    """Options of the request that the task decides."""
     thoughts: bool = False
+    """Whether it held thoughts of earlier answers, which no model is shown."""
     schema_options: Mapping[str, JSON] | None = None
+    """What it says of the schema beside it: its name, its description, its strictness."""
     begun: str = ""
+    """How the answer begins."""
     ends: tuple[str, ...] = ()
+    """Texts at which the answer ends."""
     history: tuple[Mapping[str, Any], ...] = ()
+    """The messages as a later request may continue them."""
     body: Mapping[str, Any] = field(default_factory=dict)
+    """The request itself."""
 
 
 @dataclass(frozen=True)
