@@ -124,6 +124,29 @@ def test_items_that_are_named_by_their_texts_alone_are_asked_for_again(reply: st
     assert read_findings(reply, 2) is None
 
 
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ('[{"met": true}, {"met": false}, {"met": true}]', None),
+        ('{"items": ["yes", "no", "yes"]}', None),
+        ('{"items": [{"reason": "an introduction"}, {"met": true}, {"met": false}]}', None),
+        (
+            '{"items": [{"number": 1, "met": true}, {"number": 2, "met": false}, {"number": 3, "met": true}]}',
+            [True, False],
+        ),
+        (
+            '{"items": [{"number": 2, "met": false}, {"summary": "half"}, {"number": 1, "met": true}]}',
+            [True, False],
+        ),
+    ],
+)
+def test_more_entries_than_items_are_told_apart_by_their_numbers_alone(
+    reply: str, expected: list[bool] | None
+) -> None:
+    findings = read_findings(reply, 2)
+    assert (None if findings is None else [finding.met for finding in findings]) == expected
+
+
 DRAFT, FINAL = rows((True, "r"), (True, "s")), rows((True, "r"), (False, "s"))
 
 
