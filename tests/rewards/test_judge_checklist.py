@@ -264,6 +264,7 @@ async def test_the_last_complete_list_of_a_reply_is_the_checklist(reply: str, te
         ("min_lines", 2, "a\nb", "a\n\n"),
         ("json", True, '```json\n{"a": 1}\n```', "{a: 1}"),
         ("json_keys", ["a"], '{"a": null}', '["a"]'),
+        ("json_keys", ["caf\u00e9"], '{"cafe\u0301": 1}', '{"cafe": 1}'),
         ("json_keys", ["a"], '{"a": 1}', '{"a": Infinity}'),
         ("json", True, "null", "NaN"),
         ("lacks", "can't", "I can", "I can\u2019t help"),
