@@ -124,7 +124,7 @@ class CallableModel(AnswersOnly):
         if self._answered and _address_of(self._function) != self.address:
             _log.warning(
                 "%s has changed a value that it uses, such as a list or a counter. By its content it is another function now: "
-                "the same call in this process begins anew and asks again. Keep the value in an object with an attribute `version`.",
+                "the same call in this process asks anew. Keep the value in an object with an attribute `version`.",
                 self.address,
             )
 
