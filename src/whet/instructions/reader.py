@@ -72,22 +72,26 @@ better one."""
 
 @dataclass(frozen=True)
 class Reading:
-    """What critiques demand. `dismissed` are those that demand nothing, by place, with the reason (`no_demand`, `vague`,
-    `to_the_reader`); `unread` those that no answer mentioned, `unreadable` those of them about which no answer could be read;
-    `calls` is what it took. `manages` says whether the model
-    fills in the form (None: nobody knows yet); one that does not, as one that copies its example, is asked a plain question.
-    `drafted` says that what it wrote are drafts of the whole instruction, `usable` whether anything could be read; `misleading`
-    are the texts of examples in the prompt that it calls so."""
+    """What critiques demand, as the model read it."""
 
     requirements: tuple[Requirement, ...] = ()
     dismissed: Mapping[int, str] = field(default_factory=dict)
+    """Critiques that demand nothing, by place, with the reason: `no_demand`, `vague` or `to_the_reader`."""
     unread: tuple[int, ...] = ()
+    """Places of the critiques that no answer mentioned."""
     calls: int = 0
+    """Calls that the reading took."""
     manages: bool | None = None
+    """Whether the model fills in the form (None: unknown). A model that does not, or that copies the form's example, is asked a
+    plain question."""
     drafted: bool = False
+    """Whether the model wrote drafts of the whole instruction instead of requirements."""
     unreadable: tuple[int, ...] = ()
+    """The places among `unread` whose answer could not be read."""
     usable: bool = True
+    """Whether anything could be read."""
     misleading: tuple[str, ...] = ()
+    """Examples in the prompt that the model calls misleading."""
 
     def renumber(self, places: Sequence[int]) -> Reading:
         """The same with critiques by their places in another list."""

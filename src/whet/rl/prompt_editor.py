@@ -125,21 +125,30 @@ class Observer:
 
 @dataclass(frozen=True)
 class EditorSettings:
-    """Shape and update of an editor of at most `edits` edits: blocks of `width` numbers, `layers` layers of attention;
-    Adam at rate `lr` with the gradient's norm clipped at `max_norm`; `epochs` passes in `minibatches` parts; PPO's
-    `clip`, GAE's `lam`; weights of the entropy bonus and of the value loss."""
+    """Shape and update of an editor."""
 
     edits: int
+    """Edits of an input at most."""
     lr: float
+    """Adam's rate."""
     entropy: float = 0.01
+    """Weight of the entropy bonus."""
     value: float = 0.5
+    """Weight of the value loss."""
     width: int = 64
+    """Numbers of a block."""
     layers: int = 2
+    """Layers of attention."""
     max_norm: float = 0.5
+    """The norm at which a gradient is clipped."""
     epochs: int = 4
+    """Passes over the episodes."""
     minibatches: int = 4
+    """Parts of a pass."""
     clip: float = 0.2
+    """PPO's clip range."""
     lam: float = 0.95
+    """GAE's lambda."""
 
 
 @dataclass(frozen=True)
