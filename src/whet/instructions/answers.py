@@ -33,18 +33,21 @@ _DEEPEST, _NUMBERS_SHOWN = 7, 4000
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Something that is demanded already: an instruction, or a requirement that waits. `id` is one letter and digits. `in_force`
-    is false for what the answers were given without, `managed` for a line of the prompt that is no instruction. `before`: what
-    earlier wordings earned, a line each. `parts`: the examples of which the text consists, behind its first line. `of_rows`:
-    whether whole rows demanded it."""
+    """Something that is demanded already: an instruction, or a requirement that waits."""
 
     id: str
+    """One letter and digits."""
     text: str
     in_force: bool = True
+    """False if the answers were given without it."""
     managed: bool = True
+    """False for a line of the prompt that is no instruction."""
     before: tuple[str, ...] = ()
+    """What earlier wordings earned, a line each."""
     parts: tuple[str, ...] = ()
+    """The examples of which the text consists, behind its first line."""
     of_rows: bool = False
+    """Whether whole rows demanded it."""
 
 
 K = TypeVar("K", bound=Known)
@@ -52,21 +55,22 @@ K = TypeVar("K", bound=Known)
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One demand. `critiques` are places in the list that was read, from 0; none: the model named none.
-
-    `violates` is the id of what says it already, then `text` is empty or a better wording of that; else `text` is a proposed
-    instruction. `contradicts` is the id of what wants the contrary, or `context` for the text around the editable region.
-    `copied` says that the text repeats a critique, `confirmed` that the model calls it an instruction all the same, `improper`
-    that it calls it one that no honest provider of the answers would give.
-    """
+    """One requirement that critiques state."""
 
     text: str
+    """A proposed instruction; with `violates`, a better wording of that instruction, or empty."""
     critiques: tuple[int, ...] = ()
+    """Positions in the list of critiques that was read, from 0; empty: the model named none."""
     violates: str = ""
+    """The id of the instruction or requirement that demands it already."""
     contradicts: str = ""
+    """The id of what demands the contrary; `context`: the text around the editable region does."""
     copied: bool = False
+    """Whether the text repeats a critique."""
     confirmed: bool = False
+    """Whether the model calls a copied text an instruction all the same."""
     improper: bool = False
+    """Whether the model says that no honest provider of the answers would give this instruction."""
 
 
 def understood(

@@ -20,18 +20,20 @@ from whet.types import Example, Rollout
 
 @dataclass
 class FrontRace(Track):
-    """Prompts with what they answered: `incumbents`, which no other incumbent dominates, and `others`, which one did.
-
-    `front` holds the values of all; `measure` turns rollouts into them. `keep` prompts stay in all. Without `drops` a challenger
-    answers all rows that all incumbents answered, whoever beats it on the way.
-    """
+    """Prompts with what they answered."""
 
     front: Front = field(default_factory=lambda: Front((), tested=False))
+    """The values of all prompts."""
     measure: Callable[[Sequence[Rollout]], Vectors] = lambda rollouts: {}
+    """Turns rollouts into values."""
     keep: int = 10
+    """How many prompts stay in all."""
     drops: bool = True
+    """Whether a challenger drops out when it is beaten; otherwise it answers all rows that all incumbents answered."""
     incumbents: list[str] = field(default_factory=list)
+    """Prompts that no other incumbent dominates."""
     others: list[str] = field(default_factory=list)
+    """Prompts that an incumbent dominates."""
     answered: dict[str, set[int]] = field(default_factory=dict)
     """The blocks that a prompt answered, by number."""
 

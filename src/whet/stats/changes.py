@@ -44,16 +44,20 @@ Histogram = dict[float, int]
 
 @dataclass(frozen=True, slots=True)
 class ChangeAlarm:
-    """The mean left where it was: the `direction` is `FALL` or `RISE`, `began` the day on which the change is likeliest to have
-    begun, `before` and `after` are the means of the days before it and since, `bound` the end of the reference that was
-    crossed, `evidence` the capital."""
+    """The mean of a series changed."""
 
     direction: str
+    """`FALL` or `RISE`."""
     began: int
+    """The day on which the change is likeliest to have begun."""
     before: float
+    """The mean of the days before `began`."""
     after: float
+    """The mean of the days since `began`."""
     bound: float
+    """The end of the reference that was crossed."""
     evidence: float
+    """The capital."""
 
 
 @dataclass

@@ -54,17 +54,22 @@ _ABSENT = {TARGET: "a target", LABELS: "labels", TARGET_SCORE: "the score of a t
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorState:
-    """What an evaluator of a prompt did: up to row `seq` of traffic it has chosen its answers, `answers` of them on `day`, of
-    which `low` got a low grade and `failed` could not be graded. `at` is when it last did (microseconds)."""
+    """What an evaluator of a prompt has done."""
 
     prompt: str
     evaluator: str
     seq: int = 0
+    """The row of traffic up to which it has chosen its answers."""
     day: str = ""
+    """The day of the following counts."""
     answers: int = 0
+    """Answers that it chose on `day`."""
     low: int = 0
+    """Those of `answers` that got a low grade."""
     failed: int = 0
+    """Those of `answers` that could not be graded."""
     at: int = 0
+    """When it last did something (microseconds)."""
 
     def as_json(self) -> dict[str, Any]:
         """The state as JSON values."""

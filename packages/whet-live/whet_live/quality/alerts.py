@@ -19,21 +19,26 @@ NEWS = 3 * DAY
 
 @dataclass(frozen=True, slots=True)
 class QualityAlert:
-    """Something that was noticed. `key` names it: it is written down once. `kind` is drift or model, `measure` the one that
-    drifted, `worse` whether it is reported, `began` since when (microseconds), `at` when the traffic showed it. `deliveries`
-    are the states on each channel."""
+    """A change of a prompt's quality that was noticed."""
 
     id: str
     key: str
+    """Its name: it is stored once under it."""
     kind: str
+    """drift or model."""
     prompt: str
     measure: str
+    """The measure that drifted."""
     worse: bool
+    """Whether it is reported."""
     began: int
+    """Since when (microseconds)."""
     at: int
+    """When the traffic showed it (microseconds)."""
     text: str
     details: Mapping[str, Any] = field(default_factory=dict)
     deliveries: Mapping[str, str] = field(default_factory=dict)
+    """The state of its delivery on each channel."""
 
     def as_json(self) -> dict[str, Any]:
         """The alert as JSON values; the key is not shown."""

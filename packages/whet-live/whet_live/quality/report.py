@@ -28,19 +28,23 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class QualityQuery:
-    """The quality of which answers: of the `prompt`, from `since` to before `until` (microseconds; by default the `days` before
-    now), with one `version`, `label` (the version on which it stood when the answer was given) or `model`. `by` splits them:
-    version, label, model, or `metadata.KEY`. `step` is hour, day or week, by default what fits the period."""
+    """The answers whose quality is asked for."""
 
     prompt: str
     days: int = 30
+    """Days before now, where no `since` is given."""
     since: int | None = None
+    """Microseconds, included."""
     until: int | None = None
+    """Microseconds, excluded."""
     version: int | None = None
     label: str | None = None
+    """The label that stood on the version when the answer was given."""
     model: str | None = None
     by: str = ""
+    """What the answers are split by: version, label, model, or `metadata.KEY`."""
     step: str = ""
+    """hour, day or week; by default what fits the period."""
 
 
 class QualityOptions(TypedDict, total=False):
@@ -58,17 +62,23 @@ class QualityOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class QualityReport:
-    """The quality of a prompt from `since` to `until`, in steps of `width` (microseconds). `groups` are all answers, or the parts
-    that were asked for; `marks` what changed. `answers` is the number of all answers, of which one of `every` was read."""
+    """The quality of a prompt over a period."""
 
     prompt: str
     since: int
+    """Microseconds, included."""
     until: int
+    """Microseconds, excluded."""
     width: int
+    """Microseconds of a step."""
     answers: int
+    """All answers of the period."""
     every: int
+    """One of so many answers was read."""
     groups: tuple[QualityGroup, ...]
+    """All answers, or the parts that were asked for."""
     marks: tuple[ChangeMark, ...]
+    """What changed in the period."""
 
     def as_json(self) -> dict[str, Any]:
         """The report as JSON values: times in ISO 8601, the step in seconds."""

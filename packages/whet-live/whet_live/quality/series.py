@@ -32,17 +32,20 @@ QUANTILES = (0.5, 0.95)
 
 @dataclass(frozen=True, slots=True)
 class QualityPoint:
-    """One measure over one step of time: `at` is its begin in microseconds, `mean` with the ends of its 95% interval, `n` values
-    of `clusters` users; `quantiles` are (share, value, low, high) of an amount."""
+    """One measure over one step of time."""
 
     at: int
+    """The begin of the step, in microseconds."""
     n: int
+    """Values."""
     clusters: int
+    """Users."""
     mean: float
     low: float
     high: float
     method: str
     quantiles: tuple[tuple[float, float, float, float], ...] = ()
+    """Of an amount: (share, value, low, high)."""
 
     def as_json(self) -> dict[str, Any]:
         """The point as JSON values: an end that is not known is null."""

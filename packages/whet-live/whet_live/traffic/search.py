@@ -92,27 +92,32 @@ class RowPage(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which rows to find; None means any. `since` (included) and `until` (excluded) are microseconds.
-
-    For feedback: `kind`, `source`, `text` (all of its words, in any order; in SQLite the newest arrivals come first, unless all
-    words are of scripts without blanks, which are found anywhere in the text). For
-    inferences: `session`, `episode`, `model`, `failed` (whether there was an error), and `unreviewed` for those without an
-    annotator's feedback.
-    """
+    """Which rows to find; None means any."""
 
     prompt: str | None = None
     version: int | None = None
     user: str | None = None
     since: int | None = None
+    """Microseconds, included."""
     until: int | None = None
+    """Microseconds, excluded."""
     kind: str | None = None
+    """Of feedback."""
     source: str | None = None
+    """Of feedback."""
     text: str | None = None
+    """Of feedback: all words of it, in any order. In SQLite the newest arrivals come first, unless all words are of scripts
+    without blanks, which are found anywhere in the text."""
     session: str | None = None
+    """Of inferences."""
     episode: str | None = None
+    """Of inferences."""
     model: str | None = None
+    """Of inferences."""
     failed: bool | None = None
+    """Of inferences: whether there was an error."""
     unreviewed: bool = False
+    """Of inferences: only those without an annotator's feedback."""
 
 
 EVERYTHING = Filter()

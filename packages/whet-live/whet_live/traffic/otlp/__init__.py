@@ -45,20 +45,22 @@ __all__ = ["Parsed", "Unsupported", "failure_body", "parse_otlp"]
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a request holds. `received` counts its spans or log records, `rejected` those that could not be used, and
-    `message` says why one of them could not. Spans that are no answer of a model are neither stored nor
-    rejected. `warning` says what was decided about spans that are stored. `spans` say where each span stands, so that a call
-    whose spans come in several requests is one answer."""
+    """What a request holds. Spans that are no answer of a model are neither stored nor rejected."""
 
     kind: str
     signal: str
     inferences: tuple[Inference, ...]
     feedback: tuple[Feedback, ...]
     received: int
+    """Its spans or log records."""
     rejected: int = 0
+    """Spans or log records that could not be used."""
     message: str = ""
+    """Why one of them could not be used."""
     warning: str = ""
+    """What was decided about spans that are stored."""
     spans: tuple[SpanLink, ...] = ()
+    """The position of each span in its trace, so that a call whose spans come in several requests is one answer."""
 
     def without(self, ids: Iterable[str], reason: str) -> Parsed:
         """The same without the records of these ids, which count as rejected."""
