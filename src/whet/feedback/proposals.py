@@ -289,7 +289,9 @@ async def _read(run: Run, draft: Draft, critiques: Sequence[Critique], most: int
     region = draft.document.region
     prompt = write_ledger(draft.document.prompt, draft.ledger, region)
     change = await propose_change(run, prompt, critiques, draft.events, region=region, at=draft.at, most=most)
-    draft.contradictions += [(one.first, one.second) for one in change.contradictions]
+    draft.contradictions += [
+        (contradiction.first, contradiction.second) for contradiction in change.contradictions
+    ]
     alone = len({c.source for c in critiques}) == 1
     everywhere = tuple(range(len(critiques)))
     requirements = [

@@ -94,9 +94,9 @@ def understood(
     if whole and not (requirements or dismissed or is_form(values)):
         lines = _NUMBERED.findall(without_thought(completion.text)) or list_items(completion.text)
         requirements = [r for entry in _of_lines(lines) for r in _requirement(entry, known, count, longest)]
-    texts = _references([one.text for one in requirements])
+    texts = _references([requirement.text for requirement in requirements])
     requirements = join_equal(replace(r, text=text) for r, (text, _) in zip(requirements, texts, strict=True))
-    stated = {place for one in requirements for place in one.critiques}
+    stated = {place for requirement in requirements for place in requirement.critiques}
     return requirements, {place: why for place, why in dismissed.items() if place not in stated}
 
 
@@ -144,9 +144,9 @@ def _too_long(text: str, longest: int) -> str | None:
 def join_equal(requirements: Iterable[Requirement]) -> list[Requirement]:
     """Requirements that say the same in equal texts made one, with the critiques of all."""
     by_text: dict[tuple[str, str], Requirement] = {}
-    for one in requirements:
-        key = (one.violates, comparable(one.text))
-        by_text[key] = join(by_text[key], one) if key in by_text else one
+    for requirement in requirements:
+        key = (requirement.violates, comparable(requirement.text))
+        by_text[key] = join(by_text[key], requirement) if key in by_text else requirement
     return list(by_text.values())
 
 
@@ -167,7 +167,7 @@ def read_listed(completion: Completion, known: Sequence[Known], longest: int = L
     texts = {
         comparable(r.text): r for r in requirements or understood(completion, known, 0, longest)[0] if r.text
     }
-    shorter = [one for one in (*texts, *(comparable(k.text) for k in known)) if len(one) >= _TELLING]
+    shorter = [text for text in (*texts, *(comparable(k.text) for k in known)) if len(text) >= _TELLING]
     return [r for own, r in texts.items() if not any(one in own for one in shorter if one != own)]
 
 

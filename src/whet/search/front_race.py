@@ -55,7 +55,7 @@ class FrontRace(Track):
         incumbents, and whom then another one dominates leaves them. For each challenger an incumbent with the fewest blocks
         answers one more.
         """
-        common = sorted(set.intersection(*(self.answered[one] for one in self.incumbents)))
+        common = sorted(set.intersection(*(self.answered[incumbent] for incumbent in self.incumbents)))
         standing = list({prompt.id: prompt for prompt in prompts if prompt.id not in self.answered}.values())
         entered = [prompt.id for prompt in standing]
         for block in run.rng.sample(common, len(common)):
@@ -112,8 +112,10 @@ class FrontRace(Track):
 
     async def extend(self, run: Run) -> None:
         """One of the incumbents with the fewest blocks answers one more: one that another has answered, else a new one."""
-        least = min(len(self.answered[one]) for one in self.incumbents)
-        one = run.rng.choice([one for one in self.incumbents if len(self.answered[one]) == least])
+        least = min(len(self.answered[incumbent]) for incumbent in self.incumbents)
+        one = run.rng.choice(
+            [incumbent for incumbent in self.incumbents if len(self.answered[incumbent]) == least]
+        )
         union = set().union(*(self.answered[other] for other in self.incumbents))
         missing = sorted(union - self.answered[one]) or sorted(set(self._blocks) - union)
         if missing and self.affords(1):

@@ -157,7 +157,7 @@ def _merge(histograms: Iterable[Histogram]) -> tuple[Array, Array]:
         for value, count in counts.items():
             total[value] = total.get(value, 0) + count
     values = sorted(total)  # one order, so that a stored watch adds up to the same digits
-    return np.array(values, dtype=np.float64), np.array([total[one] for one in values], dtype=np.float64)
+    return np.array(values, dtype=np.float64), np.array([total[value] for value in values], dtype=np.float64)
 
 
 def _mean(histograms: Iterable[Histogram]) -> float:

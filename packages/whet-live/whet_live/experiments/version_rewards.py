@@ -127,7 +127,7 @@ class VersionRewards:
 
     def as_json(self) -> dict[str, Any]:
         """The estimates as JSON values."""
-        shown = [{**asdict(one), "notes": list(one.notes)} for one in self.rewards]
+        shown = [{**asdict(reward), "notes": list(reward.notes)} for reward in self.rewards]
         return {
             "prompt": self.prompt,
             "answers": self.answers,
@@ -282,7 +282,7 @@ def _rating_chances(
         for one, n in zip(values, counts, strict=True)
         if n >= _LEAST_DRAWN and one != values[counts.argmax()]
     ]
-    parts += [(version == one).astype(np.float64)[:, None] for one in others]
+    parts += [(version == other).astype(np.float64)[:, None] for other in others]
     design = np.column_stack(parts)
     penalty = np.array([1e-9] + [ridge] * (design.shape[1] - 1))
     weights = logistic(design, rated.astype(np.float64), ridge=penalty)

@@ -278,7 +278,7 @@ class LearnerContext:
             why = f"version {version} was rolled back by {move.actor}" + (
                 f": {move.reason}" if move.reason else ""
             )
-            learned = [(one.text, tuple(one.rows)) for one in update.requirements]
+            learned = [(requirement.text, tuple(requirement.rows)) for requirement in update.requirements]
             for _, rule in self.registry.get(f"{name}/{version}").instructions:
                 if set(rule.evidence) & set(update.rows):
                     learned.append((rule.text, rule.evidence))

@@ -77,7 +77,7 @@ class FailurePattern:
 
     def as_json(self) -> dict[str, Any]:
         """The pattern as JSON values."""
-        shown = {**asdict(self), "weeks": [one.as_json() for one in self.weeks]}
+        shown = {**asdict(self), "weeks": [week.as_json() for week in self.weeks]}
         return shown | {name: iso(getattr(self, name)) for name in ("named", "first", "last")}
 
 
@@ -107,8 +107,8 @@ class PatternReport:
 
     def as_json(self) -> dict[str, Any]:
         """The report as JSON values."""
-        shown = {**asdict(self), "weeks": [iso(one) for one in self.weeks]}
-        return {**shown, "patterns": [one.as_json() for one in self.patterns]}
+        shown = {**asdict(self), "weeks": [iso(week) for week in self.weeks]}
+        return {**shown, "patterns": [pattern.as_json() for pattern in self.patterns]}
 
 
 class WeeklyUsers:
@@ -152,9 +152,17 @@ def report_patterns(
         patterns = _patterns(connection, prompt, begins, active)
         waiting, day = count_waiting(connection, prompt, since_when(at))[0], read_day(connection, prompt)
     return PatternReport(
-        prompt, begins, patterns, sum(one.critiques for one in patterns), counts.get(NO_FAILURE, 0), counts.get(WITHHELD, 0),
-        counts.get(UNREADABLE, 0), waiting, day.day, day.calls,
-    )  # fmt: skip
+        prompt=prompt,
+        weeks=begins,
+        patterns=patterns,
+        in_patterns=sum(pattern.critiques for pattern in patterns),
+        no_failure=counts.get(NO_FAILURE, 0),
+        withheld=counts.get(WITHHELD, 0),
+        unreadable=counts.get(UNREADABLE, 0),
+        waiting=waiting,
+        day=day.day,
+        calls=day.calls,
+    )
 
 
 def _week(connection: Connection) -> ColumnElement[Any]:

@@ -170,7 +170,7 @@ def _task_of(context: LearnerContext, config: SearchConfig, begun: PromptSearch,
 
 def _rows_of(task: Task) -> str:
     rows = [*task.train, *task.validation, *task.test]
-    return content_hash([[one.id, dict(one.values), str(one.target)] for one in rows])
+    return content_hash([[row.id, dict(row.values), str(row.target)] for row in rows])
 
 
 async def _run(

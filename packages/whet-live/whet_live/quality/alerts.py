@@ -61,7 +61,7 @@ def read_alert(connection: Connection, row: Row[Any]) -> QualityAlert:
     d = quality_deliveries.c
     states = connection.execute(select(d.channel, d.state).where(d.alert == row.id).order_by(d.channel))
     values = dict(row._mapping) | {"worse": bool(row.worse)}
-    return QualityAlert(**values, deliveries={one.channel: one.state for one in states})
+    return QualityAlert(**values, deliveries={state.channel: state.state for state in states})
 
 
 def queue_alerts(connection: Connection, channels: Iterable[str], moment: int) -> None:

@@ -89,8 +89,8 @@ class QualityReport:
             "step_seconds": self.width // 1_000_000,
             "answers": self.answers,
             "every": self.every,
-            "groups": [one.as_json() for one in self.groups],
-            "marks": [one.as_json() for one in self.marks],
+            "groups": [group.as_json() for group in self.groups],
+            "marks": [mark.as_json() for mark in self.marks],
         }
 
 
@@ -228,4 +228,4 @@ def _labels_of(connection: Connection, answers: AnswerColumns, prompt: str) -> l
     for label in _labels_that_stood(connection, prompt):
         for n in np.flatnonzero(_under_label(answers, label_spans(connection, prompt, label))):
             names[n].append(label)
-    return [" + ".join(one) or "no label" for one in names]
+    return [" + ".join(name) or "no label" for name in names]

@@ -160,8 +160,8 @@ def read_answers(
         np.array(times, dtype=np.int64),
         np.array(versions, dtype=np.int64),
         list(models),
-        ["" if one is None else str(one) for one in segments],
-        np.array([numbers.setdefault(one, len(numbers)) for one in clusters], dtype=np.int64),
+        ["" if segment is None else str(segment) for segment in segments],
+        np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.int64),
         every,
     )
     for name, values in zip(("error", "refusal", *FIELDS), measured, strict=True):

@@ -52,7 +52,9 @@ class QualityPoint:
         shown = {**asdict(self), "at": iso(self.at)}
         shown |= {name: _finite(getattr(self, name)) for name in ("mean", "low", "high")}
         names = ("share", "value", "low", "high")
-        shown["quantiles"] = [dict(zip(names, map(_finite, one), strict=True)) for one in self.quantiles]
+        shown["quantiles"] = [
+            dict(zip(names, map(_finite, quantile), strict=True)) for quantile in self.quantiles
+        ]
         return shown
 
 

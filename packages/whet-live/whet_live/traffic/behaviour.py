@@ -115,10 +115,10 @@ class BehaviourModel:
     def reward(self, signals: Mapping[str, float]) -> float:
         """The expected rating in (0, 1) of an answer with these signals."""
         odds = self.intercept
-        for one in self.weights:
-            value = _feature(one.feature, signals)
+        for weight in self.weights:
+            value = _feature(weight.feature, signals)
             if value is not None:
-                odds += one.weight.value * (value - one.mean) / one.scale
+                odds += weight.weight.value * (value - weight.mean) / weight.scale
         return 0.5 * (1.0 + math.tanh(0.5 * odds))
 
     def as_json(self) -> dict[str, object]:
