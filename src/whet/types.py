@@ -64,8 +64,8 @@ class Request:
 
     `sample` numbers independent samples of the same request: it is part of the cache key, so that
     three samples are three samples. `schema` asks for JSON that obeys a JSON schema where the
-    endpoint offers it. `max_tokens` bounds the output, and with it the worst-case price; None leaves the bound to
-    the model.
+    endpoint offers it; `schema_options` are the name, the description and the strictness that whoever asks gives it, None where
+    whet asks. `max_tokens` bounds the output, and with it the worst-case price; None leaves the bound to the model.
     """
 
     messages: tuple[Message, ...]
@@ -77,6 +77,7 @@ class Request:
     schema: Mapping[str, JSON] | None = None
     top_logprobs: int = 0
     sample: int = 0
+    schema_options: Mapping[str, JSON] | None = None
 
 
 @named_fields

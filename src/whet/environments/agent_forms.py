@@ -40,6 +40,8 @@ class AgentRequest:
     """Options of the request that the task decides."""
     thoughts: bool = False
     """Whether it held thoughts of earlier answers, which no model is shown."""
+    schema_options: Mapping[str, JSON] | None = None
+    """What it says of the schema beside it: its name, its description, its strictness."""
     begun: str = ""
     """How the answer begins."""
     ends: tuple[str, ...] = ()
@@ -117,6 +119,15 @@ def read_limit(body: Mapping[str, Any], *names: str) -> int | None:
             raise UsageError(f"`{name}` is {show_value(value)}, and must be a whole number from 1.")
         return value
     return None
+
+
+def read_schema_options(described: object) -> dict[str, JSON] | None:
+    """What OpenAI's forms say of a schema beside it: its name, its description, and whether it is strict, which it is not where
+    nothing is said; None where there is no schema."""
+    if not isinstance(described, dict) or not isinstance(described.get("schema"), dict):
+        return None
+    texts = {key: described[key] for key in ("name", "description") if isinstance(described.get(key), str)}
+    return {**texts, "strict": described.get("strict") is True}
 
 
 def read_schema(

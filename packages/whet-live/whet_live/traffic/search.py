@@ -127,7 +127,8 @@ EVERYTHING = Filter()
 @dataclass(frozen=True, slots=True)
 class Count:
     """Number, mean and standard deviation of one kind of feedback (or of inference, cost in dollars, latency in
-    seconds, error) for one version of a prompt. Waiting feedback stands under the empty prompt."""
+    seconds, error) for one version of a prompt, of all rows that came: of a person who changed a rating, both. Waiting feedback
+    stands under the empty prompt."""
 
     prompt: str
     version: int
