@@ -42,7 +42,11 @@ CALLED_BY_NAME = {"main": "the entry of a file that is run", "upgrade": "Alembic
 FRONT_DOOR = {PACKAGES[0] / name for name in ("api/functions.py", "api/session.py", "task/task.py")}
 MODULE_LINES, FUNCTION_LINES = 600, 80
 """More is a warning: a reviewer decides."""
-WALKS = {"budget": {"Budget"}, "critique": {"critique", "critiques"}, "comment": {"comment", "comments", "Feedback"}}
+WALKS = {
+    "budget": {"Budget"},
+    "critique": {"critique", "critiques"},
+    "comment": {"comment", "comments", "Feedback"},
+}
 """By which identifiers a file knows a budget, a critique and a comment."""
 Tree = ast.Module
 
