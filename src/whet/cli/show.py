@@ -236,7 +236,10 @@ def _labels(figures: LabelFiguresJSON | None) -> None:
         for name, one in figures["each"].items()
     ]
     show_table(["label", "rows", "accuracy", "answered", "precision"], rows)
-    errors = [f"{one['target']} -> {one['answer']} {one['n']}" for one in figures["confusions"][:CONFUSIONS]]
+    errors = [
+        f"{figure['target']} -> {figure['answer']} {figure['n']}"
+        for figure in figures["confusions"][:CONFUSIONS]
+    ]
     if errors:
         say(f"most frequent errors (wanted -> answered): {', '.join(errors)}")
 
