@@ -75,6 +75,7 @@ from whet.engine.run_folder import (
 )
 from whet.engine.run_folder import read_result as read_result
 from whet.engine.run_index import note_in_index
+from whet.engine.sampling import sampling_warnings
 from whet.engine.trained_policy import check_policy
 from whet.engine.trial import works_to_load
 from whet.engine.usage_sums import CONTROL, estimates_of_both, usage_of_run, with_part
@@ -188,6 +189,7 @@ async def run_task(
     What `measurements` measures of the finished run is in the returned result only.
     """
     task = with_longest(with_gate(task, opts.alpha, opts.minimum_effect, opts.alpha_policy), opts.longest)
+    task = dataclasses.replace(task, warnings=(*task.warnings, *sampling_warnings(task, opts)))
     limits = opts.limits(task)
     assembly = _assemble_models(task, opts, limits)
     assembly.executor = make_executor(opts.engine, opts.workers, opts.worker_memory, opts.share, progress.say)
@@ -520,6 +522,7 @@ async def evaluate_task(
     Raises UsageError before anything is paid.
     """
     task = with_gate(task, opts.alpha, opts.minimum_effect, opts.alpha_policy)
+    task = dataclasses.replace(task, warnings=(*task.warnings, *sampling_warnings(task, opts)))
     splits = {"train": task.train, "validation": task.validation, "test": task.test}
     limits = opts.limits(task)
     assembly = _assemble_models(task, dataclasses.replace(opts, method="random_search"), limits)
