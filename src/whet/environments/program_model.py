@@ -72,7 +72,10 @@ class ProgramModel:
                 return {"value": as_recorded(await result if inspect.isawaitable(result) else result)}
             except (Exception, SystemExit) as error:
                 causes.append(error)
-                return {"error": f"program: tool {name}: {describe_exception(error)}", "type": type(error).__name__}
+                return {
+                    "error": f"program: tool {name}: {describe_exception(error)}",
+                    "type": type(error).__name__,
+                }
 
         answer = await self._asking.ask({"tool": name, "inputs": inputs}, call)
         try:
