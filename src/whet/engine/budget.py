@@ -41,39 +41,42 @@ DEFAULT_CALLS = 1000
 
 @dataclass
 class Spent:
-    """What a run has used. `calls` counts every attempt that an endpoint worked on and every answer from the cache, by role;
-    `cached` the latter, and `refused` the attempts that an endpoint turned away, which are no calls.
-
-    `cached_oldest`: when the oldest answer
-    from the cache was made, in seconds since 1970. `named`: calls whose cost the provider said.
-    `estimated`: calls whose tokens it did not say, by role. `gateway_cached`: calls that a gateway's cache answered, by role, and
-    `gateway_drawn` those of them whose answer was to be drawn anew. `served`: the models that answers named, by address.
-    `provider_tools`: calls of a provider's own tools in calls whose cost it did not say, by role.
-    `given_up`: the requests by role that an endpoint turned away in every attempt: no calls either, but each counts as one
-    against the limits until it is answered, so that no search goes on forever.
-    `lost` is the part of it, by the name of the limit, whose answers kills have taken. `excused`: attempts of earlier sessions
-    that an endpoint left without an answer before it ended the session; they count against no limit.
-    """
+    """What a run has used."""
 
     calls: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    """Attempts that an endpoint worked on and answers from the cache, by role."""
     cached: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    """Those of `calls` that the cache answered, by role."""
     excused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    """Attempts of earlier sessions that an endpoint left unanswered before it ended the session; they count against no limit."""
     refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    """Attempts that an endpoint turned away, by role; they are no calls."""
     given_up: dict[str, set[str]] = field(default_factory=lambda: {role: set() for role in ROLES})
+    """Requests by role that an endpoint turned away in every attempt. They are no calls, but each counts as one against the
+    limits until it is answered, so that no search goes on forever."""
     input_tokens: int = 0
     named: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    """Calls whose cost the provider stated, by role."""
     output_tokens: int = 0
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
     cost: float = 0.0
+    """US dollars."""
     seconds: float = 0.0
     lost: dict[str, float] = field(default_factory=dict)
+    """By limit, how much was spent on answers that were lost when a run was killed."""
     cached_oldest: float | None = None
+    """When the oldest answer from the cache was made, in seconds since 1970."""
     estimated: dict[str, int] = field(default_factory=dict)
+    """Calls whose tokens the provider did not state, by role."""
     gateway_cached: dict[str, int] = field(default_factory=dict)
+    """Calls that the cache of a gateway answered, by role."""
     gateway_drawn: dict[str, int] = field(default_factory=dict)
+    """Those of `gateway_cached` that asked for a new sample, by role."""
     served: dict[str, list[str]] = field(default_factory=dict)
+    """The models that answers named, by address."""
     provider_tools: dict[str, int] = field(default_factory=dict)
+    """Calls of the provider's own tools, in calls whose cost it did not state, by role."""
 
     @property
     def total_calls(self) -> int:
@@ -318,15 +321,18 @@ class BudgetAccount:
 
 @dataclass(frozen=True)
 class BudgetPlan:
-    """The validation rows used, and what is held back: `held` from the search, `kept` of it from the sealed test too. `ablation`:
-    calls that are kept to measure which region earned the gain; 0 where that is not planned. `runs`: 2 where a control run
-    follows that may use as much."""
+    """The validation rows of a run and what is reserved."""
 
     validation: tuple[Example, ...]
+    """The validation rows that are used."""
     held: Budget
+    """What is reserved from the search."""
     kept: Budget = field(default_factory=Budget)
+    """The part of `held` that is reserved from the sealed test too."""
     ablation: int = 0
+    """Calls reserved to measure which region earned the gain; 0: that is not measured."""
     runs: int = 1
+    """2 if a control run follows that may use as much, else 1."""
 
 
 def with_default_limit(

@@ -203,7 +203,7 @@ def _foresee_test(plan: RunPlan, env: Environment, core: RunState, sizes: Budget
         Request(env.messages(prompt, e), max_tokens=env.generation.max_tokens) for e in plan.task.test
     ]
     clients = task_clients(core.caller.clients)
-    longest = [one.worst_case("task", request)[0] for request in requests for one in clients]
+    longest = [client.worst_case("task", request)[0] for request in requests for client in clients]
     last = (max(float(call.tokens) for call in longest), max(call.cost for call in longest))
     core.budget.test = SealedReserve(len(plan.task.test), used, each, client.observed, longer, last)
     kept = sizes.kept

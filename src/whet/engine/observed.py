@@ -27,22 +27,26 @@ _LONG, _CUT = 1_000, 0.5
 
 @dataclass
 class ObservedUsage:
-    """What the answered calls of one model client took: `ratio` is the most tokens read for one that whet counts, `written` the
-    most tokens of one completion with its thought, `dearest` the most dollars for one by the price. `wasted`: tokens of calls
-    that were billed and gave no answer. `others`: the largest ratio of the run's other models, which stands for its own at first.
-    `least`: the smallest ratio. `cut`: an answer had as many tokens as its bound allowed, `passed`: one had more.
-    """
+    """What the answered calls of one model client took."""
 
     answers: int = 0
     ratio: float = 0.0
+    """The largest ratio of tokens read to tokens that whet counts."""
     written: int = 0
+    """The most tokens of one completion, its thought included."""
     dearest: float = 1.0
+    """The largest ratio of the US dollars of a completion to those that the price expects."""
     tokens: int = 0
     wasted: int = 0
+    """Tokens of calls that were billed and gave no answer."""
     others: float = 0.0
+    """The largest ratio of the run's other models, used until this model has its own."""
     least: float = math.inf
+    """The smallest ratio."""
     cut: bool = False
+    """Whether an answer had as many tokens as its bound allowed."""
     passed: bool = False
+    """Whether an answer had more tokens than its bound allowed."""
     recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     @property

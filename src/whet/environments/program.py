@@ -421,10 +421,16 @@ class _ProgramRun:
         g, run = self.generation, self.run.branch(place)
         sample = self.sample + again * _AGAIN
         schema, stop = question.get("schema"), (*g.stop, *question.get("stop", ()))
-        form = g.schema if schema is None else schema
+        form, options = (g.schema, None) if schema is None else (schema, question.get("schema_options"))
         limits = [limit for limit in (g.max_tokens, question.get("limit")) if limit is not None]
         request = Request(
-            messages, g.temperature, min(limits, default=None), stop=stop, schema=form, sample=sample
+            messages,
+            g.temperature,
+            min(limits, default=None),
+            stop=stop,
+            schema=form,
+            sample=sample,
+            schema_options=options,
         )
         self._spent, self._waiting = self.own_seconds(), 1
         record: JSON = None
@@ -483,7 +489,12 @@ class ProgramModelHere(ProgramModel):
         """The answer to the request of a command, or of an agent under a named prompt. Raises ProgramFailed for a call that
         brought none."""
         pairs = [[m.role, m.content] for m in call.messages]
-        own = {"schema": call.schema, "stop": call.stop, "limit": call.limit}
+        own = {
+            "schema": call.schema,
+            "schema_options": call.schema_options,
+            "stop": call.stop,
+            "limit": call.limit,
+        }
         answer = await self._asking.ask({"role": self._role, "prompt": prompt, "messages": pairs, **own})
         return AgentAnswer(str(read_answer(answer)), answer["finish"], Usage(**answer["usage"]))
 
