@@ -23,7 +23,7 @@ def sampling_warnings(task: Task, options: Options) -> list[str]:
         "temperature 1), or set samples: 1."
         for role, spec, reward in rewards
         if _is_fixed(spec)
-        for part in _sampled(reward)
+        for part in _list_sampled(reward)
     ]
 
 
@@ -31,9 +31,9 @@ def _is_fixed(spec: ModelSpec) -> bool:
     return 0 in (spec.temperature, spec.extra_body.get("temperature"))
 
 
-def _sampled(reward: RewardFunction) -> list[Any]:
+def _list_sampled(reward: RewardFunction) -> list[Any]:
     """The rewards that ask a judge the same question several times, also inside a weighted list; `listwise` shows each of
     its lists in another order."""
     if isinstance(reward, Weighted | Objectives):
-        return [sampled for _, part in reward.parts for sampled in _sampled(part)]
+        return [one for _, part in reward.parts for one in _list_sampled(part)]
     return [reward] if getattr(reward, "samples", 1) > 1 and not isinstance(reward, Listwise) else []
