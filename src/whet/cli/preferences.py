@@ -243,7 +243,7 @@ def _ask(
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already. Name a new file with --out.")
     questions = api.preference_questions(
-        [Path(one) for one in answers],
+        [Path(answer) for answer in answers],
         most,
         feedback=feedback,
         good=options["good"],

@@ -74,17 +74,20 @@ class FormUse:
 
 @dataclass(frozen=True)
 class LanguagePolicy:
-    """The optimizer model of a run. `temperature` is that of its samples, `max_tokens` bounds one reply; that of a rewrite may be
-    longer where the text is long. `attempts`: how often a text is asked for at most. `charge` is called with the number of
-    calls that each question took. `plain`: texts are asked for without a form of the reply first, for a model that copies it.
-    `silent`: nothing is asked, and no text comes back, for a model that never wrote a useful one."""
+    """The optimizer model of a run."""
 
     temperature: float = 1.0
+    """Of its samples."""
     max_tokens: int = 1024
+    """The bound on one reply; a rewrite of a long text gets more."""
     attempts: int = 2
+    """How often a text is asked for at most."""
     charge: Callable[[int], None] = lambda calls: None
+    """Called with the number of calls that each question took."""
     plain: bool = False
+    """Whether texts are asked for without a form of the reply from the first time on, for a model that copies the form."""
     silent: bool = False
+    """Whether nothing is asked and no text comes back, for a model that never wrote a useful one."""
     forms: FormUse = field(default_factory=FormUse, compare=False, repr=False)
 
     def adapt(self) -> LanguagePolicy:

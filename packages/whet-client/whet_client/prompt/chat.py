@@ -202,7 +202,7 @@ def _say_what_is_lost(value: object, where: str) -> None:
             places,
         )
     if isinstance(messages, list | tuple) and any(
-        isinstance(one, Mapping) and one.get("role") == "developer" for one in messages
+        isinstance(message, Mapping) and message.get("role") == "developer" for message in messages
     ):
         _log.warning(
             "%s: the role developer is read as system; a model that knows no system role gets its text all the same.",

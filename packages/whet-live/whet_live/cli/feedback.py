@@ -274,7 +274,7 @@ def _check_prompt(live: Live, name: str) -> None:
     if live.registry.exists(name) or live.traffic.counts([name]):
         return
     known = {one.prompt for one in live.traffic.counts() if one.prompt}
-    known |= {one.name for one in live.registry.prompts(limit=500).items}
+    known |= {item.name for item in live.registry.prompts(limit=500).items}
     hint = did_you_mean(name, known)
     if len(hint) > _LONGEST_HINT:
         hint = " List them with: whet prompts list."
@@ -299,9 +299,11 @@ def _show_feedback(rows: Sequence[StoredFeedback], after: str | None) -> None:
 def _show_weights(model: BehaviourModel) -> None:
     click.echo(f"{model.rated} of {model.answers} answers are rated, by {count(model.sources, 'source')}.\n")
     click.echo(f"{'signal':<22}{'weight':>8}  {'95% interval':<18}{'without correction':>20}")
-    for one in model.weights:
-        bounds = f"[{one.weight.low:+.2f}, {one.weight.high:+.2f}]"
-        click.echo(f"{one.feature:<22}{one.weight.value:>+8.2f}  {bounds:<18}{one.naive.value:>+20.2f}")
+    for weight in model.weights:
+        bounds = f"[{weight.weight.low:+.2f}, {weight.weight.high:+.2f}]"
+        click.echo(
+            f"{weight.feature:<22}{weight.weight.value:>+8.2f}  {bounds:<18}{weight.naive.value:>+20.2f}"
+        )
     click.echo(f"\nIntervals: {model.corrected.method}.")
     click.echo(
         "A weight is the change in the log-odds of a good rating per standard deviation of the signal."
@@ -344,7 +346,9 @@ def _show_rewards(estimates: VersionRewards) -> None:
     if estimates.model is None:
         click.echo(f"\nNot calibrated: {estimates.reason}")
     else:
-        kinds = ", ".join(f"{one.feature} {one.weight.value:+.2f}" for one in estimates.model.weights)
+        kinds = ", ".join(
+            f"{weight.feature} {weight.weight.value:+.2f}" for weight in estimates.model.weights
+        )
         click.echo(f"\nSignals are weighted by the ratings of the same answers: {kinds}.")
         click.echo(
             "Both figures range from 0 to 1. Their 95% intervals treat the answers of a user as one cluster."

@@ -170,7 +170,7 @@ def read_files(
                 known_as.setdefault(id, set()).add(known)
             if not exported.inferences and not exported.feedback:
                 raise _Unusable("it is neither an answer of a model nor feedback")
-            named = [_name_inference(one, naming, row.where) for one in exported.inferences]
+            named = [_name_inference(inference, naming, row.where) for inference in exported.inferences]
             kept = [checked_inference(clean_inference(one), row.where) for one in named]
             for raw in exported.feedback:
                 checked_feedback(raw.feedback, row.where)
@@ -293,10 +293,10 @@ def _read_others(exported: ExportedRow, where: str, naming: _Naming) -> Exported
     rows = _verdicts(exported.others, content, ("inference", inference.id), where, naming)
     metadata = {**other_columns(exported.others, content.metadata), **inference.metadata}
     beside = []
-    for one in rows:
-        user = one.feedback.user or (inference.user if one.feedback.source == "user" else None)
-        time = one.feedback.time if content.time else inference.time
-        beside.append(replace(one, feedback=replace(one.feedback, user=user, time=time)))
+    for row in rows:
+        user = row.feedback.user or (inference.user if row.feedback.source == "user" else None)
+        time = row.feedback.time if content.time else inference.time
+        beside.append(replace(row, feedback=replace(row.feedback, user=user, time=time)))
     return replace(
         exported,
         inferences=[replace(inference, metadata=metadata)],
@@ -351,8 +351,8 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
     if inference is None:
         left = other_columns(row, content.metadata)
         parts = [
-            replace(one, feedback=replace(one.feedback, metadata={**left, **one.feedback.metadata}))
-            for one in parts
+            replace(part, feedback=replace(part.feedback, metadata={**left, **part.feedback.metadata}))
+            for part in parts
         ]
         return ExportedRow(feedback=parts)
     parts += nested_scores(row, ("inference", inference.id), inference.time)
@@ -495,8 +495,8 @@ def store_imported(traffic: Traffic, imported: ParsedFiles) -> ImportOutcome:
             conflicts += conflict.clashes
             taken = {clash.id for clash in conflict.clashes}
             rest = (
-                [one for one in inferences if one.id not in taken],
-                [one for one in feedback if one.id not in taken],
+                [inference for inference in inferences if inference.id not in taken],
+                [row for row in feedback if row.id not in taken],
             )
             receipt = traffic.add(*rest)
         accepted, duplicates = accepted + receipt.accepted, duplicates + receipt.duplicates
@@ -509,7 +509,7 @@ def _find_waiting(traffic: Traffic, rows: Sequence[Feedback]) -> list[str]:
     """What such rows are about that is not stored."""
     stored, waiting = tables.feedback.c, list[str]()
     with traffic.database.read() as connection:
-        for part in chunks(one.id for one in rows):
+        for part in chunks(row.id for row in rows):
             query = select(stored.target).where(stored.id.in_(part), stored.about.is_(None))
             waiting += connection.execute(query.order_by(stored.seq)).scalars()
     return waiting
