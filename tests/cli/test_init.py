@@ -616,7 +616,10 @@ def test_promptfoo_assertions_of_weight_zero_count_in_their_metric_alone() -> No
 
 
 def test_promptfoo_assertions_of_weight_zero_without_a_metric_are_left_out() -> None:
-    nothing = [{"type": "equals", "value": "x", "weight": 0}, {"type": "llm-rubric", "value": "is kind", "weight": 0}]
+    nothing = [
+        {"type": "equals", "value": "x", "weight": 0},
+        {"type": "llm-rubric", "value": "is kind", "weight": 0},
+    ]
     named = [{"type": "contains", "value": "{{text}}", "weight": 0, "metric": "Echo"}]
     equals = [{"type": "equals", "value": "{{text}}"}]
     tests = [{"vars": {"text": f"t{i}"}, "assert": equals} for i in range(6)]
@@ -630,7 +633,9 @@ def test_promptfoo_assertions_of_weight_zero_without_a_metric_are_left_out() -> 
 def test_promptfoo_tests_whose_assertions_all_weigh_nothing_are_refused() -> None:
     rubric = {"type": "llm-rubric", "value": "is polite", "weight": 0}
     tests = [{"vars": {"text": f"t{i}"}} for i in range(6)]
-    done = CliRunner().invoke(cli, ["init", "other", *promptfoo(tests=tests, defaultTest={"assert": [rubric]})])
+    done = CliRunner().invoke(
+        cli, ["init", "other", *promptfoo(tests=tests, defaultTest={"assert": [rubric]})]
+    )
     assert "no test has an assertion that whet can check" in str(done.exception)
 
 

@@ -97,7 +97,9 @@ def reward(example: dict, output: str) -> dict:  # type: ignore[type-arg]
     weights = [float(row.get("weight", 1)) for row in rows]
     kept = [holds(row["type"], row.get("value"), output) for row in rows]
     counted = [place for place, weight in enumerate(weights) if weight]
-    failed = [f"{rows[place]['type']}: {rows[place].get('value', '')}" for place in counted if not kept[place]]
+    failed = [
+        f"{rows[place]['type']}: {rows[place].get('value', '')}" for place in counted if not kept[place]
+    ]
     parts: dict[str, list[int]] = {"reward": counted}
     for place, row in enumerate(rows):
         if "metric" in row:
