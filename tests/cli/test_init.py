@@ -1395,6 +1395,43 @@ def test_a_column_that_the_reward_reads_stays_as_it_is(
     assert written == [{"input": one["input"], **target, column: row[column], **kept} for one in rows]
 
 
+HIDDEN = "def check(candidate):\n    assert candidate(2) == 4\n"
+
+
+@pytest.mark.parametrize(
+    ("beside", "column", "reward"),
+    [
+        ({"tests": ["assert double(2) == 4"]}, "tests", "python_tests"),
+        (
+            {"test_list": ["assert double(2) == 4"], "code": "def double(n): return 2 * n"},
+            "test_list",
+            "python_tests",
+        ),
+        ({"test": HIDDEN, "entry_point": "double"}, "test", "python_tests"),
+        ({"tests": "2 gives 4"}, "tests", "exact_match"),
+    ],
+)
+def test_unit_tests_in_the_rows_become_the_reward(
+    beside: dict[str, Any], column: str, reward: object
+) -> None:
+    """They were taken for the target, to which the answer had to be equal."""
+    rows = [{"input": f"Write double, please ({i}).", **beside} for i in range(12)]
+    Path("rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    init("--from", "rows.jsonl", *(("--labels", "none") if reward != "python_tests" else ()), "--yes")
+    loaded = whet.Task.load("mytask")
+    assert loaded.reward.name == reward
+    if reward == "python_tests":
+        first = json.loads(Path("mytask/data.jsonl").read_text().splitlines()[0])
+        assert first["tests"] == beside[column] and first.get("target") != beside[column]
+
+
+def test_unit_tests_that_are_named_as_the_input_stay_the_input() -> None:
+    rows = [{"tests": f"assert f({i}) == 1", "code": f"def f(n): return n - {i} + 1"} for i in range(12)]
+    Path("rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    chosen = init("--from", "rows.jsonl", "--input", "tests", "--target", "code", "--yes")["chosen"]
+    assert "input: tests" in chosen and not any("python_tests" in line for line in chosen)
+
+
 @pytest.mark.parametrize(("reward", "labels"), [("math_equal", 0), ("number", 0), ("exact_match", 4)])
 def test_labels_are_made_for_a_reward_that_compares_words_only(reward: str, labels: int) -> None:
     if reward == "math_equal":

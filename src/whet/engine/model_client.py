@@ -383,7 +383,7 @@ class ModelClient:
         likely = cost = dollars = 0.0
         if self.price is not None:
             cases = usage, replace(usage, output_tokens=most), Usage(0, beyond)
-            likely, cost, dollars = (self.price.most(one) * seen.dearest for one in cases)
+            likely, cost, dollars = (self.price.most(case) * seen.dearest for case in cases)
         alone = not (seen.known or self.model.local)
         reserved = Reservation(role, 1, read + most, cost, read + written, likely, alone, beyond, dollars)
         return reserved, usage

@@ -334,12 +334,12 @@ class InstructionManager:
     def _observe(self, run: Run, now: Round, judged: CritiqueBatch, reading: Reading, at: str) -> list[str]:
         """Take the roll-out in with what was violated, and judge the trial that it was. Returns the ids that expired."""
         violated, opposed = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
-        for one in reading.requirements:
-            answers = judged.answer_indices(one.critiques)
-            opposed[one.contradicts] |= answers
-            violated[one.violates] |= answers
-            texts = [judged.critiques[place].text for place in one.critiques]
-            self.recent[one.violates] = [*texts, *self.recent[one.violates]][:QUOTED]
+        for requirement in reading.requirements:
+            answers = judged.answer_indices(requirement.critiques)
+            opposed[requirement.contradicts] |= answers
+            violated[requirement.violates] |= answers
+            texts = [judged.critiques[place].text for place in requirement.critiques]
+            self.recent[requirement.violates] = [*texts, *self.recent[requirement.violates]][:QUOTED]
         unread = judged.answer_indices(reading.unread) if self.numbered else ()
         known = self.ledger.instructions
         hits, against = ({k: len(own) for k, own in of.items() if k in known} for of in (violated, opposed))

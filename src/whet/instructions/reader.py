@@ -214,7 +214,7 @@ def _characters(critiques: Sequence[Critique]) -> int:
 
 def _mix_labels(critiques: Sequence[Critique]) -> list[int]:
     """The places of critiques, those of different labels by turns; the label that is missed most often comes first."""
-    missed = Counter(one.wanted for one in critiques)
+    missed = Counter(critique.wanted for critique in critiques)
     places = sorted(range(len(critiques)), key=lambda place: -missed[critiques[place].wanted])
     return by_turns(places, lambda place: critiques[place].wanted)
 
@@ -301,7 +301,9 @@ async def _ask(
         for text, reason in refused_texts(completion, longest):
             run.log("untested", {"at": "read", "text": text, "reason": reason})
         values = json_values(completion.text)
-        cut = completion.finish == "length" or any(one.cut for one in placed_values(completion.text)[1][:1])
+        cut = completion.finish == "length" or any(
+            value.cut for value in placed_values(completion.text)[1][:1]
+        )
         copies = copies_example(completion.text, values, len(shown))
         misleading = () if copies else misleading_parts(completion, known)
         usable = bool(own or dismissed or (is_form(values) and not copies and not cut))
@@ -325,10 +327,12 @@ def _unusable(completion: Completion) -> dict[str, JSON]:
 def _different(drafts: Sequence[Requirement], known: Sequence[Known]) -> list[Requirement]:
     """The drafts that are not mostly another text, known or drafted before: a small model writes nearly the same each time."""
     texts, kept = [k.text for k in known], []
-    for one in drafts:
-        if all(max(containment(text, one.text), containment(one.text, text)) < _PLAIN_COPY for text in texts):
-            texts.append(one.text)
-            kept.append(one)
+    for draft in drafts:
+        if all(
+            max(containment(text, draft.text), containment(draft.text, text)) < _PLAIN_COPY for text in texts
+        ):
+            texts.append(draft.text)
+            kept.append(draft)
     return kept
 
 

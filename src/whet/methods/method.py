@@ -78,8 +78,6 @@ class MethodEntry:
     to the Method, to its coroutine and its `check`."""
     programs: bool = False
     """Whether its trained weights also answer the calls of a program."""
-    variants: tuple[tuple[str, str], ...] = ()
-    """Other published methods that it is with a certain setting, as (name, KEY=VALUE)."""
 
 
 @named_fields

@@ -153,15 +153,18 @@ class EditorSettings:
 
 @dataclass(frozen=True)
 class EditEpisode:
-    """The edits for one input: its `text`, the `states` in which the `actions` were taken, and their `rewards`; `logprobs` of
-    the actions and `values` of the states are those of the policy that took them."""
+    """The edits for one input."""
 
     text: str
+    """The input."""
     states: Sequence[EditState]
+    """The states in which the actions were taken."""
     actions: Sequence[int]
     rewards: Sequence[float]
     logprobs: Sequence[float]
+    """Log-probabilities of the actions under the policy that took them."""
     values: Sequence[float]
+    """Values of the states by the policy that took them."""
 
 
 @dataclass(frozen=True)
