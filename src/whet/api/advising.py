@@ -315,7 +315,7 @@ async def _measure_start(
     models = [model]
     if JUDGE in task.reward.needs and _spec(task, "judge", options).named:
         models.append(await _model(task, "judge", options))
-    if any(one is None or not (one.local or one.simulated) for one in models):
+    if any(model is None or not (model.local or model.simulated) for model in models):
         return None
     few = dataclasses.replace(task, validation=task.validation[:MEASURED], budget=Budget())
     with tempfile.TemporaryDirectory() as folder:

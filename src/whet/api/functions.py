@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
-from whet._util.arguments import check_arguments, check_path, describe_keywords, select, unwritable
+from whet._util.arguments import check_arguments, check_path, describe_keywords, select, write_fault
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
 from whet.api.added_rows import MORE
@@ -282,7 +282,7 @@ def _check_written(path: Path | None) -> None:
     """Raise UsageError for a file that cannot be written where it is to lie."""
     if path is None:
         return
-    reason = unwritable(path.parent) if path.parent.exists() else f"there is no folder {path.parent}"
+    reason = write_fault(path.parent) if path.parent.exists() else f"there is no folder {path.parent}"
     if reason is not None:
         raise UsageError(
             f"{path} cannot be written: {reason}. Name another file with {parameter('out', 'FILE')}."

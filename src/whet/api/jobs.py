@@ -76,7 +76,7 @@ class ComparisonCall:
         names = [method.entry.name for method, _ in chosen]
         configs = {method.entry.name: config for method, config in chosen if config is not None}
         if len(set(names)) < len(names) or not names:
-            twice = next((f'"{one}" twice' for one in names if names.count(one) > 1), "none")
+            twice = next((f'"{name}" twice' for name in names if names.count(name) > 1), "none")
             raise UsageError(
                 f"{parameter('methods')} must name each method to compare, once; it names {twice}. Give for example "
                 "opro and random_search."

@@ -260,6 +260,20 @@ learning_model_options = options(
     click.option("--base-url", metavar="URL", help="URL of an OpenAI-compatible endpoint."),
     trust_option,
 )
+good_and_bad_options = options(
+    click.option(
+        "--good",
+        multiple=True,
+        metavar="VALUE",
+        help="Rating value that means good. If there are two values, the other one means bad.",
+    ),
+    click.option(
+        "--bad",
+        multiple=True,
+        metavar="VALUE",
+        help="Rating value that means bad. If there are two values, the other one means good.",
+    ),
+)
 learning_limit_option = click.option(
     "--max-optimizer-calls",
     "most_calls",

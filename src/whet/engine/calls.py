@@ -662,6 +662,8 @@ def digest_of(address: str, request: Request) -> str:
         request.schema,
         request.sample,
     ]
+    if request.schema_options is not None:
+        content.append(request.schema_options)
     try:
         data = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
     except TypeError:  # half a surrogate pair in a text, which is no UTF-8

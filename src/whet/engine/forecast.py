@@ -183,11 +183,13 @@ def forecast_evaluation(
     rows: Sequence[Example],
     measured: Mapping[str, Usage] = MappingProxyType({}),
     batches: bool = False,
+    agreement: int = 0,
 ) -> PlanJSON:
     """The plan of an evaluation on some rows: as many calls as they take, and at most one more for each reply of a judge, which
-    is asked again where that cannot be read. `measured` is that of `forecast`; `batches`: the calls are made in batches."""
+    is asked again where that cannot be read. `measured` is that of `forecast`; `batches`: the calls are made in batches;
+    `agreement`: the judge calls on answers that people scored."""
     each = row_calls(env, answer_calls(env, config))
-    numbers = {"task": len(rows) * each["task_calls"], "judge": len(rows) * each["judge_calls"]}
+    numbers = {"task": len(rows) * each["task_calls"], "judge": len(rows) * each["judge_calls"] + agreement}
     most = {"judge": ASKED_TWICE}
     calls: dict[str, CountRangeJSON] = {
         role: {"expected": n, "most": most.get(role, 1) * n} for role, n in numbers.items() if n

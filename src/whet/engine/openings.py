@@ -116,13 +116,15 @@ class RowHistory:
         if self.policy == STRICT:
             return self.number, opening_alpha(alpha, self.number), self.policy
         lowest = min(
-            (discovery_alpha(alpha, one) for one in self.outcomes), default=discovery_alpha(alpha, ())
+            (discovery_alpha(alpha, outcome) for outcome in self.outcomes), default=discovery_alpha(alpha, ())
         )
         return self.number, lowest, self.policy
 
     def after_another(self) -> RowHistory:
         """The same after an opening of all rows that promoted nothing."""
-        return RowHistory(self.number + 1, self.policy, frozenset((*one, False) for one in self.outcomes))
+        return RowHistory(
+            self.number + 1, self.policy, frozenset((*outcome, False) for outcome in self.outcomes)
+        )
 
 
 def first_level(task: Task) -> float:
@@ -170,7 +172,7 @@ class SealedTestLedger:
             db.add(_ADD_OPENINGS, [(run, time.time(), number, level)])
             db.add(_ADD_POLICIES, [(run, policy)])
             db.add(_ADD_COMPARED, [(member, comparison.digest)])
-            rows = [(one, run, split) for split, values in hashes.items() for one in values]
+            rows = [(value, run, split) for split, values in hashes.items() for value in values]
             rows += [(one, prompt, LOOKED) for prompt in comparison.prompts for one in hashes[SEALED]]
             db.add(_ADD_ROWS, rows)
         seen, seen_by = self.count_learned_rows(comparison.run, comparison.sealed)
@@ -233,7 +235,9 @@ class SealedTestLedger:
         outcomes: dict[str, list[bool]] = {one: [] for one in hashes}
         for one, _, _, promoted in known:
             outcomes[one].append(bool(promoted))
-        return RowHistory(1 + policies.total(), policy, frozenset(tuple(one) for one in outcomes.values()))
+        return RowHistory(
+            1 + policies.total(), policy, frozenset(tuple(outcome) for outcome in outcomes.values())
+        )
 
     def release(self, comparison: SealedComparison) -> None:
         """Give back the opening of a comparison that got no verdict. Raises LedgerUnavailable."""

@@ -62,8 +62,8 @@ async def noise_warnings(
         judged, width = JUDGE in part.needs, part.high - part.low
         most = _affordable(part, limits) if judged else ROWS
         pairs = await _grade(run.branch(f"{part.name}-{number}").sampling_anew(), part, name, answers[:most])
-        different = [one for one in pairs if one.gap > _SAME * width]
-        if not different or (judged and fmean(one.gap for one in pairs) < LARGE * width):
+        different = [pair for pair in pairs if pair.gap > _SAME * width]
+        if not different or (judged and fmean(pair.gap for pair in pairs) < LARGE * width):
             continue
         warnings.append(_warning(part, different, len(pairs)) + (_JUDGED if judged else _LOCAL))
     return warnings

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 from whet.engine.plan_json import PlanJSON
+from whet.errors import show_reward
 from whet.types import JSON
 
 
@@ -424,12 +425,24 @@ class RunJSON(IdentityJSON, OptionalRunJSON):
     warnings: list[str]
 
 
+class AgreementJSON(TypedDict):
+    """How far a judge agrees with people over `n` answers: `kind` is spearman or kappa, with the ends of the 95% interval."""
+
+    reward: str
+    kind: str
+    value: float
+    low: float
+    high: float
+    n: int
+
+
 class OptionalEvaluationJSON(TypedDict, total=False):
     """What an evaluation says where there is something to say. `run`, `rows` (the file of its rows), `recorded` and `ended`
     are not in the file."""
 
     rows: str
     labels: LabelFiguresJSON
+    agreement: list[AgreementJSON]
     plan: PlanJSON
     seed: int
     run: str
@@ -476,3 +489,12 @@ def show_gaps(score: Mapping[str, Any]) -> str:
     """
     gaps = answered_rows(score.get("answered"), score.get("of"), score.get("compared"))
     return gaps and f" ({gaps})"
+
+
+def describe_agreement(one: AgreementJSON) -> str:
+    """One sentence on how far a judge agrees with people."""
+    low, high = show_reward(one["low"], 2), show_reward(one["high"], 2)
+    return (
+        f"the reward {one['reward']} agrees with the human scores: {one['kind']} {show_reward(one['value'], 2)} "
+        f"(95% interval {low} to {high}) over {one['n']} answers"
+    )

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import orjson
 
-from whet._util.arguments import unwritable
+from whet._util.arguments import write_fault
 from whet._util.sources import name_of, source_hash
 from whet._util.storable import to_json, write_whole
 from whet.engine.batched_calls import BatchedCalls
@@ -279,7 +279,7 @@ def check_folder(folder: Path) -> None:
         raise UsageError(
             f"The run cannot be written to {folder}: that is a task folder. Write it below: {parameter('run', folder / 'run')}."
         )
-    if (reason := unwritable(folder)) is not None:
+    if (reason := write_fault(folder)) is not None:
         raise UsageError(f"The run cannot be written to {folder}: {reason}. {choose}")
     own = next((name for name in WRITTEN if (folder / name).exists()), None)
     if own is not None and not (folder / "journal.sqlite").exists():

@@ -204,8 +204,8 @@ def compare_sides(
         return decide(before, after, *ends, same=same, clusters=own)
 
     before, after = (
-        [None if i in one.get("unanswered", ()) else value for i, value in enumerate(one["rewards"])]
-        for one in sides
+        [None if i in side.get("unanswered", ()) else value for i, value in enumerate(side["rewards"])]
+        for side in sides
     )
     gain = decide_answered(test, before, after, *ends, list(clusters))
     return {"difference": gain.difference, "low": gain.low, "high": gain.high, "n": gain.n}

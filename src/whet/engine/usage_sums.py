@@ -22,10 +22,10 @@ def total_usage(*usages: UsageJSON) -> UsageJSON:
     """What several runs used together: numbers are added, and dollars are None where those of one are not known."""
     roles_of = {name: known for name in ROLES if (known := roles_in(usages, name))}
     all_fields: Sequence[Mapping[str, Any]] = usages
-    names = dict.fromkeys(name for one in usages for name in one if name not in (*ROLES, "parts"))
+    names = dict.fromkeys(name for usage in usages for name in usage if name not in (*ROLES, "parts"))
     whole: dict[str, object] = {}
     for name in names:
-        values = [one[name] for one in all_fields if name in one]
+        values = [field[name] for field in all_fields if name in field]
         if isinstance(values[0], Mapping):
             roles = dict.fromkeys(role for value in values for role in value)
             whole[name] = {role: sum(value.get(role, 0) for value in values) for role in roles}

@@ -47,18 +47,22 @@ _LISTED = 100
 
 @dataclass(frozen=True)
 class BatchJob:
-    """One batch as the provider describes it. `state`: waiting, done, expired, failed or cancelled; `status` is the provider's
-    word. `done` of `total` requests are answered, failed ones included; 0 where it does not say. `files`: where its answers and
-    errors lie. `reason`: why it failed, empty without a reason."""
+    """One batch as the provider describes it."""
 
     id: str
     state: str
+    """waiting, done, expired, failed or cancelled."""
     status: str
+    """The provider's word for the state."""
     input_file: str = ""
     done: int = 0
+    """Answered requests, failed ones included; 0 if the provider does not say."""
     total: int = 0
+    """All requests; 0 if the provider does not say."""
     files: tuple[str, ...] = ()
+    """The files with its answers and errors."""
     reason: str = ""
+    """Why it failed; empty without a reason."""
 
 
 @dataclass(frozen=True)

@@ -160,8 +160,10 @@ def request_body(
         body["seed"] = request.seed
     if request.stop and "stop" not in disabled:
         body["stop"] = list(request.stop[:MAX_STOPS])
-    if request.schema is not None and (field := response_format(form, request.schema)) is not None:
-        body["response_format"] = field
+    if request.schema is not None:
+        field = response_format(form, request.schema, request.schema_options)
+        if field is not None:
+            body["response_format"] = field
     if request.top_logprobs > 0 and "logprobs" not in disabled:
         body["logprobs"] = True
         body["top_logprobs"] = min(request.top_logprobs, MAX_TOP_LOGPROBS)

@@ -131,7 +131,7 @@ def _verdict(result: ComparisonJSON, methods: Methods) -> Html:
     rows = [*_baseline_rows(result["runs"]), *tested]
     usage = [side(run, "usage") for run in result["runs"]]
     trials = [side(one, "transfer") for one in (*result["runs"], result)]
-    moved = [used for one in trials if (used := side(one, "usage"))]
+    moved = [used for trial in trials if (used := side(trial, "usage"))]
     beside = sum(sum(side(one, "calls").values()) for one in moved)
     usage += moved
     calls = sum(sum(side(one, "calls").values()) for one in usage)

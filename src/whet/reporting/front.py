@@ -110,7 +110,7 @@ def _pictures(record: Record, points: Sequence[Mapping[str, object]], names: Seq
     entries = [
         (marker(shape, 14, 8, class_), text) for (shape, class_), text in _kinds([*points, *others]).items()
     ]
-    if any(not one["gate"] for one in others):
+    if any(not other["gate"] for other in others):
         entries.append((dots([(14, 8)], "dots"), "validated, but another prompt dominates it"))
     return join(el("figure", el("figcaption", legend(entries))), el("div", panels, class_="panels"))
 
@@ -129,7 +129,7 @@ def _panel(
     """One objective against another."""
     width, height = SIZE
     placed = [(_mean(point, x_name), _mean(point, y_name)) for point in points]
-    behind = [(_mean(one, x_name), _mean(one, y_name)) for one in others]
+    behind = [(_mean(other, x_name), _mean(other, y_name)) for other in others]
     everything = placed + behind
     x_scale = Scale(*pad_range(x for x, _ in everything), 62, width - 14)
     frame = Frame(width, height, x_scale, Scale(*pad_range(y for _, y in everything), height - 50, 26))

@@ -79,12 +79,12 @@ class TransitionMemory:
                 "this is not a memory of transitions: it holds no actions, transitions and successes."
             )
         self.actions = facts["actions"]
-        self.transitions = [Transition(**one) for one in facts["transitions"]]
+        self.transitions = [Transition(**fact) for fact in facts["transitions"]]
         self.successes = [[Transition(**one) for one in episode] for episode in facts["successes"]]
 
     def recall(self, run: Run, action: str, outcome: str, how: Planning) -> list[Transition]:
         """Transitions of an action in random order, each value of the `outcome` (reward, done) as often as the others."""
-        same = [one for one in self.transitions if one.action == action]
+        same = [transition for transition in self.transitions if transition.action == action]
         drawn = run.rng.sample(same, len(same))
         if not how.balanced:
             return drawn[: how.shown]
@@ -148,7 +148,7 @@ class Planner:
             spent, number = spent + usage, NUMBER.search(text)
             if number is None:
                 break
-            rewards = [one.reward for one in memory.transitions]
+            rewards = [transition.reward for transition in memory.transitions]
             total += how.gamma**step * min(max(rewards), max(min(rewards), float(number[0])))
             if step + 1 == self.horizon:
                 break

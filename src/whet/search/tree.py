@@ -123,7 +123,7 @@ async def grow(run: Run, tree: Tree, iterations: int, expansions: int, expand: E
             and not tree.is_terminal(node)
             and (node.depth <= tree.least or node.reward <= best)
         ):
-            best, expansions = max(one.reward for one in tree.nodes), expansions - 1
+            best, expansions = max(node.reward for node in tree.nodes), expansions - 1
             children = await expand(run, node)
             if not children:
                 break

@@ -39,20 +39,22 @@ MOST_ALIKE = 10
 
 @dataclass(frozen=True)
 class Rules:
-    """What every row must satisfy. `slots`: name to file:line in the prompt; `reward`: its name for
-    messages; `group`: the key whose value rows have in common that are not independent; `rewards`: those that compare with the
-    target; `folder`: where files of images lie whose names are relative; `shown`: the values of an input that the slots show the
-    model; None: it may see all of them.
-    """
+    """What every row must satisfy."""
 
     slots: Mapping[str, str]
+    """For each slot of the prompt, its file:line."""
     labels: Mapping[str, str]
     needs_target: bool
     reward: str
+    """The name of the reward, for messages."""
     group: str | None = None
+    """The key of a row's data; rows with the same value under it are not independent."""
     rewards: tuple[RewardFunction, ...] = ()
+    """The rewards that compare with the target."""
     folder: Path = Path()
+    """The folder of images whose names are relative."""
     shown: Sequence[str] | None = None
+    """The values of an input that the slots show the model; None: it may see all values."""
 
 
 @dataclass(frozen=True, slots=True)

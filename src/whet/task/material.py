@@ -149,7 +149,7 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
         roles = roles[len(system) :]
         if not system and isinstance(rest.get("system"), str) and rest["system"].strip():
             system = {"system": rest.pop("system")}
-        whole = all(isinstance(one, str) for one in (*texts[:-1], *system.values()))
+        whole = all(isinstance(text, str) for text in (*texts[:-1], *system.values()))
         if (
             roles[-2:] != ["user", "assistant"]
             or {*roles} - {"user", "assistant"}
@@ -230,7 +230,7 @@ def _program(path: Path) -> ImportedData:
 
 def _are_examples(value: object) -> bool:
     rows = value if isinstance(value, list | tuple) and value else ()
-    return bool(rows) and all(isinstance(one, dict) or hasattr(one, "toDict") for one in rows)
+    return bool(rows) and all(isinstance(row, dict) or hasattr(row, "toDict") for row in rows)
 
 
 def _plain(row: Any) -> dict[str, Any]:

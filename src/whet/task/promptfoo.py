@@ -133,7 +133,7 @@ def read_promptfoo(path: Path) -> ImportedData:
             f"every test has a variable that computes something, the first {show_value(left.rows[0], 60)}. Write the results."
         )
     rubrics = _common_rubrics(rows, left.checks)
-    kept = [row for row in rows if row["assert"] or rubrics]
+    kept = [row for row in rows if rubrics or any(map(_weight, row["assert"]))]
     notes += left.lines()
     if not kept:
         config["tests"].refuse(
@@ -254,7 +254,7 @@ def _with_reward(prompt: str | None, rows: list[dict[str, Any]], notes: list[str
     (kind,) = kinds if len(kinds) == 1 else ("",)
     values = [one.get("value") for row in rows for one in row["assert"]]
     literal = all(
-        isinstance(one, str) and (kind != "icontains" or not one.strip().isdigit()) for one in values
+        isinstance(value, str) and (kind != "icontains" or not value.strip().isdigit()) for value in values
     )
     if kind not in named or not literal:
         files = {"reward.py": inspect.getsource(promptfoo_reward).encode()}
@@ -386,7 +386,7 @@ def _rows(test: Node, base: Mapping[str, Node], path: Path, left: _Left) -> Iter
         for one in (*_list(base.get("assert")), *_list(own.get("assert")))
         if (check := _check(one, left, values)) is not None
     ]
-    choices = [[(name, _value(one, path)) for one in _values(node)] for name, node in values.items()]
+    choices = [[(name, _value(value, path)) for value in _values(node)] for name, node in values.items()]
     left.empty += [name for name, node in values.items() if not _values(node)][:1]
     if (count := math.prod(map(len, choices))) > MOST_ROWS:
         test.refuse(
@@ -398,7 +398,7 @@ def _rows(test: Node, base: Mapping[str, Node], path: Path, left: _Left) -> Iter
         if computing:
             left.rows.append(computing[0])
             continue
-        yield {"input": known, "assert": [{**one, **_fill_variables(one, known)} for one in checks]}
+        yield {"input": known, "assert": [{**check, **_fill_variables(check, known)} for check in checks]}
 
 
 def _resolve_variables(values: Mapping[str, str], test: Node) -> dict[str, str]:
@@ -452,6 +452,9 @@ def _check(node: Node, left: _Left, variables: Collection[str]) -> dict[str, obj
     left.note(parts, "an assertion")
     weight = {"weight": parts["weight"].number("a weight", 0.0)} if "weight" in parts else {}
     metric = {"metric": name} if (name := _metric(parts.get("metric"))) else {}
+    if not _weight(weight) and (kind in RUBRICS or not metric):
+        left.keys[f"{kind} of weight 0"] += 1
+        return None
     return {"type": kind, **({} if expected is None else {"value": expected}), **weight, **metric}
 
 

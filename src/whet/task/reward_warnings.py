@@ -45,7 +45,10 @@ def _targets_inside_others(reward: RewardFunction, rows: Sequence[Example]) -> l
     if len(targets) > _MOST_DIFFERENT:
         return []
     pairs = [
-        (one, other) for one in targets for other in targets if one != other and reward.is_inside(other, one)
+        (target, other)
+        for target in targets
+        for other in targets
+        if target != other and reward.is_inside(other, target)
     ]
     if not pairs:
         return []

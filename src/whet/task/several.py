@@ -73,7 +73,7 @@ def combine(cases: Sequence[TaskCase], worst: bool) -> dict[str, Any]:
     described = [f"{case.name}: {case.task.description}" for case in cases if case.task.description]
     return {
         **{split: _deal([_rows(case, split) for case in cases]) for split in SPLITS},
-        "labels": labels[0] if all(one == labels[0] for one in labels) else {},
+        "labels": labels[0] if all(label == labels[0] for label in labels) else {},
         "reward": CaseRewards({case.name: case.task.reward for case in cases}, worst),
         "description": "\n".join(dict.fromkeys(described)),
         "warnings": tuple(dict.fromkeys(w for case in cases for w in _warnings(case))),

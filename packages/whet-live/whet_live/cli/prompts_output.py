@@ -32,8 +32,8 @@ def show_difference(difference: Difference) -> None:
 
 def show_summaries(summaries: Sequence[Summary]) -> None:
     """Prompts, one a line."""
-    for one in summaries:
-        row(one.name, one.newest, *(f"{name}={version}" for name, version in one.labels.items()))
+    for summary in summaries:
+        row(summary.name, summary.newest, *(f"{name}={version}" for name, version in summary.labels.items()))
     if not summaries:
         click.echo(
             "There are no prompts. Add a prompt with: whet prompts import prompt.md --name NAME", err=True
@@ -103,9 +103,9 @@ def show_alerts(alerts: Sequence[QualityAlert]) -> None:
     """What was noticed, one a line, with what became of it on each channel."""
     from whet_live.database import iso
 
-    for one in alerts:
-        sent = " ".join(f"{channel}={state}" for channel, state in one.deliveries.items())
-        row(f"{iso(one.began)[:16]}Z", one.kind, "" if one.worse else "better", one.text, sent)
+    for alert in alerts:
+        sent = " ".join(f"{channel}={state}" for channel, state in alert.deliveries.items())
+        row(f"{iso(alert.began)[:16]}Z", alert.kind, "" if alert.worse else "better", alert.text, sent)
     if not alerts:
         click.echo("There are no alerts. A server watches the traffic while it runs: whet serve", err=True)
 
@@ -186,7 +186,7 @@ def show_exported(done: Mapping[str, Any]) -> None:
 def show_imported(done: Version | Mapping[str, Any]) -> None:
     """The versions that an import added."""
     if not isinstance(done, Mapping):
-        click.echo(f"{done.address} {' '.join(f'@{one}' for one in done.labels)}")
+        click.echo(f"{done.address} {' '.join(f'@{label}' for label in done.labels)}")
         return
     for one in done["prompts"]:
         if one["name"] == "*":

@@ -115,7 +115,7 @@ class _QuoteErasure:
             for row in (*filed, *made)
             if isinstance(row.evidence, Mapping)
         ]
-        self._sort([one for requirements in known for one in _items(requirements)])
+        self._sort([item for requirements in known for item in _items(requirements)])
         for row in made:
             self._version(row)
         for row in filed:
@@ -237,7 +237,10 @@ class _QuoteErasure:
         return kept
 
     def _requirements(self, requirements: Sequence[object]) -> list[Any]:
-        return [self._requirement(one) if isinstance(one, Mapping) else one for one in requirements]
+        return [
+            self._requirement(requirement) if isinstance(requirement, Mapping) else requirement
+            for requirement in requirements
+        ]
 
     def _requirement(self, requirement: Json) -> Json:
         """A requirement without words that were written from deleted rows."""

@@ -71,7 +71,7 @@ def sorting_question(critiques: Sequence[Critique], known: Sequence[PatternName]
         f"{n}. {_INDENT.join([one_line(one.text), *map(one_line, one.context)])}"
         for n, one in enumerate(critiques, 1)
     ]
-    about = [_WITH_CONTEXT] if any(one.context for one in critiques) else []
+    about = [_WITH_CONTEXT] if any(critique.context for critique in critiques) else []
     patterns = "\n".join(["Known kinds of failures:", *(lines or ["(none yet)"])])
     return "\n\n".join([_TASK, *about, _FORM, patterns, "\n".join(["Critiques:", *shown])])
 
@@ -84,7 +84,7 @@ def read_sorting(answer: Completion, many: int, known: Sequence[PatternName]) ->
     ids = {one.id: one.number for one in known}
     names = {comparable(one.name): one.number for one in known}
     value = next(
-        (one for one in json_values(answer.text) if isinstance(one, dict) and "critiques" in one), {}
+        (value for value in json_values(answer.text) if isinstance(value, dict) and "critiques" in value), {}
     )
     described = dict(_descriptions(value.get("new")))
     placed, named, nothing, new = dict[int, int](), dict[int, str](), set[int](), dict[str, tuple[str, str]]()

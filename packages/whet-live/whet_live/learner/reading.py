@@ -154,8 +154,8 @@ class ReadOutcome:
 def known_by(readings: Readings, ledger: Ledger) -> list[Known]:
     """What the reader is shown as known: the instructions that stand, and the requirements with the most rows that wait."""
     votes: dict[str, int] = {}
-    for one in readings.rows.values():
-        for key in one.ids:
+    for row in readings.rows.values():
+        for key in row.ids:
             votes[key] = votes.get(key, 0) + 1
     waiting = [r for r in readings.requirements.values() if not readings.instruction(r.id, ledger)]
     waiting.sort(key=lambda r: (-votes.get(r.id, 0), int(r.id[1:])))
@@ -202,7 +202,7 @@ async def read_comments(
         united = await consolidate(run, reading.requirements, known, most=left, embed=embed)
     except BudgetExceeded:
         return ReadOutcome(ids)
-    supported = [one for one in united.requirements if one.critiques]
+    supported = [requirement for requirement in united.requirements if requirement.critiques]
     texts = {comparable(one.text): one.text for one in supported}
     for one in reading.requirements:  # a wording that was merged away stands for the one that stayed
         merged = next((two for two in supported if set(one.critiques) <= set(two.critiques)), None)
@@ -269,7 +269,9 @@ def _add_oppositions(
 ) -> Readings:
     """With what consolidation says of texts that cannot both be met."""
     known = {comparable(text): key for key, text in standing.items()}
-    known |= {comparable(one.text): one.id for one in readings.requirements.values()} | dict(ours)
+    known |= {
+        comparable(requirement.text): requirement.id for requirement in readings.requirements.values()
+    } | dict(ours)
     requirements = dict(readings.requirements)
     for pair in pairs:
         keys = [known.get(comparable(text), "") for text in pair]

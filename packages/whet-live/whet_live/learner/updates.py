@@ -111,8 +111,8 @@ async def generate_events(
 async def _wants_rewording(run: Run, text: str, votes: Sequence[Voter], needed: float) -> bool:
     """Whether enough of those who require an instruction require another wording of it as well; each is a separate model call."""
     voters = votes[: voters_of(votes, needed)]
-    pairs = [(text, one.text) for one in voters]
-    answers = await confirm(run, pairs, [one.context for one in voters])
+    pairs = [(text, voter.text) for voter in voters]
+    answers = await confirm(run, pairs, [voter.context for voter in voters])
     return sum(answer is True for answer in answers) >= min(len(votes), needed)
 
 

@@ -32,7 +32,7 @@ _MOST = 20_000
 """Spans that one question reads."""
 _PASSED_OVER = 3_600_000_000
 """Microseconds for which spans that are no answers are kept: they may lie between two that are."""
-_NAMES = tuple(one.name for one in fields(SpanLink))
+_NAMES = tuple(field.name for field in fields(SpanLink))
 _COLUMNS = [otlp_spans.c[name] for name in _NAMES]
 
 
