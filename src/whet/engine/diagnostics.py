@@ -20,7 +20,7 @@ from whet.rewards.text import targets_of
 from whet.rewards.verifiers.python_code import UNREADABLE
 from whet.rewards.verifiers.python_tests import BEYOND_TESTS, TIMED_OUT
 from whet.rewards.verifiers.sql import EMPTY_RESULT
-from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES
+from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES, REPEATED
 from whet.search.archive import BEYOND
 from whet.search.copies import comparable, longest_copy
 from whet.search.from_zero import DEMONSTRATED, LISTED
@@ -182,6 +182,7 @@ def optimizer_warnings(
     return [
         *_reply_warnings(core, ended, needed, fell_short),
         *_bare_warnings(core),
+        *_repeat_warnings(core),
         *(
             [
                 f"{withheld}. A critique that looks like an attack is not shown. A text that several answers "
@@ -279,6 +280,22 @@ def _bare_warnings(core: RunState) -> list[str]:
         f"The search used {used} of the optimizer model as text, because no tags enclosed a text after it was asked "
         f'again; {was} a single paragraph. Example: "{counts[0][1]}". Check in the report that the best prompt is no '
         "comment of the optimizer model, or name a stronger optimizer model (`optimizer_lm`)."
+    ]
+
+
+def _repeat_warnings(core: RunState) -> list[str]:
+    """A warning when the optimizer model wrote the same text many times in a row."""
+    counts = [
+        event.value[REPEATED]
+        for event in read_events(core.journal.path, ["replies"])
+        if REPEATED in event.value
+    ]
+    if not counts:
+        return []
+    number, text = max(counts, key=lambda one: int(one[0]))
+    return [
+        f'The optimizer model wrote the same text {number} times in a row ("{text}"), each of them paid. Raise its temperature '
+        "(`models: {optimizer: {temperature: 1}}` in task.yaml; a server may ignore it), or name another one (`optimizer_lm`)."
     ]
 
 

@@ -14,6 +14,7 @@ from whet._util.arguments import check_path
 from whet._util.plugins import source_files
 from whet._util.user_modules import digest_of_file
 from whet._util.variables import restrict
+from whet.environments.dialogue import DialogueWorld
 from whet.environments.environment import is_strict
 from whet.environments.labels import count_everyday_labels
 from whet.environments.program import Program
@@ -220,6 +221,8 @@ def make_task(
         if one is not None:
             check_targets(one, [example for part in splits.values() for example in part])
             warnings += reward_warnings(one, [example for part in splits.values() for example in part])
+    if environment is not None and isinstance(environment.world, DialogueWorld):
+        warnings += environment.world.unsaid_lines([one for part in splits.values() for one in part])
     warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
     if labels and not is_strict(reward):
         warnings += _everyday_labels(labels, [*splits["train"], *splits["validation"]][:_MOST_LOOKED_AT])

@@ -133,7 +133,7 @@ def read_promptfoo(path: Path) -> ImportedData:
             f"every test has a variable that computes something, the first {show_value(left.rows[0], 60)}. Write the results."
         )
     rubrics = _common_rubrics(rows, left.checks)
-    kept = [row for row in rows if row["assert"] or rubrics]
+    kept = [row for row in rows if rubrics or any(map(_weight, row["assert"]))]
     notes += left.lines()
     if not kept:
         config["tests"].refuse(
@@ -452,6 +452,9 @@ def _check(node: Node, left: _Left, variables: Collection[str]) -> dict[str, obj
     left.note(parts, "an assertion")
     weight = {"weight": parts["weight"].number("a weight", 0.0)} if "weight" in parts else {}
     metric = {"metric": name} if (name := _metric(parts.get("metric"))) else {}
+    if not _weight(weight) and (kind in RUBRICS or not metric):
+        left.keys[f"{kind} of weight 0"] += 1
+        return None
     return {"type": kind, **({} if expected is None else {"value": expected}), **weight, **metric}
 
 
