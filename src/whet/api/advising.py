@@ -11,7 +11,7 @@ from typing import Any
 
 from whet._util.arguments import check_arguments
 from whet._util.blocking import blocking
-from whet.api.doctor import grade_target_and_nonsense
+from whet.api.doctor import FROM_MODEL, grade_target_and_nonsense
 from whet.api.pay_back import (
     NO_WEIGHTS,
     decide,
@@ -60,7 +60,7 @@ from whet.methods import (
 from whet.models.endpoint import join_urls, missing_keys_noted
 from whet.models.language_model import LanguageModel
 from whet.reporting import display_progress, place_of
-from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed, RewardFunction
+from whet.rewards import JUDGE, Objectives, RewardFailed, RewardFunction
 from whet.rewards.program import programs_of
 from whet.rewards.verifiers import VERIFIERS
 from whet.rewards.verifiers.math_equal import MathEqual
@@ -231,7 +231,7 @@ async def _reward(task: Task) -> AdvisedRewardJSON:
         "critiques": NONE,
         "problem": None,
     }
-    if task.world is not None or TARGET_SCORE in reward.needs:
+    if task.world is not None or reward.needs & FROM_MODEL:
         return facts
     if JUDGE in reward.needs:
         return {**facts, "critiques": ASKED}

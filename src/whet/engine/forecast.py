@@ -278,7 +278,8 @@ def total_plan(plans: Sequence[PlanJSON]) -> PlanJSON:
         role: total_count([plan["calls"][role] for plan in plans if role in plan["calls"]]) for role in roles
     }
     limits = [plan["limits"].get("calls") for plan in plans]
-    return plans[0] | {
+    batches = [plan["batch"] for plan in plans if "batch" in plan]
+    total = plans[0] | {
         "runs": len(plans),
         "methods": list(dict.fromkeys(name for plan in plans for name in plan.get("methods", ()))),
         "models": {role: address for plan in plans for role, address in plan.get("models", {}).items()},
@@ -294,6 +295,12 @@ def total_plan(plans: Sequence[PlanJSON]) -> PlanJSON:
         "default_policy": any(plan.get("default_policy", False) for plan in plans),
         "validation": min((plan["validation"] for plan in plans), key=lambda rows: rows["rows"]),
     }
+    if batches:
+        total["batch"] = {
+            "calls": sum(batch["calls"] for batch in batches),
+            "share": max(batch["share"] for batch in batches),
+        }
+    return total
 
 
 def total_count(ranges: Sequence[CountRangeJSON]) -> CountRangeJSON:

@@ -79,7 +79,7 @@ class SQLiteTables:
 
     def find_each(self, sql: str, hashes: Iterable[str], *values: object) -> Rows:
         """What a statement selects for each of the hashes."""
-        return [row for one in dict.fromkeys(hashes) for row in self._db.execute(sql, (one, *values))]
+        return [row for digest in dict.fromkeys(hashes) for row in self._db.execute(sql, (digest, *values))]
 
     def add(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
         """Execute a statement that inserts, for each of the rows."""

@@ -173,7 +173,7 @@ class SealedTestLedger:
             db.add(_ADD_POLICIES, [(run, policy)])
             db.add(_ADD_COMPARED, [(member, comparison.digest)])
             rows = [(value, run, split) for split, values in hashes.items() for value in values]
-            rows += [(one, prompt, LOOKED) for prompt in comparison.prompts for one in hashes[SEALED]]
+            rows += [(digest, prompt, LOOKED) for prompt in comparison.prompts for digest in hashes[SEALED]]
             db.add(_ADD_ROWS, rows)
         seen, seen_by = self.count_learned_rows(comparison.run, comparison.sealed)
         return SealedTestAccess(number, self._part(level), (), seen, seen_by, policy)
@@ -232,7 +232,7 @@ class SealedTestLedger:
                 f"{parameter('alpha_policy', others[0])} (with {parameter('fork')}, answers that are "
                 "paid are used again), or fresh test rows."
             )
-        outcomes: dict[str, list[bool]] = {one: [] for one in hashes}
+        outcomes: dict[str, list[bool]] = {digest: [] for digest in hashes}
         for one, _, _, promoted in known:
             outcomes[one].append(bool(promoted))
         return RowHistory(
@@ -261,7 +261,7 @@ class SealedTestLedger:
         name = _name_of_look(prompt, hashes)
         with writing_ledger() as db:
             opened, compares = _look_at(db, name, prompt, hashes)
-            db.add(_ADD_ROWS, [(one, known_as, LOOKED) for one in hashes for known_as in prompt])
+            db.add(_ADD_ROWS, [(digest, known_as, LOOKED) for digest in hashes for known_as in prompt])
         return self.open(name, alpha, sealed) if opened or compares else None
 
     def foresee_look(self, task: Task) -> PlanJSON:

@@ -352,8 +352,10 @@ def _codes_in(raw: bytes) -> set[str]:
     """The codes and the types of an error and of the errors inside it, which a router may relay as a text (OpenRouter)."""
     codes, level = set[str](), [_read_mapping(raw)]
     for _ in range(_DEEPEST_CODE):
-        codes |= {code for one in level for key in ("code", "type") if isinstance(code := one.get(key), str)}
-        inner = [value for one in level for value in one.values() if isinstance(value, dict | str)]
+        codes |= {
+            code for node in level for key in ("code", "type") if isinstance(code := node.get(key), str)
+        }
+        inner = [value for node in level for value in node.values() if isinstance(value, dict | str)]
         level = [
             value if isinstance(value, dict) else _read_mapping(value.encode("utf-8", "replace"))
             for value in inner
