@@ -27,29 +27,35 @@ _DEEPER = f"{_INDENT}   "
 
 @dataclass(frozen=True, slots=True)
 class Critique:
-    """Why an answer is wrong (or right), verbatim, and the roll-out or feedback row that it came from. `prompt`: the prompt of a
-    program that it is addressed to; `row`: it is a whole row with its answer, on several lines; `labels`: then all right
-    answers of the task, where they are a closed set; `some_answers`: those that are wanted again and again, where they are none;
-    `example`: the id of the example that was answered; `wanted` and `answer`: the labels of the right answer and of the answer
-    (empty where it is none of them, then `beginning` is how it begins); `about`: the id of the instruction whose own critique is
-    shown once more; `lost`: an earlier prompt answered the row rightly; `times`: how many answers of the roll-out got it;
-    `context`: lines about the answer that it criticises, such as the input and the answer, where
-    the reader may see them."""
+    """Why an answer is wrong (or right), verbatim, with the answer that it is about."""
 
     text: str
     source: str
+    """The roll-out or feedback row that it came from."""
     prompt: str = ""
+    """The prompt of a program that it is addressed to."""
     row: bool = False
+    """Whether the text is a whole row with its answer, on several lines."""
     labels: tuple[str, ...] = ()
+    """For a row: all right answers of the task, if they are a closed set."""
     some_answers: tuple[str, ...] = ()
+    """For a row: right answers that recur, if they are no closed set."""
     example: str = ""
+    """The id of the example that was answered."""
     wanted: str = ""
+    """The label of the right answer."""
     answer: str = ""
+    """The label of the answer; empty where the answer is no label."""
     beginning: str = ""
+    """How an answer begins that is no label."""
     about: str = ""
+    """The id of the instruction whose own critique is shown once more."""
     lost: bool = False
+    """Whether an earlier prompt answered the row rightly."""
     times: int = 1
+    """How many answers of the roll-out got this critique."""
     context: tuple[str, ...] = ()
+    """Lines about the criticised answer, such as its input and the answer, where the reader may see them."""
 
 
 def question(
