@@ -413,7 +413,7 @@ async def test_an_answer_that_is_the_target_but_for_a_numeral_is_warned_of(
         (r"So $\boxed 42$.", 42),
         (r"\boxed7", 7),
         (r"\boxed 7 of 8", 7),
-        (r"Not in \boxed a number: 7 or 9", 9),
+        (r"Not in \boxed a number: not 7 but then 9", 9),
     ],
 )
 async def test_a_box_without_braces_holds_a_number(answer: str, number: int) -> None:

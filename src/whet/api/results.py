@@ -18,6 +18,7 @@ from whet.engine.comparison_json import (
 )
 from whet.engine.plan_json import PlanJSON
 from whet.engine.result_json import (
+    AgreementJSON,
     EvaluationJSON,
     FrontPointJSON,
     LabelFiguresJSON,
@@ -344,6 +345,11 @@ class Evaluation(JSONResult[EvaluationJSON]):
     def labels(self) -> LabelFiguresJSON | Mapping[str, Any]:
         """Accuracy by label (`each`), the confusion `matrix` with its `columns`, `confusions`; empty without labels."""
         return self.json["labels"].copy() if "labels" in self.json else {}
+
+    @property
+    def agreement(self) -> tuple[AgreementJSON, ...]:
+        """How far each judge agrees with the people whose scores stand in the rows (docs/judges.md); else empty."""
+        return tuple(self.json.get("agreement", ()))
 
     @property
     def failed(self) -> int:

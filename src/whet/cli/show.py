@@ -12,7 +12,15 @@ from typing import Any
 from click.formatting import wrap_text
 
 from whet import api
-from whet.api import MethodComparison, Progress, RunResult, answered_rows, sample_size, show_gaps
+from whet.api import (
+    MethodComparison,
+    Progress,
+    RunResult,
+    answered_rows,
+    describe_agreement,
+    sample_size,
+    show_gaps,
+)
 from whet.cli.common import say, show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
@@ -215,6 +223,8 @@ def show_evaluation(values: EvaluationJSON) -> None:
     say(f"{values['task']} · {values['split']} · {show_interval(values['score'])}{simulated}")
     for name, mean in values["parts"].items():
         say(f"  {name}: {show_reward(mean, 4)}")
+    for one in values.get("agreement", ()):
+        say(f"  {describe_agreement(one)}")
     _print_recorded(values)
     if not values.get("recorded") and (cached := sum(values["usage"].get("cached", {}).values())):
         say(f"{quantity(cached, 'answer')} from the cache{_age(values['usage'])}")

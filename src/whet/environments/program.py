@@ -390,6 +390,12 @@ class _ProgramRun:
     def _render_prompt(self, name: str, inputs: Mapping[str, str]) -> tuple[Message, ...]:
         """The messages of a named prompt. Raises UsageError for a name or a slot that nobody knows."""
         part, example = self.find_prompt(name), self.example
+        unknown = next((key for key in inputs if key not in part.slots), None) if part.slots else None
+        if unknown is not None:
+            raise UsageError(
+                f'The prompt {name} has no slot {{{{{unknown}}}}}, so that lm("{name}", {unknown}=...) would be lost.'
+                f"{did_you_mean(unknown, part.slots)}"
+            )
         text = Example("", inputs).user_text if inputs else example.user_text
         filled = replace(example, values={**example.values, **inputs}, text=text)
         empty = sorted(part.slots - filled.values.keys())
@@ -469,7 +475,9 @@ class _ProgramRun:
         outcome = convert_record(record, dict[str, object])
         result = outcome.get("value")
         self._add_step(place, TraceStep(name, inputs, str(outcome.get("error") or to_text(result)), "tool"))
-        return {"failed": str(outcome["error"])} if "error" in outcome else {"value": result}
+        if "error" in outcome:
+            return {"failed": str(outcome["error"]), "type": str(outcome.get("type", ""))}
+        return {"value": result}
 
 
 class ProgramModelHere(ProgramModel):
