@@ -270,6 +270,23 @@ def test_a_server_that_cuts_long_prompts_is_named(caplog: pytest.LogCaptureFixtu
         assert len(said) == cut and all("read 2048 tokens of a prompt" in one for one in said)
 
 
+@pytest.mark.parametrize(("context", "cut"), [(10**6, 0), (2048, 1)])
+def test_a_server_that_cuts_every_prompt_is_named(
+    context: int, cut: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No other row tells then: a prompt has more tokens than words."""
+
+    def model(messages: list[whet.Message]) -> Completion:
+        words = sum(len(message.content.split()) for message in messages)
+        return Completion("positive", usage=Usage(min(words, context), 1))
+
+    data = [{"input": f"Dish {n}. " + "It was good. " * 3000, "target": "positive"} for n in range(20)]
+    call: Any = {"data": data, "reward": right, "lm": {"address": model, "concurrency": 1}, "split": "train"}
+    whet.evaluate(PROMPT, **call)
+    said = [r.getMessage() for r in caplog.records if "The server has cut the prompt" in r.getMessage()]
+    assert len(said) == cut and all("read 2048 tokens" in one and "which has 9,00" in one for one in said)
+
+
 def test_a_reward_that_always_raises_is_refused_where_its_labels_are_not_even_answered() -> None:
     def reward(example: dict[str, Any], output: str) -> float:
         return 1 / 0

@@ -602,6 +602,44 @@ def test_promptfoo_patterns_have_braces_that_are_no_repetition() -> None:
     assert answers(task, lambda messages: r"\fracxy") == 0.5
 
 
+def test_promptfoo_assertions_of_weight_zero_count_in_their_metric_alone() -> None:
+    rows = [{"type": "equals", "value": "a"}]
+    for name, value in (("Found", "a"), ("Long", "b"), ("Long", "a")):
+        rows.append({"type": "contains", "value": value, "weight": 0.0, "metric": name})  # type: ignore[dict-item]
+    assert promptfoo_reward.reward({"assert": rows}, "a") == {
+        "reward": 1.0,
+        "Found": 1.0,
+        "Long": 0.5,
+        "critique": "",
+    }
+    assert promptfoo_reward.reward({"assert": []}, "a")["reward"] == 1.0, "nothing that could fail"
+
+
+def test_promptfoo_assertions_of_weight_zero_without_a_metric_are_left_out() -> None:
+    nothing = [
+        {"type": "equals", "value": "x", "weight": 0},
+        {"type": "llm-rubric", "value": "is kind", "weight": 0},
+    ]
+    named = [{"type": "contains", "value": "{{text}}", "weight": 0, "metric": "Echo"}]
+    equals = [{"type": "equals", "value": "{{text}}"}]
+    tests = [{"vars": {"text": f"t{i}"}, "assert": equals} for i in range(6)]
+    chosen = init(*promptfoo(tests=[*tests, {"vars": {"text": "u"}}, {"vars": {"text": "v"}, "assert": named}],
+                             defaultTest={"assert": nothing}))["chosen"]  # fmt: skip
+    assert "not taken: 8 equals of weight 0, 8 llm-rubric of weight 0" in chosen
+    assert "2 tests without such an assertion are left out" in chosen
+    assert whet.Task.load("mytask").document["reward"] == {"exact_match": {"strict": True}}
+
+
+def test_promptfoo_tests_whose_assertions_all_weigh_nothing_are_refused() -> None:
+    rubric = {"type": "llm-rubric", "value": "is polite", "weight": 0}
+    tests = [{"vars": {"text": f"t{i}"}} for i in range(6)]
+    done = CliRunner().invoke(
+        cli, ["init", "other", *promptfoo(tests=tests, defaultTest={"assert": [rubric]})]
+    )
+    assert "no test has an assertion that whet can check" in str(done.exception)
+    assert "not taken: 6 llm-rubric of weight 0" in str(done.exception)
+
+
 def test_promptfoo_metrics_are_parts_of_the_reward() -> None:
     checks = [
         {**CHECKS[0], "metric": "Greets"},

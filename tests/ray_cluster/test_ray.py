@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
@@ -36,9 +37,13 @@ __all__ = ["folder"]
 
 
 def processes_of_actors() -> list[psutil.Process]:
-    """Actors of this tool, and their children."""
-    actors = [process for process in psutil.process_iter() if "RayActor" in process.name()]
-    return [*actors, *(child for actor in actors for child in actor.children(recursive=True))]
+    """Actors of the clusters of this test, and their children."""
+    there = list[psutil.Process]()
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "RayActor" in process.name():
+                there += [process, *process.children(recursive=True)]
+    return there
 
 
 async def do(*jobs: Any, workers: int = 1) -> list[Any]:

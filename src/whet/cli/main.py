@@ -20,6 +20,7 @@ from whet.cli.common import (
     dry_run_option,
     emit,
     examples,
+    good_and_bad_options,
     json_option,
     judge_options,
     learning_limit_option,
@@ -275,18 +276,7 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
     metavar="ID",
     help="Apply the flagged row or instruction with this id (repeatable).",
 )
-@click.option(
-    "--good",
-    multiple=True,
-    metavar="VALUE",
-    help="Rating value that means good. If there are two values, the other one means bad.",
-)
-@click.option(
-    "--bad",
-    multiple=True,
-    metavar="VALUE",
-    help="Rating value that means bad. If there are two values, the other one means good.",
-)
+@good_and_bad_options
 @click.option("--undo", is_flag=True, help="Undo the last learned step.")
 @click.option("--out", metavar="FILE", help="File for the new prompt (default: in place).")
 @learning_limit_option

@@ -408,18 +408,24 @@ class ModelClient:
             return
         price = 0.0 if self.price is None else self.price.cost(usage)
         counted = self._count_tokens(request)
-        if not self.cuts_prompts and self.observed.lost_input(counted, usage):
-            self.cuts_prompts = True
-            _log.warning(
-                "%s read %d tokens of a prompt of %d bytes, less than half of the number that other "
-                "rows suggest. The server has cut the prompt, as Ollama does beyond num_ctx "
-                "(`OLLAMA_CONTEXT_LENGTH`). Give the model a longer context or shorten the row.",
-                self.model.address,
-                usage.input_tokens,
-                sum(len(m.content.encode("utf-8", "replace")) for m in request.messages),
-            )
+        if not self.cuts_prompts:
+            self._warn_of_a_cut(counted, [message.content for message in request.messages], usage)
         cost = self.cost(replace(usage, free=False) if usage.free else usage)
         self.observed.note(counted, request.n, usage, cost, price, request.max_tokens)
+
+    def _warn_of_a_cut(self, counted: int, texts: list[str], usage: Usage) -> None:
+        words = self.observed.lost_words(texts, usage)
+        if not words and not self.observed.lost_input(counted, usage):
+            return
+        self.cuts_prompts = True
+        _log.warning(
+            "%s read %d tokens of a prompt of %d bytes, %s. The server has cut the prompt, as Ollama does beyond num_ctx "
+            "(`OLLAMA_CONTEXT_LENGTH`). Give the model a longer context or shorten the row.",
+            self.model.address,
+            usage.input_tokens,
+            sum(len(text.encode("utf-8", "replace")) for text in texts),
+            f"which has {words:,} words" if words else "less than half of the number that other rows suggest",
+        )
 
     def cost(self, usage: Usage) -> float:
         """US dollars: what the provider says, else by the price; 0 without either, and where a gateway's cache answered. A
@@ -449,7 +455,7 @@ def delay(attempt: int, retry_after: float | None, rng: random.Random) -> float:
 
 
 def usable(completions: object, address: str) -> list[Completion]:
-    """What a model returned, where it can be recorded. Raises ProviderError for anything else."""
+    """The completions that a model returned, if they can be recorded. Raises ProviderError for anything else."""
     if isinstance(completions, list) and completions and all(map(_is_answer, completions)):
         return completions
     raise ProviderError(

@@ -23,6 +23,8 @@ SPREADS = 1.3
 LEAST_SPREAD = 0.02
 _LONG, _CUT = 1_000, 0.5
 """Tokens, as whet counts them, from which a prompt may have been cut, and the share of what is expected below which it was."""
+_LETTERS = 3
+"""Characters of a token at least where words may be counted at all, which takes time."""
 
 
 @dataclass
@@ -85,6 +87,19 @@ class ObservedUsage:
         if not self.known or usage.estimated or counted < _LONG or usage.input_tokens == 0:
             return False
         return usage.input_tokens < _CUT * self.least * counted
+
+    @staticmethod
+    def lost_words(texts: Sequence[str], usage: Usage) -> int:
+        """How many words a prompt has that the server must have cut, even if it cuts every prompt: an answer reports fewer input
+        tokens than words between blanks, each of which has a token at least. 0 where there are enough."""
+        if (
+            usage.estimated
+            or usage.input_tokens < _LONG
+            or sum(map(len, texts)) < _LETTERS * usage.input_tokens
+        ):
+            return 0
+        words = sum(len(text.split()) for text in texts)
+        return words if words > MARGIN * usage.input_tokens else 0
 
     def read_at_most(self, counted: int) -> int:
         """Input tokens to reserve for a request for which whet counts so many."""

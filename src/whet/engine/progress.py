@@ -18,6 +18,7 @@ from whet.engine.durable import FORECAST, STOPPED, TRAINING, RunState
 from whet.engine.plan_json import PlanJSON
 from whet.engine.sealed_power import promotion_warning
 from whet.errors import quantity, show_duration, show_reward
+from whet.rl.language import REPEATED
 from whet.types import Rollout, mean_score
 
 STEPS_TIMED = 10
@@ -40,6 +41,15 @@ def warn_of_plan(plan: PlanJSON) -> None:
     """A Python warning when nothing can be promoted with the rows of the plan."""
     if (warning := promotion_warning(plan)) is not None:
         warnings.warn(warning, stacklevel=2)
+
+
+def describe_repeats(number: int, text: str) -> str:
+    """What to say of an optimizer model that wrote the same text so many times in a row."""
+    return (
+        f'The optimizer model wrote the same text {number} times in a row ("{text}"), so that the search has nothing new to try '
+        "with it, and each reply is paid. Raise its temperature (`models: {optimizer: {temperature: 1}}` in task.yaml; a server "
+        "may ignore it), or name another model (`optimizer_lm`). The run may be ended now (Ctrl-C), and keeps its best prompt."
+    )
 
 
 @dataclass(frozen=True)
@@ -107,6 +117,8 @@ class Progress:
     """Called with the plan."""
     best_is_start: bool = False
     """Whether no other prompt was validated and better yet."""
+    repeats_told: bool = False
+    """Whether a message has said that the optimizer model writes the same text again and again."""
     index_failed: bool = False
     """Whether a message has said that the index of runs cannot be written."""
     latest_prompts: deque[str] = field(default_factory=lambda: deque(maxlen=LATEST))
@@ -177,6 +189,9 @@ class Progress:
             self.say(training_forecast(value, self.figures.get("memory")))
         elif name == STOPPED:
             self.say(f"training: stopped. {value}")
+        elif name == "replies" and REPEATED in value and not self.repeats_told:
+            self.repeats_told = True
+            self.say(f"warning: {describe_repeats(*value[REPEATED])}")
 
     def _on_training(self, value: Mapping[str, Any] | None) -> None:
         """Take in a step of training that begins, or the end of the training."""
@@ -241,7 +256,7 @@ class _Memory(Protocol):
 
 
 def memory_forecast(memory: _Memory, processes: int) -> str:
-    """What a training takes at most, before it begins, in GiB."""
+    """The forecast of the memory that a training takes at most, in GiB."""
     weights, learning, passes, total = (
         f"{part / 2**30:.2g}" for part in (memory.weights, memory.learning, memory.passes, memory.total)
     )
@@ -335,7 +350,7 @@ class Speed:
 
 
 def _spent_by_limit(budget: BudgetAccount) -> dict[str, float]:
-    """What is spent by now, by the name of the limit, and `paid`: calls without those that a cache answered."""
+    """What the run has spent so far, by the name of the limit. `paid`: calls that no cache answered."""
     spent = budget.spent
     return {
         **{f"{role}_calls": float(n) for role, n in spent.calls.items()},

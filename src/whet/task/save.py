@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whet._util.arguments import check_path, unwritable
+from whet._util.arguments import check_path, write_fault
 from whet.environments.tools import ToolWorld
 from whet.errors import UsageError
 from whet.rewards import FILE, ProgramReward, RewardFunction, Weighted
@@ -49,7 +49,7 @@ def check_folder(folder: str | Path) -> Path:
         raise UsageError(f"{path} is a file, and nothing is overwritten. Name a new folder.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} is not empty, and nothing is overwritten. Name a new folder.")
-    if (reason := unwritable(path)) is not None:
+    if (reason := write_fault(path)) is not None:
         raise UsageError(f"{path} cannot be made: {reason}. Name a folder elsewhere.")
     return path
 
@@ -184,7 +184,7 @@ def _with_parts(value: Any) -> Any:
         return content[0] if alone else content
     if isinstance(value, Mapping):
         return {key: _with_parts(one) for key, one in value.items()}
-    return [_with_parts(one) for one in value] if isinstance(value, list) else value
+    return [_with_parts(item) for item in value] if isinstance(value, list) else value
 
 
 def _reward_files(task: TaskContent, reward: RewardFunction | None) -> Iterator[tuple[str, bytes]]:

@@ -11,6 +11,7 @@ import click
 from whet.cli.common import (
     count,
     examples,
+    good_and_bad_options,
     json_option,
     line,
     options,
@@ -183,10 +184,7 @@ def _scale(text: str) -> tuple[str, str]:
     click.option("--version", type=click.IntRange(min=0), default=0, metavar="N", help="Version of that prompt."),
     click.option("--scale", "scales", multiple=True, metavar="NAME=SCALE",
                  help="Scale of a column or metric: WORST..BEST, thumbs, stars or score (rating=1..10)."),
-    click.option("--good", multiple=True, metavar="VALUE",
-                 help="Rating value that means good. If there are two values, the other one means bad."),
-    click.option("--bad", multiple=True, metavar="VALUE",
-                 help="Rating value that means bad. If there are two values, the other one means good."),
+    good_and_bad_options,
     click.option("--dry-run", is_flag=True, help="Read and check all rows without storing them."),
     output(_show_import),
 )  # fmt: skip
