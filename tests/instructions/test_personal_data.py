@@ -42,6 +42,19 @@ PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg+/\nAAAA==\n-----END PRIVATE K
         ("lsv2_pt_0123456789abcdef0123456789abcdef_0a1b2c3d4e", "lsv2_pt_[a long code]_0a1b2c3d4e"),
         ("anna\uff20example.com", "[a mail address]"),
         ('{"k": "ann@m\\u00fcller.de"}', '{"k": "[a mail address]"}'),
+        ("\uff10\uff19\uff10\uff0d\uff11\uff12\uff13\uff14\uff0d\uff15\uff16\uff17\uff18", TELEPHONE),
+        ("\uff0b81\uff0890\uff09\uff11\uff12\uff13\uff14\u22125678", TELEPHONE),
+        ("from gb82 west 1234 5698 7654 32 with thanks", "from [an account number] with thanks"),
+        ("de89-3704-0044-0532-0130-00", "[an account number]"),
+        ("pay 12ab to56 now from NO93 8601 1117 947.", "pay 12ab to56 now from [an account number]."),
+        (
+            "https://example.com/off?mail=eva.m%2Bx%40example.org&n=1",
+            "https://example.com/off?mail=[a mail address]&n=1",
+        ),
+        (
+            '{"k": "eva\\u002Bx\\u0040example.org", "t": "\\u002b49 30 1234567"}',
+            f'{{"k": "[a mail address]", "t": "{TELEPHONE}"}}',
+        ),
         ('{"k": "\\uff14111 1111 1111 1111"}', f'{{"k": "{CARD}"}}'),
     ],
 )
@@ -67,6 +80,8 @@ def test_what_looks_like_personal_data_is_replaced(text: str, masked: str) -> No
         "Round to 2 decimals, e.g. 1,234.56.",
         "claude-3-5-sonnet-20241022-v2-and-GPT-4o-mini-2024-07-18",
         "https://example.com/Docs/Version2/Administration/UserManagement",
+        "ab12 this that with 2026 more than 1200 1300",
+        "100% @home, 50%40 and a@b",
         "a basic understanding, a Bearer InternationalOrganisation",
         "test_a_function_with_A_long_name_and_2_digits_in_it",
     ],

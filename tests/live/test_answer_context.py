@@ -25,6 +25,7 @@ from whet_live.traffic import Traffic
 
 FREE = {"quorum": 3, "share": 0, "probation": 0}
 PROMPT = Prompt.parse("Name the team.\n<!-- whet:begin -->\n<!-- whet:end -->\n{{ticket}}\n")
+START = 1_790_000_000_000_000
 TICKETS = ("The pipeline is red again", "My pipeline hangs at step 3", "pipeline: no runner picks it up")
 
 
@@ -194,6 +195,19 @@ def test_a_conversation_shows_the_earlier_answers_of_the_session(desk: Desk) -> 
     ]  # fmt: skip
     assert lines[-2:] == ("input: the last one", "answer: mobile")
     assert contexts_of(desk.traffic, [row], "answer") == {"f": lines[-2:]}
+
+
+def test_a_long_conversation_that_arrives_out_of_order_is_shown_in_the_order_of_its_times(desk: Desk) -> None:
+    turns = [
+        Inference("desk", 1, {"ticket": f"turn {n}"}, "mobile", id=f"t{n}", time=START + n, session="s")
+        for n in range(150)
+    ]
+    desk.traffic.add([turns[5], *turns[6:], *turns[4::-1]])
+    desk.traffic.add([], [Feedback("comment", "t5", text="Wrong team.", user="a", id="f")])
+    (row,) = desk.feedback().rows.values()
+    (lines,) = contexts_of(desk.traffic, [row], "conversation").values()
+    shown = [line.rpartition(": ")[2] for line in lines if "input" in line]
+    assert shown == ["turn 2", "turn 3", "turn 4", "turn 5"]
 
 
 def test_what_the_reader_sees_is_one_of_three_and_is_said(desk: Desk) -> None:

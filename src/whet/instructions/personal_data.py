@@ -6,11 +6,13 @@ Only forms are known, no names: a person's name is not found. A number that is a
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Iterator
 
-MAIL = r"(?<![\w.+-])[\w.+-]+[@\uff20\ufe6b][\w-]+\.[\w.]+"
+MAIL = r"(?<![\w.+%-])[\w.+%-]+(?:[@\uff20\ufe6b]|%40)[\w-]+\.[\w.]+"
+"""A mail address, also as the query of an address on the web holds it."""
 _BLANK = "[^\\S\r\n]"
-_DASH = "[-\u2010-\u2015]"
+_DASH = "[-\u2010-\u2015\u2212\uff0d]"
 _KEY = (
     r"\b(?:(?:sk|pk|rk|ghp|gho|ghs|glpat|xox[abprs]|hf|npm|pypi|AIza|AKIA|ASIA)[-_]?[A-Za-z0-9_-]{14,}"
     r"|github_pat_[A-Za-z0-9_]{20,})"
@@ -20,15 +22,14 @@ _PRIVATE_KEY = (
     r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----"
     r"(?:\\[nr]|[A-Za-z0-9+/=\s:,]|-(?!-))*+(?:-----END [A-Z ]{0,40}PRIVATE KEY-----)?"
 )
+_ACCOUNT = "what looks like an account number"
 _FORMS = {
     "what looks like a key": re.compile(_KEY),
     "a private key": re.compile(_PRIVATE_KEY),
     "what looks like a token": re.compile(_TOKEN),
     "a long code": re.compile(r"(?<![A-Za-z0-9])[A-Fa-f0-9]{32,}(?![A-Za-z0-9])"),
     "a mail address": re.compile(MAIL),
-    "what looks like an account number": re.compile(
-        r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b"
-    ),
+    _ACCOUNT: re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){3,7}(?: ?[A-Z0-9]{1,3})?\b"),
 }
 _CODE = "what looks like a code"
 _CODED = re.compile(
@@ -37,11 +38,14 @@ _CODED = re.compile(
 _MIXED = re.compile(r"[a-z](?=[A-Z0-9])|[A-Z](?=[a-z0-9])|[0-9](?=[A-Za-z])")
 _LEAST_MIXED = 0.25
 """Of the characters of a code, those before another kind of character: about .6 of a random one, few of a path or a name."""
+_ACCOUNT_SIGNS = re.compile(rf"(?<![^\W_])[A-Za-z]{{2}}\d{{2}}(?:(?:{_BLANK}|{_DASH})?[A-Za-z0-9]){{11,30}}")
+_ACCOUNT_DIGITS = 10
+"""Digits that an account number has at least: words that follow two letters and two digits have fewer."""
 _CARD, _TELEPHONE = "what looks like a card number", "what looks like a telephone number"
 _CARD_DIGITS = re.compile(rf"\b\d(?:(?:{_BLANK}|{_DASH}|\.)?\d){{12,18}}\b")
 _DOTTED_CARD = re.compile(r"\d{4}(?:\.\d{4}){3}")
 _TELEPHONE_DIGITS = re.compile(
-    rf"(?<![\w.])(?<!\w[-:/])\+?\(?\d(?:(?:{_BLANK}|{_DASH}|[./()]){{0,2}}\d){{8,14}}(?!\w|[.:]\d|-\w)"
+    rf"(?<![\w.])(?<!\w[-:/])[+\uff0b]?[(\uff08]?\d(?:(?:{_BLANK}|{_DASH}|[./()\uff08\uff09]){{0,2}}\d){{8,14}}(?!\w|[.:]\d|-\w)"
 )
 _DATE = re.compile(r"(?:\d{4}([-./])\d{1,2}\1\d{1,2}|\d{1,2}([-./])\d{1,2}\2\d{4})(?!\d)")
 _DECIMAL = re.compile(r"\d+\.\d+")
@@ -53,8 +57,14 @@ _LIST = 5
 def personal_data(text: str) -> list[str]:
     """What of these a text holds, such as "a mail address"."""
     held = [name for name, form in _FORMS.items() if form.search(text)]
-    numbers = ((_CODE, find_codes), (_CARD, find_cards), (_TELEPHONE, find_telephones))
-    return held + [name for name, find in numbers if next(find(text), None) is not None]
+    numbers = (
+        (_ACCOUNT, find_accounts),
+        (_CODE, find_codes),
+        (_CARD, find_cards),
+        (_TELEPHONE, find_telephones),
+    )
+    held += [name for name, find in numbers if next(find(text), None) is not None]
+    return list(dict.fromkeys(held))
 
 
 def mask_personal(text: str) -> str:
@@ -73,11 +83,11 @@ def mask_personal(text: str) -> str:
 
 def _letter(escaped: str, character: str) -> str:
     """The character, unless JSON must escape it."""
-    return character if character.isalnum() else escaped
+    return character if character.isprintable() and character not in '"\\' else escaped
 
 
 def _mask(text: str) -> str:
-    text = _replace(text, find_cards, _CARD)
+    text = _replace(_replace(text, find_accounts, _ACCOUNT), find_cards, _CARD)
     for name, form in _FORMS.items():
         text = form.sub(_placeholder(name), text)
     text = _replace(text, find_codes, _CODE)
@@ -106,6 +116,25 @@ def find_codes(text: str) -> Iterator[tuple[int, int]]:
             yield match.span()
 
 
+def find_accounts(text: str) -> Iterator[tuple[int, int]]:
+    """Where account numbers (IBAN) stand that pass their check, in capitals or small letters, in groups or in one piece."""
+    position = 0
+    while match := _ACCOUNT_SIGNS.search(text, position):
+        start, position = match.start(), match.start() + 1
+        for end in range(match.end(), start + 14, -1):
+            if not text[end : end + 1].isalnum() and _is_account(text[start:end]):
+                yield start, end
+                position = end
+                break
+
+
+def _is_account(text: str) -> bool:
+    signs = [sign for sign in text if sign.isalnum()]
+    if len(signs) < 15 or not text[-1].isalnum() or sum(map(str.isdigit, signs)) < _ACCOUNT_DIGITS:
+        return False
+    return int("".join(str(int(sign, 36)) for sign in signs[4:] + signs[:4])) % 97 == 1
+
+
 def find_cards(text: str) -> Iterator[tuple[int, int]]:
     """Where card numbers stand: 13 to 19 digits that pass the check of Luhn, in groups of which one has at least four."""
     for match in _CARD_DIGITS.finditer(text):
@@ -124,7 +153,7 @@ def find_telephones(text: str) -> Iterator[tuple[int, int]]:
             position = match.start() + date.end()
             continue
         groups = re.findall(r"\d+", number)
-        marked = number[0] in "+(0"
+        marked = unicodedata.normalize("NFKC", number[0]) in "+(0"
         is_list = not marked and len(groups) >= _LIST
         if not (_DECIMAL.fullmatch(number) or is_list or _is_book("".join(groups))):
             yield match.span()

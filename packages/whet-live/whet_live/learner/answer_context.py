@@ -77,10 +77,14 @@ def _turn(stored: StoredInference, when: str) -> list[str]:
 
 
 def _find_earlier(traffic: Traffic, stored: StoredInference) -> list[StoredInference]:
-    """The answers of the same prompt that came before in the session, the oldest first."""
-    wanted = Filter(prompt=stored.inference.prompt, session=stored.inference.session)
-    before = [row for row in traffic.inferences(wanted, _SOUGHT).rows if row.seq < stored.seq]
-    return sorted(before, key=lambda row: row.seq)[-TURNS:]
+    """The last answers of the same prompt before in the session, by their times, the oldest first."""
+    shown = stored.inference
+    wanted = Filter(prompt=shown.prompt, session=shown.session, until=shown.time + 1)
+    place = shown.time, stored.seq
+    before = [
+        row for row in traffic.inferences(wanted, _SOUGHT).rows if (row.inference.time, row.seq) < place
+    ]
+    return sorted(before, key=lambda row: (row.inference.time, row.seq))[-TURNS:]
 
 
 def _mask_and_cut(text: str) -> str:
