@@ -393,7 +393,7 @@ def checked_depth(value: Mapping[str, object], where: str) -> None:
     level: list[Any] = [value]
     for _ in range(DEEPEST):
         inner = (one for outer in level for one in (outer.values() if isinstance(outer, Mapping) else outer))
-        level = [one for one in inner if isinstance(one, Mapping | list | tuple)]
+        level = [item for item in inner if isinstance(item, Mapping | list | tuple)]
         if not level:
             return
     raise UsageError(f"{where} is nested more than {DEEPEST} levels deep. Make it flatter.")

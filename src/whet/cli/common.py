@@ -368,7 +368,7 @@ def with_budget(values: Mapping[str, Any]) -> dict[str, Any]:
 def print_result(value: Any, as_json: bool, show: Callable[[Any], None], key: str = "") -> None:
     """What a command found: with `show`, or as one JSON object, a list under `key`."""
     if as_json:
-        emit({key: [_json(one) for one in value]} if key else _json(value))
+        emit({key: [_json(item) for item in value]} if key else _json(value))
     else:
         show(value)
 

@@ -91,10 +91,12 @@ class DialogueWorld:
         if not longer:
             return []
         most, (_, first) = max(length for length, _ in longer), longer[0]
+        room = (
+            f"{quantity(self.turns - 1, 'line')} that the user can say within {quantity(self.turns, 'turn')}"
+        )
         return [
             f"In {len(longer)} of {quantity(len(lengths), 'row')}, the first being {first.place}, the column {self.script!r} "
-            f"holds more than the {quantity(self.turns - 1, 'line')} that the user can say within {quantity(self.turns, 'turn')}: the "
-            f"rest is never said. turns: {most + 1} has room for all."
+            f"holds more than the {room}: the rest is never said. turns: {most + 1} has room for all."
         ]
 
     def observe(self, example: Example) -> Example:

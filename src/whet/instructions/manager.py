@@ -217,7 +217,7 @@ class InstructionManager:
         judged = self.past.mark_lost(judged)
         judged, self.contradictions.ending = self._choose_critiques(run, judged, most, at, trial), last
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
-            self.fresh, self.closed = [one.id for one in self.ledger.active], True
+            self.fresh, self.closed = [instruction.id for instruction in self.ledger.active], True
         watched = self.measures and not (self.left_out or self.drafting)
         rewards = () if judged.again else judged.rewards
         now = Round(judged.counted, self.standing(), {}, rewards, layout=self._layout)
@@ -361,7 +361,7 @@ class InstructionManager:
 
     def _expire(self, ids: Sequence[str], reason: str, at: str) -> list[str]:
         """Take out those that still stand, and return them."""
-        leaving = [key for key in ids if key in {one.id for one in self.ledger.active}]
+        leaving = [key for key in ids if key in {instruction.id for instruction in self.ledger.active}]
         self._record(*(Expire(id=key, reason=reason, at=at) for key in leaving))
         return leaving
 

@@ -130,7 +130,7 @@ def _verdict(result: ComparisonJSON, methods: Methods) -> Html:
     tested = filter(None, (_mean_row(row, i) for i, row in enumerate(methods)))
     rows = [*_baseline_rows(result["runs"]), *tested]
     usage = [side(run, "usage") for run in result["runs"]]
-    trials = [side(one, "transfer") for one in (*result["runs"], result)]
+    trials = [side(run, "transfer") for run in (*result["runs"], result)]
     moved = [used for trial in trials if (used := side(trial, "usage"))]
     beside = sum(sum(side(one, "calls").values()) for one in moved)
     usage += moved
@@ -515,8 +515,8 @@ def _reproduction_section(result: ComparisonJSON) -> Section:
     limits = side(side(run, "plan"), "limits")
     pairs: list[tuple[str, Child]] = [
         ("Task", str(result["task"])),
-        ("Methods", ", ".join(dict.fromkeys(str(one["method"]) for one in result["runs"]))),
-        ("Seeds", ", ".join(dict.fromkeys(str(one["seed"]) for one in result["runs"]))),
+        ("Methods", ", ".join(dict.fromkeys(str(run["method"]) for run in result["runs"]))),
+        ("Seeds", ", ".join(dict.fromkeys(str(run["seed"]) for run in result["runs"]))),
         *((f"Model: {role}", str(address)) for role, address in side(run, "models").items()),
         *((f"Limit of each run: {name.replace('_', ' ')}", f"{value:,}") for name, value in limits.items()),
     ]

@@ -100,8 +100,8 @@ def _gate(point: Mapping[str, object]) -> str:
 def _pictures(record: Record, points: Sequence[Mapping[str, object]], names: Sequence[str]) -> Html | None:
     """The first objective against each of the others."""
     start = side(record.result, "baseline").get("id")
-    dominated = [one for one in record.result.get("dominated") or () if isinstance(one, Mapping)]
-    others = [{**one, "gate": "baseline" if one.get("id") == start else ""} for one in dominated]
+    dominated = [prompt for prompt in record.result.get("dominated") or () if isinstance(prompt, Mapping)]
+    others = [{**prompt, "gate": "baseline" if prompt.get("id") == start else ""} for prompt in dominated]
     panels = [
         _panel(points, others, other, names[0], i) for i, other in enumerate(names[1 : MOST_PANELS + 1])
     ]

@@ -1,4 +1,4 @@
-"""What a prompt makes of each label: accuracy, and which label was answered in the place of which."""
+"""Results by label: accuracy, and which wrong label was answered instead of which right one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whet.reporting.record import Record, finite_number, side
 
 MOST_CONFUSIONS = 10
 PAIR_LETTERS, LEAST_COLUMN = 44, 5
-"""Letters that fit the heading of a matrix on half the page, and those that a column takes at least."""
+"""Letters that fit in the heading of a matrix on half the page, and the fewest letters of a column."""
 
 
 def labels(record: Record) -> Section | None:

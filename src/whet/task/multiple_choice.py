@@ -82,7 +82,7 @@ def write_options(values: Sequence[object], targets: Sequence[object]) -> list[s
         return None
     if all(map(_is_list_of_options, values)):
         return _write_lists(
-            [[_text(one) for one in value] for value in values if isinstance(value, list)], answers
+            [[_text(item) for item in value] for value in values if isinstance(value, list)], answers
         )
     named = [_named_options(value, one) for value, one in zip(values, answers, strict=True)]
     return [_write(one) for one in named if one] if all(named) else None
@@ -133,7 +133,7 @@ def _is_list_of_options(value: object) -> bool:
     return (
         isinstance(value, list)
         and len(value) > 1
-        and all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in value)
+        and all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in value)
     )
 
 

@@ -20,7 +20,7 @@ def texts(value: object) -> list[str]:
     if isinstance(value, str):
         parts = [part for row in csv.reader(value.splitlines(True), skipinitialspace=True) for part in row]
         return [part.strip() for part in parts if part.strip()]
-    return [str(one).strip() for one in (value if isinstance(value, list) else [value])]
+    return [str(item).strip() for item in (value if isinstance(value, list) else [value])]
 
 
 def refuse_constant(name: str) -> None:

@@ -184,7 +184,7 @@ def _with_parts(value: Any) -> Any:
         return content[0] if alone else content
     if isinstance(value, Mapping):
         return {key: _with_parts(one) for key, one in value.items()}
-    return [_with_parts(one) for one in value] if isinstance(value, list) else value
+    return [_with_parts(item) for item in value] if isinstance(value, list) else value
 
 
 def _reward_files(task: TaskContent, reward: RewardFunction | None) -> Iterator[tuple[str, bytes]]:

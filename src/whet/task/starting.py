@@ -293,8 +293,8 @@ def _with_objects_as_text(
     objects = [value for value in values if isinstance(value, Mapping)]
     if not objects or any(map(holds_media, objects)):
         return material
-    column, fields = inputs[0], dict.fromkeys(str(key) for one in objects for key in one)
-    alike = len(objects) == len(values) and all(len(one) == len(fields) for one in objects)
+    column, fields = inputs[0], dict.fromkeys(str(key) for item in objects for key in item)
+    alike = len(objects) == len(values) and all(len(item) == len(fields) for item in objects)
     by_field = bool(filled & fields.keys()) or (not filled and column in _OF_FIELDS and alike)
     if by_field and len(objects) == len(values):
         chosen.append(f"{column}: each field of its objects fills the slot of its name: {', '.join(fields)}")

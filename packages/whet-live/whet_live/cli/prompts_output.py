@@ -113,7 +113,7 @@ def show_alerts(alerts: Sequence[QualityAlert]) -> None:
 def show_history(history: Mapping[str, Any]) -> None:
     """Versions, then moves of labels."""
     for version in history["versions"]:
-        labels = " ".join(f"@{one}" for one in version["labels"])
+        labels = " ".join(f"@{label}" for label in version["labels"])
         row(version["version"], version["created"], version["author"], version["message"], labels)
     for move in history["moves"]:
         what = f"{move['label']}: {move['old'] or '-'} -> {move['new'] or '-'}"
@@ -188,12 +188,12 @@ def show_imported(done: Version | Mapping[str, Any]) -> None:
     if not isinstance(done, Mapping):
         click.echo(f"{done.address} {' '.join(f'@{label}' for label in done.labels)}")
         return
-    for one in done["prompts"]:
-        if one["name"] == "*":
-            click.echo(f"Protected on every prompt: {', '.join(one['protected'])}")
+    for prompt in done["prompts"]:
+        if prompt["name"] == "*":
+            click.echo(f"Protected on every prompt: {', '.join(prompt['protected'])}")
             continue
-        there = f"{one['known']} {'was' if one['known'] == 1 else 'were'} there before"
-        click.echo(f"{one['name']}: {count(one['added'], 'version')} added, {there}")
+        there = f"{prompt['known']} {'was' if prompt['known'] == 1 else 'were'} there before"
+        click.echo(f"{prompt['name']}: {count(prompt['added'], 'version')} added, {there}")
 
 
 def show_entries(entries: Sequence[AuditEntry]) -> None:

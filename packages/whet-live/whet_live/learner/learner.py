@@ -194,7 +194,9 @@ class Learner:
         today, state = self.context.today(), self.context.snapshot.cached_state(name)[0]
         feedback = self.settings(name).select_rows(state.prompts.get(name, PromptFeedback()))
         effects = history_of(self.context, base, region, feedback, readings).effects
-        measures = effects.measure({one.id: one.text for one in base.ledger(region).active})
+        measures = effects.measure(
+            {instruction.id: instruction.text for instruction in base.ledger(region).active}
+        )
         measured = {measure.id: asdict(measure.effect) for measure in measures}
         rows = []
         for one in base.ledger(region).instructions.values():

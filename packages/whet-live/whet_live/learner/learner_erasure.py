@@ -289,7 +289,10 @@ class _QuoteErasure:
         whole = [*before, *new]
         if all(self.touched.isdisjoint(event.get("evidence") or ()) for event in whole):
             return list(new)
-        shown = {one.id: one.text for one in fold_events(from_json(event) for event in whole).active}
+        shown = {
+            instruction.id: instruction.text
+            for instruction in fold_events(from_json(event) for event in whole).active
+        }
         held = [note for event in whole if event["kind"] == "read" for note in event["notes"]]
         cleaned, about, lost = list[Json](), set[str](), set[str]()
         for n, event in enumerate(whole):
@@ -313,7 +316,7 @@ class _QuoteErasure:
 
 def _items(value: object) -> list[Json]:
     """The objects of a list; evidence may be anything."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def _keys(value: Json) -> list[str]:

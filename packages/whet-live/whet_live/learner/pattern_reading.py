@@ -126,16 +126,16 @@ def _clean(text: str, longest: int) -> str:
 
 def _descriptions(value: object) -> Iterator[tuple[str, tuple[str, str]]]:
     """The new kinds of an answer by comparable name."""
-    for one in value if isinstance(value, list) else ():
-        if isinstance(one, dict) and isinstance(name := one.get("name"), str):
-            described = one.get("description")
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, dict) and isinstance(name := item.get("name"), str):
+            described = item.get("description")
             yield comparable(name), (name, described if isinstance(described, str) else "")
 
 
 def _entries(value: object) -> Iterator[tuple[int, str]]:
     """The numbers of critiques with their kinds."""
-    for one in value if isinstance(value, list) else ():
-        number, kind = (one.get("number"), one.get("kind")) if isinstance(one, dict) else (None, None)
+    for item in value if isinstance(value, list) else ():
+        number, kind = (item.get("number"), item.get("kind")) if isinstance(item, dict) else (None, None)
         if isinstance(number, int) and not isinstance(number, bool) and isinstance(kind, str):
             yield number, kind
 

@@ -83,10 +83,10 @@ def begin_update(
     ]
     written = base.ledger(region_of(base, settings)).instructions
     fit = [
-        one
-        for one in ready
-        if not (one.rejected or one.against)
-        and (not one.instruction or written[one.instruction].author == OPTIMIZER)
+        requirement
+        for requirement in ready
+        if not (requirement.rejected or requirement.against)
+        and (not requirement.instruction or written[requirement.instruction].author == OPTIMIZER)
     ]
     auto = settings.mode == learner_store.MODE_AUTO and bool(fit)
     chosen = tuple(replace(requirement, texts=()) for requirement in (fit if auto else ready))

@@ -239,7 +239,7 @@ def events_of_dates(
 ) -> list[Event]:
     """What the dates require today, an ISO date: instructions that leave, and those that come back after they left because of
     their dates."""
-    standing = {one.id for one in ledger.active}
+    standing = {instruction.id for instruction in ledger.active}
     events = list[Event]()
     for key, one in terms.items():
         if key in standing and not one.stand_on(today):

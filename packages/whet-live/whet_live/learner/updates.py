@@ -133,7 +133,9 @@ def _event(requirement: LiveRequirement, ledger: Ledger, texts: Mapping[str, str
             id=old.id, text=text, evidence=rows, sources=max(old.sources, sources), tokens=estimate_tokens(text), author=AUTHOR,
             at=at, reason="it was violated still",
         )  # fmt: skip
-    stands = any(comparable(one.text) == comparable(requirement.text) for one in ledger.active)
+    stands = any(
+        comparable(instruction.text) == comparable(requirement.text) for instruction in ledger.active
+    )
     if requirement.unwritten or reason_to_refuse(requirement.text) is not None or stands:
         return None
     return Add(
@@ -218,7 +220,7 @@ def _drop_outvoted(event: Event, old: Ledger, against: Inspection) -> list[Resol
 
 def _contrary(event: Add | Rewrite, old: Ledger, against: Inspection) -> list[str]:
     """What an event contradicts: ids of instructions that stand, or `context`."""
-    standing = {one.id for one in old.active} | {CONTEXT}
+    standing = {instruction.id for instruction in old.active} | {CONTEXT}
     return [key for key in against.contrary.get(event.text, ()) if key in standing and key != event.id]
 
 

@@ -83,12 +83,12 @@ class QualityGroup:
 
     def of(self, name: str) -> MeasureSeries | None:
         """The series of a measure, where there is one."""
-        return next((one for one in self.series if one.measure.name == name), None)
+        return next((entry for entry in self.series if entry.measure.name == name), None)
 
     def as_json(self) -> dict[str, Any]:
         """The group as JSON values."""
         answers = [{"at": iso(at), "n": n} for at, n in self.answers]
-        return {"name": self.name, "answers": answers, "measures": [one.as_json() for one in self.series]}
+        return {"name": self.name, "answers": answers, "measures": [entry.as_json() for entry in self.series]}
 
 
 def step_for(since: int, until: int, step: str = "") -> int:

@@ -406,7 +406,7 @@ def _mapping(value: object) -> Mapping[str, object]:
 def _items(value: object) -> list[Mapping[str, object]]:
     """The objects of a list, which may be written as a text; none where it is no list."""
     content = parse_json_text(value)
-    return [_mapping(one) for one in content] if isinstance(content, list) else []
+    return [_mapping(item) for item in content] if isinstance(content, list) else []
 
 
 def _whole(value: object) -> int | None:

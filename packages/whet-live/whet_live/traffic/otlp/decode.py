@@ -223,7 +223,7 @@ def _log(record: _Record, resource: Mapping[str, object]) -> OtelEvent:
 def _objects(value: object, name: str) -> list[Mapping[str, object]]:
     if value is None:
         return []
-    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
         raise UsageError(f'"{name}" must be a list of objects.')
     return value
 
