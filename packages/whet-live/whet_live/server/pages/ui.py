@@ -205,12 +205,13 @@ def key_cap(key: str) -> Html:
     return el("kbd", key, aria_hidden="true")
 
 
-def moment(microseconds: int | None) -> Html:
-    """A time in UTC, to the minute; a dash for none."""
+def moment(microseconds: int | None, *, seconds: bool = False) -> Html:
+    """A time in UTC, to the minute or to the second; a dash for none."""
     if microseconds is None:
         return Html("–")
     text = iso(microseconds)
-    return el("time", f"{text[:10]} {text[11:16]}", datetime=text, title=f"{text} UTC")
+    clock = text[11:19] if seconds else text[11:16]
+    return el("time", f"{text[:10]} {clock}", datetime=text, title=f"{text} UTC")
 
 
 def tag(text: str, kind: str = "") -> Html:
