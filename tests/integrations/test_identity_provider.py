@@ -97,7 +97,7 @@ PERSON: Mapping[str, object] = {"email": ADDRESS, "email_verified": True, "group
 
 
 def sign_in(server: Running) -> str:
-    """What a browser shows at the end that signs in as ada, by the forms of whatever provider; then who the pages say is there."""
+    """What a browser shows at the end that signs in as ada, by the forms of whatever provider; then who is there."""
     browser = build_opener(HTTPCookieProcessor())
     at_provider = browser.open(f"{server.address}/login/oidc?next=%2Freview", timeout=PATIENCE)
     page = at_provider.read().decode()
