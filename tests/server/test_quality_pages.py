@@ -69,6 +69,10 @@ def test_what_changed_is_drawn_and_listed(watched: tuple[Running, str]) -> None:
         == answer.text.count('class="change change-drift"')
     )
     assert "gpt-x (fp_b) answers" in words(answer)
+    assert (
+        '<span class="tag bad">drift</span>' in answer.text
+        and '<span class="tag good">drift' not in answer.text
+    )
     assert re.search(
         r"shop/help: thumbs up fell from 9\d\.\d% to 4\d\.\d%|shop/help: thumbs up fell from", words(answer)
     )

@@ -40,6 +40,7 @@ PARTS = [
 MOST_MARKS = 60
 JOINED = QualityMeasure("joined", "Joined reward", "bounded", 1, "", "answers of a version")
 """Ratings and signals in one estimate."""
+TONES = {None: "", True: "bad", False: "good"}
 KINDS = {"version": "version", "label": "label", "model": "model", "drift": "drift"}
 
 
@@ -190,7 +191,7 @@ def _to_point(at: int, one: VersionReward) -> QualityPoint:
 
 def _marks(marks: Sequence[ChangeMark]) -> Html:
     rows = [
-        ui.row([el("b", str(number)), " ", ui.tag(KINDS[mark.kind], "bad" if mark.kind == "drift" else ""), " ", mark.text],
+        ui.row([el("b", str(number)), " ", ui.tag(KINDS[mark.kind], TONES[mark.worse]), " ", mark.text],
                ui.aside(ui.moment(mark.at)))
         for number, mark in enumerate(marks, 1)
     ]  # fmt: skip

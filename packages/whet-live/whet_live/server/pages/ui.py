@@ -12,6 +12,7 @@ from starlette.responses import Response
 from whet.errors import UsageError
 from whet.reporting import Child, Html, el, join, prose
 from whet_live.database import iso
+from whet_live.registry import EXPERIMENT
 from whet_live.server.pages.assets import address
 from whet_live.server.request_context import CSRF_FIELD, RequestContext
 from whet_live.server.responses import Refused, page_answer
@@ -277,7 +278,9 @@ def tags(*marks: Child) -> Html:
 
 def by_line(actor: str, at: int) -> Html:
     """Who did something, and when."""
-    return aside(actor, " · ", moment(at))
+    key = actor.removeprefix(EXPERIMENT)
+    who = actor if key == actor else link("an experiment", path_to("experiments", key))
+    return aside(who, " · ", moment(at))
 
 
 def quotes(texts: Iterable[Child]) -> Html:
