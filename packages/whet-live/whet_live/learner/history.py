@@ -56,7 +56,7 @@ def find_trials(
     """What upkeep measured without an instruction of a version, by id: the gate's verdict of the newest trial of the text that
     stands. `updates` are those of the prompt, the newest first."""
     texts = {version.version: _texts(version, region)}
-    found: dict[str, Mapping[str, Any]] = {}
+    trials: dict[str, Mapping[str, Any]] = {}
     for update in updates:
         whole = (update.gate or {}).get("whole")
         if (update.plan or {}).get("step") != WITHOUT or not isinstance(whole, Mapping):
@@ -66,8 +66,8 @@ def find_trials(
                 texts[update.base] = _texts(context.registry.get(f"{version.name}/{update.base}"), region)
             tried, stands = (texts[number].get(str(key)) for number in (update.base, version.version))
             if tried is not None and tried == stands:
-                found.setdefault(str(key), {**(update.gate or {}), **whole})
-    return found
+                trials.setdefault(str(key), {**(update.gate or {}), **whole})
+    return trials
 
 
 def _texts(version: Version, region: str) -> dict[str, str]:

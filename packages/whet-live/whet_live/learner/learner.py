@@ -217,8 +217,8 @@ class Learner:
         region = region_of(version, self.settings(version.name))
         with self.context.database.read() as connection:
             updates = learner_store.read_updates(connection, version.name, limit=_MOST_TRIALS)
-        found = find_trials(self.context, version, region, updates)
-        return {(region, key): gate for key, gate in found.items()}
+        trials = find_trials(self.context, version, region, updates)
+        return {(region, key): gate for key, gate in trials.items()}
 
     def version_and_region(self, name: str) -> tuple[int, str]:
         """The version that is learned for, 0 where the label does not stand, and the region of its instructions."""
