@@ -42,6 +42,12 @@ CALLED_BY_NAME = {"main": "the entry of a file that is run", "upgrade": "Alembic
 FRONT_DOOR = {PACKAGES[0] / name for name in ("api/functions.py", "api/session.py", "task/task.py")}
 MODULE_LINES, FUNCTION_LINES = 600, 80
 """More is a warning: a reviewer decides."""
+WALKS = {
+    "budget": {"Budget"},
+    "critique": {"critique", "critiques"},
+    "comment": {"comment", "comments", "Feedback"},
+}
+"""By which identifiers a file knows a budget, a critique and a comment."""
 Tree = ast.Module
 
 
@@ -66,6 +72,7 @@ def main() -> int:
             [path for path in PACKAGES[0].iterdir() if path.name != "__pycache__"]
         ),
         "files of src/whet that name a method, its own aside": f"{files_per_method(trees):.1f}",
+        **{f"files that name a {thing}": share_of_files(trees, names) for thing, names in WALKS.items()},
     }.items():
         print(f"{name}: {value}")
     for place in [*long_files(trees), *long_functions(trees)]:
@@ -202,6 +209,20 @@ def files_per_method(trees: Mapping[Path, Tree]) -> float:
         quoted = re.compile(rf'["\']{method}["\']|whet\.methods\.{method}\b')
         named += sum(1 for path in trees if path.stem != method and quoted.search(path.read_text("utf-8")))
     return named / len(methods)
+
+
+def share_of_files(trees: Mapping[Path, Tree], names: set[str]) -> str:
+    """How many files use one of some identifiers: as a variable, an attribute, an argument or an import."""
+    count = sum(1 for tree in trees.values() if not names.isdisjoint(identifiers(tree)))
+    return f"{count} ({count / len(trees):.1%})"
+
+
+def identifiers(tree: Tree) -> Iterator[str]:
+    """Every identifier of a file, with repetitions."""
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "arg", "name"):
+            if isinstance(name := getattr(node, field, None), str):
+                yield name
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from whet._util.fields import Setting, describe_settings, field_notes, stable_re
 from whet.cli.commands import Learn  # noqa: E402
 from whet.cli.main import cli  # noqa: E402
 from whet.methods import METHODS, NEEDS_IN_WORDS, MethodEntry  # noqa: E402
+from whet.rl.mechanisms import MECHANISMS, Mechanism  # noqa: E402
 from whet.rl.training import Training  # noqa: E402
 from whet.task.task_file import COMPONENTS, Entry, TaskFile  # noqa: E402
 
@@ -112,6 +113,12 @@ def methods_page() -> str:
         "[Training](../training.md) has the formulas.\n",
         table_of(Training),
     ]
+    parts += [
+        "## Names of papers\n",
+        "Published ideas that are a setting of a method, a reward or an environment. `whet methods NAME` shows each with its "
+        "equation.\n",
+        "| name | what to write | code |\n|---|---|---|\n" + "".join(map(mechanism_row, MECHANISMS)),
+    ]
     for name in METHODS:
         config = importlib.import_module(f"whet.methods.{name}").Config
         parts += [
@@ -122,6 +129,14 @@ def methods_page() -> str:
         if issubclass(config, Training):
             parts.append("And the [settings of every training](#settings-of-every-training).\n")
     return "\n".join(parts)
+
+
+def mechanism_row(one: Mechanism) -> str:
+    """One row of the table of names."""
+    names = ", ".join(f"`{name}`" for name in one.names)
+    page, _, part = one.page.removeprefix("docs/").partition("#")
+    link = f"[{names}](../{page}{'#' * bool(part)}{part})"
+    return f"| {link} | `{one.use}` | `{one.code.rstrip(':').replace(':', '.')}` |\n"
 
 
 def choices_page() -> str:

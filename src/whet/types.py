@@ -64,8 +64,8 @@ class Request:
 
     `sample` numbers independent samples of the same request: it is part of the cache key, so that
     three samples are three samples. `schema` asks for JSON that obeys a JSON schema where the
-    endpoint offers it. `max_tokens` bounds the output, and with it the worst-case price; None leaves the bound to
-    the model.
+    endpoint offers it; `schema_options` are the name, the description and the strictness that whoever asks gives it, None where
+    whet asks. `max_tokens` bounds the output, and with it the worst-case price; None leaves the bound to the model.
     """
 
     messages: tuple[Message, ...]
@@ -77,32 +77,34 @@ class Request:
     schema: Mapping[str, JSON] | None = None
     top_logprobs: int = 0
     sample: int = 0
+    schema_options: Mapping[str, JSON] | None = None
 
 
 @named_fields
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens billed for one call.
-
-    `cached_input_tokens` are the part of the input that the provider read from a cache of its own, `cache_write_tokens` the part
-    that it wrote into it, `cache_write_1h_tokens` the part of these that it wrote for an hour, `reasoning_tokens` the part of
-    the output that is thought. `cost_usd` is what the provider says that the call costs, in US dollars; None: it says nothing.
-    `estimated`: the provider said nothing of the tokens that can be right. `free`: nothing was billed, for a cache of a
-    gateway answered. `pictures`: how many a model has painted. `provider_tools`: calls of tools that the provider itself ran,
-    such as web searches.
-    """
+    """Tokens billed for one call."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_input_tokens: int = 0
+    """The part of the input that the provider read from its cache."""
     reasoning_tokens: int = 0
+    """The part of the output that is thought."""
     cost_usd: float | None = None
+    """The cost of the call as the provider states it, in US dollars; None: it states none."""
     estimated: bool = False
+    """Whether the provider stated no token counts that can be right."""
     cache_write_tokens: int = 0
+    """The part of the input that the provider wrote into its cache."""
     free: bool = False
+    """Whether nothing was billed, because a gateway's cache answered."""
     cache_write_1h_tokens: int = 0
+    """The part of `cache_write_tokens` that was written for an hour."""
     pictures: int = 0
+    """Pictures that the model painted."""
     provider_tools: int = 0
+    """Calls of tools that the provider itself ran, such as web searches."""
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
@@ -124,36 +126,32 @@ class Usage:
 @named_fields
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer of a model. A bad answer is data: `error` names what was wrong with it.
-
-    `error` begins with `provider:` where the provider did not answer (it failed, or it turned the call away), and with `model:`
-    where the model answered nothing that can be used (a refusal, an empty text).
-
-    `first_token` holds natural-log probabilities of the candidates for the first output token when
-    the request asked for them and the endpoint offers them. `label_probs` holds the probabilities of a
-    task's labels (summing to 1) and `target_score` the (log-probability, tokens) of the example's
-    target, when the model was asked to score instead of to generate. `seconds` are those that the call took, in a run that
-    measures them. `thought` is what the model thought before it answered, with the marks around it where it stood in the text;
-    it is no part of the answer, and only people are shown it (`whet.replies.thoughts`).
-
-    `model` is the one that an endpoint says has answered, which may be another one than was asked for.
-
-    `sentence` is the whole answer where `text` is a label that only a sentence of it mentions. `steps` are those of an episode
-    or a program that ended with this answer, as JSON (docs/task-folder.md, "Steps").
-    """
+    """One answer of a model. A bad answer is data: `error` names what was wrong with it."""
 
     text: str
     finish: str = "stop"
     usage: Usage = Usage()
     error: str | None = None
+    """Begins with `provider:` if the provider did not answer (it failed, or it turned the call away), and with `model:` if the
+    model answered nothing that can be used (a refusal, an empty text)."""
     first_token: Mapping[str, float] | None = None
+    """Natural-log probabilities of the candidates for the first output token, if the request asked for them and the endpoint
+    offers them."""
     label_probs: Mapping[str, float] | None = None
+    """Probabilities of the task's labels (summing to 1), if the model was asked to score instead of to generate."""
     target_score: tuple[float, int] | None = None
+    """The (log-probability, tokens) of the example's target, if the model was asked to score."""
     seconds: float | None = None
+    """How long the call took, in a run that measures it."""
     thought: str = ""
+    """What the model thought before it answered, with the marks around it if it stood in the text. It is no part of the answer,
+    and only people are shown it (`whet.replies.thoughts`)."""
     sentence: str | None = None
+    """The whole answer, if `text` is a label that only a sentence of it mentions."""
     steps: tuple[Mapping[str, JSON], ...] = ()
+    """The steps of an episode or a program that ended with this answer, as JSON (docs/task-folder.md, "Steps")."""
     model: str = field(default="", compare=False)
+    """The model that answered, as the endpoint states it; it may differ from the one that was asked for."""
 
     @property
     def answered(self) -> bool:
@@ -206,15 +204,7 @@ class TraceStep:
 @named_fields
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One execution of the target model under one prompt on one example. A failed rollout is data.
-
-    `error` is None or `boundary: what happened`, where boundary is provider, budget, model, parse, program or reward. `steps`
-    is the trace of a program, `addressed` what a critique says about its prompts by their names, `thought` what the model thought
-    before it answered, for people to see. `sentence` is the whole answer where
-    `output` is a label that only a sentence of it mentions. `cut`: the answer, or one on the way to it, ended at the token limit.
-    `case`: of a task made of several, the case of its row; `of_worst`: the worst case is what such rollouts are worth together,
-    not the mean over cases.
-    """
+    """One execution of the target model under one prompt on one example. A failed rollout is data."""
 
     prompt_id: str
     example_id: str
@@ -224,14 +214,22 @@ class Rollout:
     critique: str | None = None
     usage: Usage = Usage()
     error: str | None = None
+    """None, or `boundary: what happened`, where boundary is provider, budget, model, parse, program or reward."""
     sample: int = 0
     addressed: Mapping[str, str] = field(default_factory=dict)
+    """What a critique says about the prompts of a program, by their names."""
     steps: tuple[TraceStep, ...] = ()
+    """The trace of a program."""
     thought: str = ""
+    """What the model thought before it answered, for people to see."""
     sentence: str | None = None
+    """The whole answer, if `output` is a label that only a sentence of it mentions."""
     cut: bool = False
+    """Whether the answer, or one on the way to it, ended at the token limit."""
     case: str = ""
+    """The case of its row, in a task made of several."""
     of_worst: bool = False
+    """Whether such rollouts together are worth the worst case instead of the mean over cases."""
 
     @property
     def answered(self) -> bool:

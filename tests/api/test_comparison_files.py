@@ -93,6 +93,16 @@ def test_the_page_loads_nothing_and_draws_every_run(compared: Any) -> None:
     for run in compared.runs:
         assert f'href="{run.run.name}/report.html"' in page and (run.run / "report.html").is_file()
     assert "reviews &amp; more" in page
+    section = re.sub(r"<[^>]+>", " ", page.partition('id="plan"')[2].partition("</section>")[0])
+    for name in compared.methods:
+        used = [
+            sum(run["usage"]["calls"].values()) for run in compared.to_dict()["runs"] if run["method"] == name
+        ]
+        most = compared.to_dict()["runs"][0]["plan"]["limits"]["calls"]
+        assert section.split(f"  {name} ")[1].split()[:2] == [
+            f"{most:,}",
+            f"{round(sum(used) / len(used)):,}",
+        ]
 
 
 def test_the_same_comparison_again_pays_nothing_and_writes_the_same(compared: Any) -> None:

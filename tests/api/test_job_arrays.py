@@ -1,10 +1,11 @@
-"""The recipes for SLURM and Kubernetes on the page on scale: their commands with the variables of a cluster, and the table."""
+"""The recipes of the page on scale for SLURM, Kubernetes, Ray and SkyPilot: their commands with the variables of a cluster."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ import yaml
 from tests.distributions import ROOT
 
 BLOCKS = re.findall(r"```sh\n(.*?)```", (ROOT / "docs" / "scale.md").read_text("utf-8"), re.DOTALL)
+SHARDS = 4
 TASK = """
 name: words
 prompt: prompt.md
@@ -48,8 +50,35 @@ def kubernetes_jobs() -> list[tuple[str, dict[str, str]]]:
     return [(container["args"][0], {"JOB_COMPLETION_INDEX": str(n)}) for n in range(job["completions"])]
 
 
+def ray_jobs() -> list[tuple[str, dict[str, str]]]:
+    """The loop that submits all jobs."""
+    (script,) = (block for block in BLOCKS if "ray job submit" in block)
+    return [(script, {})]
+
+
+def sky_jobs() -> list[tuple[str, dict[str, str]]]:
+    """The command of each node, and what SkyPilot sets."""
+    (block,) = (block for block in BLOCKS if "sky launch" in block)
+    job = yaml.safe_load(block.partition("<<'END'\n")[2].rpartition("END")[0])
+    nodes = range(job["num_nodes"])
+    return [
+        (job["run"], {"SKYPILOT_NODE_RANK": str(n), "SKYPILOT_NUM_NODES": str(len(nodes))}) for n in nodes
+    ]
+
+
+RAY = """#!/bin/bash
+# what follows -- is the job
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@"
+"""
+
+
 def run(folder: Path, command: str, variables: Mapping[str, str]) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    (folder / "bin").mkdir(exist_ok=True)
+    (folder / "bin" / "ray").write_text(RAY)
+    (folder / "bin" / "ray").chmod(0o755)
+    path = os.pathsep.join([str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = {**os.environ, **variables, "PATH": path, "WHET_STATE": str(folder / "state")}
     done = subprocess.run(
         ["bash", "-ec", command], cwd=folder, env=environment, capture_output=True, text=True, timeout=240
@@ -58,7 +87,7 @@ def run(folder: Path, command: str, variables: Mapping[str, str]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("jobs", [slurm_jobs, kubernetes_jobs])
+@pytest.mark.parametrize("jobs", [slurm_jobs, kubernetes_jobs, ray_jobs, sky_jobs])
 def test_every_job_of_an_array_makes_its_shard(jobs: object, tmp_path: Path) -> None:
     task = tmp_path / "mytask"
     task.mkdir()
@@ -67,13 +96,17 @@ def test_every_job_of_an_array_makes_its_shard(jobs: object, tmp_path: Path) -> 
     words = {"bad": "negative", "dull": "negative", "good": "positive", "lovely": "positive"}
     rows = [{"input": f"Dish {i} was {word}.", "target": t} for i in range(20) for word, t in words.items()]
     (task / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    shutil.copytree(task, tmp_path / "shared" / "mytask")
     assert callable(jobs)
-    made = jobs()
-    for command, variables in made:
-        run(tmp_path, command, variables)
-    shards = sorted(path.name for path in (tmp_path / "runs" / "field").glob("comparison-*-of-*.json"))
-    assert shards == [f"comparison-{n}-of-{len(made)}.json" for n in range(1, len(made) + 1)]
-    run(tmp_path, "whet merge runs/field --out table", {})
+    for number, (command, variables) in enumerate(jobs()):
+        machine = tmp_path
+        if jobs is sky_jobs:
+            (machine := tmp_path / f"machine-{number}").mkdir()
+        run(machine, command.replace("/work/", f"{tmp_path}/shared/"), variables)
+    place = tmp_path / "shared" if jobs in (ray_jobs, sky_jobs) else tmp_path
+    shards = sorted(path.name for path in (place / "runs" / "field").glob("comparison-*-of-*.json"))
+    assert shards == [f"comparison-{n}-of-{SHARDS}.json" for n in range(1, SHARDS + 1)]
+    run(tmp_path, f"whet merge {place}/runs/field --out table", {})
     table = json.loads((tmp_path / "table" / "comparison.json").read_text())
     assert sorted((one["method"], one["seed"]) for one in table["runs"]) == [
         (method, seed) for method in ("opro", "random_search") for seed in (0, 1)

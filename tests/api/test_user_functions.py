@@ -224,6 +224,32 @@ def test_a_model_function_that_loops_ends_with_its_thread(monkeypatch: pytest.Mo
     assert threads and not any(thread.is_alive() for thread in threads)
 
 
+class _Log(list[str]):
+    version = "1"
+
+
+@pytest.mark.parametrize(("kept", "calls"), [([], 48), (_Log(), 24)])
+def test_a_function_that_changes_what_it_is_says_that_it_is_asked_anew(
+    kept: list[str], calls: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A list counts by its content, an object with a version by that: a call that is made again takes the recorded answers."""
+
+    def model(messages: list[Any]) -> str:
+        kept.append(messages[-1].content)
+        return "a"
+
+    def evaluate() -> None:
+        whet.evaluate(
+            "Say {{input}}", data=rows(20), reward="exact_match", lm=model, root=tmp_path, progress=False
+        )
+
+    evaluate()
+    said = [record.getMessage() for record in caplog.records if "has changed a value" in record.getMessage()]
+    assert len(said) == (0 if isinstance(kept, _Log) else 1)
+    evaluate()
+    assert len(kept) == calls
+
+
 def test_a_server_that_cuts_long_prompts_is_named(caplog: pytest.LogCaptureFixture) -> None:
     """Ollama reads the last num_ctx tokens of a longer prompt and says so nowhere."""
 
@@ -242,6 +268,23 @@ def test_a_server_that_cuts_long_prompts_is_named(caplog: pytest.LogCaptureFixtu
         whet.evaluate(PROMPT, **call)
         said = [r.getMessage() for r in caplog.records if "The server has cut the prompt" in r.getMessage()]
         assert len(said) == cut and all("read 2048 tokens of a prompt" in one for one in said)
+
+
+@pytest.mark.parametrize(("context", "cut"), [(10**6, 0), (2048, 1)])
+def test_a_server_that_cuts_every_prompt_is_named(
+    context: int, cut: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No other row tells then: a prompt has more tokens than words."""
+
+    def model(messages: list[whet.Message]) -> Completion:
+        words = sum(len(message.content.split()) for message in messages)
+        return Completion("positive", usage=Usage(min(words, context), 1))
+
+    data = [{"input": f"Dish {n}. " + "It was good. " * 3000, "target": "positive"} for n in range(20)]
+    call: Any = {"data": data, "reward": right, "lm": {"address": model, "concurrency": 1}, "split": "train"}
+    whet.evaluate(PROMPT, **call)
+    said = [r.getMessage() for r in caplog.records if "The server has cut the prompt" in r.getMessage()]
+    assert len(said) == cut and all("read 2048 tokens" in one and "which has 9,00" in one for one in said)
 
 
 def test_a_reward_that_always_raises_is_refused_where_its_labels_are_not_even_answered() -> None:

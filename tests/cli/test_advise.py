@@ -304,3 +304,20 @@ def test_the_default_model_is_named_and_commands_repeat_the_model_that_the_calle
     )
     assert "no --lm" not in named
     assert "whet evaluate task --lm openai/gpt-4o-mini --lm-option top_p=0.5 (" in named, named
+
+
+@pytest.mark.parametrize(
+    "reward",
+    ["gap", "likelihood", "confidence", [{"gap": {}, "weight": 1}, {"exact_match": {}, "weight": 9}]],
+)
+def test_a_reward_that_the_task_model_scores_is_not_tried_on_texts_and_has_no_problem(
+    tmp_path: Path, reward: Any
+) -> None:
+    data = [{"input": f"day {n}", "target": ("good", "bad")[n % 2]} for n in range(60)]
+    task = whet.Task.of("Say {{input}}", data=data, labels=["good", "bad"], reward=reward)
+    advice = whet.advise(task, lm="openai/test")
+    assert advice["reward"]["problem"] is None
+    assert advice["decision"]["name"] != "mend" or "reward" not in advice["decision"]["reasons"][0]
+    task.save(tmp_path / "task")
+    said = CliRunner().invoke(cli, ["doctor", str(tmp_path / "task"), "--no-calls"]).output
+    assert "not tried" in said and "crashes" not in said

@@ -602,6 +602,44 @@ def test_promptfoo_patterns_have_braces_that_are_no_repetition() -> None:
     assert answers(task, lambda messages: r"\fracxy") == 0.5
 
 
+def test_promptfoo_assertions_of_weight_zero_count_in_their_metric_alone() -> None:
+    rows = [{"type": "equals", "value": "a"}]
+    for name, value in (("Found", "a"), ("Long", "b"), ("Long", "a")):
+        rows.append({"type": "contains", "value": value, "weight": 0.0, "metric": name})  # type: ignore[dict-item]
+    assert promptfoo_reward.reward({"assert": rows}, "a") == {
+        "reward": 1.0,
+        "Found": 1.0,
+        "Long": 0.5,
+        "critique": "",
+    }
+    assert promptfoo_reward.reward({"assert": []}, "a")["reward"] == 1.0, "nothing that could fail"
+
+
+def test_promptfoo_assertions_of_weight_zero_without_a_metric_are_left_out() -> None:
+    nothing = [
+        {"type": "equals", "value": "x", "weight": 0},
+        {"type": "llm-rubric", "value": "is kind", "weight": 0},
+    ]
+    named = [{"type": "contains", "value": "{{text}}", "weight": 0, "metric": "Echo"}]
+    equals = [{"type": "equals", "value": "{{text}}"}]
+    tests = [{"vars": {"text": f"t{i}"}, "assert": equals} for i in range(6)]
+    chosen = init(*promptfoo(tests=[*tests, {"vars": {"text": "u"}}, {"vars": {"text": "v"}, "assert": named}],
+                             defaultTest={"assert": nothing}))["chosen"]  # fmt: skip
+    assert "not taken: 8 equals of weight 0, 8 llm-rubric of weight 0" in chosen
+    assert "2 tests without such an assertion are left out" in chosen
+    assert whet.Task.load("mytask").document["reward"] == {"exact_match": {"strict": True}}
+
+
+def test_promptfoo_tests_whose_assertions_all_weigh_nothing_are_refused() -> None:
+    rubric = {"type": "llm-rubric", "value": "is polite", "weight": 0}
+    tests = [{"vars": {"text": f"t{i}"}} for i in range(6)]
+    done = CliRunner().invoke(
+        cli, ["init", "other", *promptfoo(tests=tests, defaultTest={"assert": [rubric]})]
+    )
+    assert "no test has an assertion that whet can check" in str(done.exception)
+    assert "not taken: 6 llm-rubric of weight 0" in str(done.exception)
+
+
 def test_promptfoo_metrics_are_parts_of_the_reward() -> None:
     checks = [
         {**CHECKS[0], "metric": "Greets"},
@@ -1356,6 +1394,43 @@ def test_a_column_that_the_reward_reads_stays_as_it_is(
     target = {"target": "a"} if "answer" in beside else {}
     kept = {k: v for k, v in beside.items() if k != "answer"}
     assert written == [{"input": one["input"], **target, column: row[column], **kept} for one in rows]
+
+
+HIDDEN = "def check(candidate):\n    assert candidate(2) == 4\n"
+
+
+@pytest.mark.parametrize(
+    ("beside", "column", "reward"),
+    [
+        ({"tests": ["assert double(2) == 4"]}, "tests", "python_tests"),
+        (
+            {"test_list": ["assert double(2) == 4"], "code": "def double(n): return 2 * n"},
+            "test_list",
+            "python_tests",
+        ),
+        ({"test": HIDDEN, "entry_point": "double"}, "test", "python_tests"),
+        ({"tests": "2 gives 4"}, "tests", "exact_match"),
+    ],
+)
+def test_unit_tests_in_the_rows_become_the_reward(
+    beside: dict[str, Any], column: str, reward: object
+) -> None:
+    """They were taken for the target, to which the answer had to be equal."""
+    rows = [{"input": f"Write double, please ({i}).", **beside} for i in range(12)]
+    Path("rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    init("--from", "rows.jsonl", *(("--labels", "none") if reward != "python_tests" else ()), "--yes")
+    loaded = whet.Task.load("mytask")
+    assert loaded.reward.name == reward
+    if reward == "python_tests":
+        first = json.loads(Path("mytask/data.jsonl").read_text().splitlines()[0])
+        assert first["tests"] == beside[column] and first.get("target") != beside[column]
+
+
+def test_unit_tests_that_are_named_as_the_input_stay_the_input() -> None:
+    rows = [{"tests": f"assert f({i}) == 1", "code": f"def f(n): return n - {i} + 1"} for i in range(12)]
+    Path("rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    chosen = init("--from", "rows.jsonl", "--input", "tests", "--target", "code", "--yes")["chosen"]
+    assert "input: tests" in chosen and not any("python_tests" in line for line in chosen)
 
 
 @pytest.mark.parametrize(("reward", "labels"), [("math_equal", 0), ("number", 0), ("exact_match", 4)])

@@ -283,3 +283,36 @@ async def test_the_command_says_the_plan_and_how_far_the_batch_is(tmp_path: Path
 )
 def test_lines_in_the_forms_of_several_providers(line: str, status: int) -> None:
     assert read_lines(f"{line}\n\nno json\n[]".encode())["a"].status == status
+
+
+async def test_the_runs_of_a_comparison_have_theirs_in_batches_and_the_plan_counts_those_of_all(
+    tmp_path: Path,
+) -> None:
+    folder, plans = folder_of(tmp_path / "task"), list[Any]()
+    progress = whet.Progress(planned=plans.append)
+    answers = iter(range(10**6))
+
+    def answer(request: Request) -> str:
+        return f"Say yes {next(answers)}." if "{{input}}" in request.messages[-1].content else "yes"
+
+    async with serving(answer) as server:
+        compared = await whet.acompare(
+            folder,
+            ["random_search"],
+            seeds=2,
+            lm=lm_of(server),
+            budget=whet.Budget(calls=150),
+            batch=True,
+            reader="none",
+            run=str(tmp_path / "a"),
+            progress=progress,
+        )
+        counts = by_batch(server)
+    runs = compared.to_dict()["runs"]
+    assert len(runs) == 2 and len(counts) > 1 + len(runs), (
+        "a batch of the first baseline, and one of each test"
+    )
+    assert plans[0]["batch"] == {
+        "calls": sum(run["plan"]["batch"]["calls"] for run in runs),
+        "share": 0.5,
+    }

@@ -27,7 +27,7 @@ from tests.engine.worker_jobs import (
 from tests.engine.world import child_processes
 from whet._util.workers import Executor, Job, Work
 from whet._util.workers.automatic import TRIED, Automatic
-from whet._util.workers.pool import make_pool
+from whet._util.workers.pool import make_pool, send_frame
 from whet.errors import UsageError
 from whet.rewards.program import ProgramReward, load_grading, program_of_file, program_of_function
 from whet.types import Example
@@ -276,7 +276,7 @@ def test_a_function_of_a_script_is_sent_with_its_code(tmp_path: Path) -> None:
 PARENT = """
 import asyncio, sys
 from tests.engine.test_workers import job, match_for_ever
-from whet._util.workers.pool import make_pool
+from whet._util.workers.pool import make_pool, send_frame
 
 asyncio.run(make_pool(1).run(job(match_for_ever)))
 """
@@ -295,3 +295,17 @@ def test_workers_end_with_a_parent_that_is_killed() -> None:
 def test_numbers_that_are_none_are_refused(folder: Path, name: str, value: Any) -> None:
     with pytest.raises(UsageError, match=f"{name} must be a whole number"):
         whet.evaluate(folder, lm=echo, **{name: value})
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_what_is_sent_to_a_process_that_is_dead_is_no_error_in_any_loop(loop: str) -> None:
+    """asyncio warns where uvloop, which servers and the actors of Ray use, raises."""
+
+    async def send() -> None:
+        process = await asyncio.create_subprocess_exec("true", stdin=subprocess.PIPE)
+        await process.wait()
+        assert process.stdin is not None
+        process.stdin.close()
+        await send_frame(process, b"nobody reads this")
+
+    pytest.importorskip(loop).run(send())

@@ -18,6 +18,8 @@ from whet.environments.agent_chat import ChatForm
 from whet.environments.agent_forms import AgentAnswer, AgentForm, AgentRequest
 from whet.environments.agent_responses import ResponsesForm
 from whet.errors import UsageError
+from whet.models.openai_forms import AnswerForms
+from whet.models.openai_wire import request_body
 from whet.types import Request, Usage
 from whet_client.media import count_marks
 
@@ -282,6 +284,46 @@ def test_a_thread_of_messages_goes_on_from_what_whet_has_answered() -> None:
     ]
     with pytest.raises(UsageError, match="thread"):
         MessagesForm().read(body)
+
+
+OPTIONAL: dict[str, Any] = {**SCHEMA, "required": ["a"], "additionalProperties": False}
+CLOSED: dict[str, Any] = {
+    **OPTIONAL,
+    "required": ["a", "b"],
+    "properties": {**SCHEMA["properties"], "b": OPTIONAL},
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "body", "sent"),
+    [
+        (ChatForm(), {**CHAT, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": OPTIONAL}}},
+         {"name": "x", "schema": OPTIONAL, "strict": False}),
+        (ChatForm(), {**CHAT, "response_format": {"type": "json_schema", "json_schema": {
+            "name": "x", "description": "Two.", "schema": SCHEMA, "strict": True}}},
+         {"name": "x", "description": "Two.", "schema": SCHEMA, "strict": True}),
+        (ResponsesForm(), {**RESPONSES, "text": {"format": {"type": "json_schema", "name": "x", "schema": OPTIONAL}}},
+         {"name": "x", "schema": OPTIONAL, "strict": False}),
+        (MessagesForm(), {**MESSAGES, "output_config": {"format": {"type": "json_schema", "schema": OPTIONAL}}},
+         {"name": "answer", "schema": OPTIONAL, "strict": False}),
+        (MessagesForm(), {**MESSAGES, "output_config": {"format": {"type": "json_schema", "schema": CLOSED}}},
+         {"name": "answer", "schema": CLOSED, "strict": False}),
+        (MessagesForm(), {**MESSAGES, "output_config": {"format": {"type": "json_schema", "schema": {
+            **CLOSED, "properties": {"a": {"anyOf": [{"type": "null"}, {"type": "string"}]}, "b": {"enum": ["c"]}}}}}},
+         {"name": "answer", "strict": True}),
+        (ChatForm(), {**CHAT, "response_format": {"type": "json_object"}}, None),
+    ],
+)  # fmt: skip
+def test_a_schema_is_as_strict_as_its_request_says_or_as_strict_as_it_can_be(
+    form: AgentForm, body: dict[str, Any], sent: dict[str, Any] | None
+) -> None:
+    call = form.read(body)
+    request = Request(call.messages, schema=call.schema, schema_options=call.schema_options)
+    field = request_body("m", request, frozenset(), AnswerForms().of(request))["response_format"]
+    if sent is None:
+        assert field == {"type": "json_object"}
+    else:
+        assert {key: field["json_schema"][key] for key in sent} == sent
 
 
 def test_items_of_responses_are_read_and_their_calls_stand_together() -> None:

@@ -89,6 +89,18 @@ def test_a_prompt_that_never_asks_runs_out_of_turns(tmp_path: Path) -> None:
     assert result.usage.calls["judge"] == 2 * result.score.n  # not after the last answer
 
 
+@pytest.mark.parametrize(("turns", "unsaid"), [(1, True), (2, True), (3, False), (9, False)])
+def test_lines_that_a_scripted_user_never_says_are_said_before_anything_is_paid(
+    turns: int, unsaid: bool, tmp_path: Path
+) -> None:
+    task = whet.Task.load(folder(tmp_path, {"script": "replies", "turns": turns}))
+    warnings = [text for text in task.warnings if "the rest is never said" in text]
+    assert len(warnings) == unsaid
+    assert not unsaid or (
+        f"the {turns - 1} line" in warnings[0] and "turns: 3 has room for all" in warnings[0]
+    )
+
+
 def test_a_scripted_user_says_what_the_row_holds_and_needs_no_model(tmp_path: Path) -> None:
     desk = Desk()
     task = folder(tmp_path, {"script": "replies", "turns": 9})

@@ -152,6 +152,29 @@ def test_what_is_asked_of_the_next_message_is_in_the_system_message() -> None:
     assert "at most one" in manual(parallel_tool_calls=False)
 
 
+def test_results_stand_in_the_order_of_their_calls() -> None:
+    """A tool may be called twice in one message; the first result is that of the first call, whichever was ready first."""
+    calls = [{"id": f"c{n}", "function": {"name": "find", "arguments": f'{{"n": {n}}}'}} for n in (1, 2, 3)]
+    talk = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        *({"role": "tool", "tool_call_id": f"c{n}", "content": f"result {n}"} for n in (3, 1, 2)),
+        {"role": "tool", "tool_call_id": "unknown", "content": "result of another"},
+        {"role": "user", "content": "go on"},
+        {"role": "function", "name": "old", "content": "result 5"},
+        {"role": "function", "name": "old", "content": "result 4"},
+    ]
+    written: Any = write_messages_as_text(talk, OfferedTools(()))
+    results = [[line for line in one["content"].splitlines() if line.startswith("result")] for one in written]
+    assert results == [
+        [],
+        [],
+        ["result 1", "result 2", "result 3", "result of another"],
+        [],
+        ["result 5", "result 4"],
+    ]
+
+
 def test_a_call_written_as_text_reads_as_the_same_call() -> None:
     history: list[dict[str, Any]] = [
         {"role": "user", "content": "q"},

@@ -153,6 +153,7 @@ def test_json_that_a_command_wants_is_asked_for_by_its_schema(tmp_path: Path) ->
     def model(messages: Any, request: Request) -> str:
         """A model (simulated) that answers in the form of the request."""
         assert request.schema == schema
+        assert request.schema_options == {"name": "a", "strict": False}
         return json.dumps({"answer": answers(messages)})
 
     result = whet.evaluate(folder, lm=model, split="train", run=tmp_path / "r", progress=False)

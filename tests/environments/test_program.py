@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import pickle
 import sys
 import threading
 import time
@@ -20,6 +21,7 @@ from tests.environments.worlds import Scripted
 
 from whet.environments.environment import Environment
 from whet.environments.program import Program, ProgramEnvironment, as_program, load_user_program, program_of
+from whet.environments.program_model import ProgramFailed
 from whet.errors import BudgetExceeded, ReplayDiverged, UsageError
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
@@ -100,6 +102,10 @@ async def test_free_calls_other_roles_and_objects_with_an_output() -> None:
     ("call", "error"),
     [
         ("lm('check')", "Nothing fills the slot {{x}} of the prompt check"),
+        (
+            "lm('plan', qestion='how')",
+            'no slot {{qestion}}, so that lm("plan", qestion=...) would be lost. Did you mean "question"?',
+        ),
         ("lm('chek', x=1)", 'no prompt "chek". Did you mean "check"?'),
         ("lm.role('tsk').ask('x')", 'no role "tsk". Did you mean "task"?'),
         ("asyncio.sleep(0)", "expected a text"),
@@ -248,6 +254,29 @@ async def test_the_failure_of_a_tool_is_recorded_too(tmp_path: Path) -> None:
         await close(core)
         assert rollout.error == "program: tool broken: OSError: no network"
     assert len(used) == 1
+
+
+async def test_the_failure_of_a_tool_names_its_exception_and_keeps_it_as_the_cause() -> None:
+    class Missing(KeyError):
+        pass
+
+    def look(key: str) -> str:
+        raise Missing(key)
+
+    caught: list[ProgramFailed] = []
+
+    async def program(lm: Any, prompts: Any, example: Any) -> str:
+        try:
+            return str(await lm.tool(look, "a"))
+        except ProgramFailed as error:
+            caught.append(error)
+            return f"because of {error.type}"
+
+    assert (await rolled(env_of(program, shout))).output == "because of Missing"
+    assert isinstance(caught[0].__cause__, Missing) and "Missing: 'a'" in str(caught[0])
+    assert (copied := pickle.loads(pickle.dumps(caught[0]))).type == "Missing" and str(copied) == str(
+        caught[0]
+    )
 
 
 async def test_calls_that_begin_in_another_order_at_the_resume_get_their_recorded_answers(

@@ -236,6 +236,30 @@ def test_a_file_that_learned_brings_its_history(database: Database, tmp_path: Pa
     }
 
 
+ASKED = [{"role": "user", "content": "Q: {{q}}"}]
+
+
+@pytest.mark.parametrize(
+    ("value", "config"),
+    [
+        ({"type": "chat", "prompt": ASKED, "config": {"model": "m", "tools": ["t"]}}, {"model": "m", "tools": ["t"]}),
+        ({"type": "text", "prompt": "Q: {{q}}", "config": {"temperature": 0.2}}, {"temperature": 0.2}),
+        ({"messages": ASKED, "model": "m", "temperature": 0}, {"model": "m", "temperature": 0}),
+        ({"type": "text", "prompt": "Q: {{q}}", "config": {}}, {}),
+    ],
+)  # fmt: skip
+def test_what_stands_beside_the_messages_is_the_config_of_the_version(
+    database: Database, tmp_path: Path, value: Any, config: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The `config` of Langfuse and the options of a request were left out."""
+    (tmp_path / "prompt.json").write_text(json.dumps(value))
+    made = Registry(database).create_from_file("p", tmp_path / "prompt.json", author="ann")
+    assert made.config == config and [m.content for m in made.prompt.messages] == ["Q: {{q}}"]
+    assert "left out" not in caplog.text
+    Registry(database).create("p", Prompt.parse("R: {{q}}"), author="ann")
+    assert Registry(database).get("p@latest").config == config
+
+
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small run whose best prompt the gate promoted."""

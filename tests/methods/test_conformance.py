@@ -23,7 +23,6 @@ from whet.methods import (
     REGIONS,
     Method,
     MethodEntry,
-    configure,
     get_method,
 )
 from whet.prompt import Prompt
@@ -54,22 +53,6 @@ def test_every_method_that_only_calls_models_is_judged_by_the_suite() -> None:
         for name, entry in METHODS.items()
         if {*entry.needs} <= {OPTIMIZER, OPTIMIZER_OPTIONAL, OBJECTIVES, REGIONS}
     } - {"prompt_learning"}
-
-
-VARIANTS = [(entry.name, *variant) for entry in METHODS.values() for variant in entry.variants]
-
-
-@pytest.mark.parametrize(("method", "name", "setting"), VARIANTS)
-def test_a_published_name_of_a_setting_says_which_setting_it_is(method: str, name: str, setting: str) -> None:
-    with pytest.raises(UsageError, match=f"--method {method} --set {setting}") as refused:
-        get_method(name)
-    assert name not in METHODS and name in str(refused.value)
-    try:
-        loaded = get_method(method)
-    except UsageError as missing:
-        pytest.skip(str(missing))
-    key, _, value = setting.partition("=")
-    assert str(getattr(configure(loaded, {key: value}), key)).lower() == value
 
 
 @dataclass(frozen=True)

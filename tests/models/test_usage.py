@@ -234,10 +234,25 @@ CHOICES = [{"message": {"role": "assistant", "content": "refund"}}]
             },
             Usage(1100, 5, 60, cache_write_tokens=1000),
         ),
-        # more than was read cannot have been written
+        # more than the whole input was written into the cache, or read from it and written: gateways that hand on Anthropic's
+        # count of the input, which holds neither
         (
             {"prompt_tokens": 50, "completion_tokens": 5, "cache_creation_input_tokens": 900},
-            Usage(50, 5, cache_write_tokens=50),
+            Usage(950, 5, cache_write_tokens=900),
+        ),
+        (
+            {
+                "prompt_tokens": 300,
+                "completion_tokens": 50,
+                "total_tokens": 350,
+                "cache_creation_input_tokens": 1000,
+                "cache_read_input_tokens": 200,
+            },
+            Usage(1500, 50, 200, cache_write_tokens=1000),
+        ),
+        (
+            {"input_tokens": 3, "output_tokens": 5, "total_tokens": 8, "cache_creation_input_tokens": 1000},
+            Usage(1003, 5, cache_write_tokens=1000),
         ),
         # xAI names ticks, DeepInfra an estimate; some write a text, or another currency
         (

@@ -86,6 +86,27 @@ def test_any_messages_are_read_back(messages: list[tuple[str, str]], name: str) 
     assert Prompt.parse(write_prompt_as(prompt, name)).messages == prompt.messages
 
 
+_ANY_TEXTS = st.text(st.sampled_from("ab :#\n\t{}[]'\"\\-<é今"), max_size=20)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@given(st.lists(st.tuples(_ROLES, _ANY_TEXTS, st.booleans()), min_size=1, max_size=3))
+def test_what_a_format_takes_comes_back_to_the_character(
+    name: str, messages: list[tuple[str, str, bool]]
+) -> None:
+    """Files of Prompty and dotprompt came back with one line break more, and without the blanks at the end of a message."""
+    texts = [(role, f"{text}{{{{slot}}}}{text * more}") for role, text, more in messages]
+    if name in ("prompty", "dotprompt"):  # empty lines below front matter belong to it
+        texts[0] = (texts[0][0], texts[0][1].lstrip("\n"))
+    prompt = Prompt.of_chat([{"role": role, "content": text} for role, text in texts])
+    try:
+        written = write_prompt_as(prompt, name)
+    except UsageError:
+        return
+    read = Prompt.parse(written)
+    assert [(m.role, m.content) for m in read.clean] == [(m.role, m.content) for m in prompt.clean]
+
+
 def test_langchain_gets_format_strings_and_their_names() -> None:
     value = json.loads(write_prompt_as(CHAT, "langchain"))
     first = value["kwargs"]["messages"][0]["kwargs"]["prompt"]["kwargs"]

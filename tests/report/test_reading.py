@@ -118,6 +118,36 @@ def test_a_run_without_a_price_is_not_priced_and_never_free(tmp_path: Path) -> N
     assert "$0.2500" in figures(priced) and "not priced" not in figures(priced)
 
 
+def test_what_was_planned_stands_beside_what_was_used(tmp_path: Path) -> None:
+    """100 task calls of $0.002 and 10 of the optimizer of $0.007: 27 of the expected 36 cents."""
+    _, result = runs.finished(tmp_path / "run")
+    attempts = [
+        *[("task", "answered", 100, 4, 0.002)] * 100,
+        *[("optimizer", "answered", 900, 100, 0.007)] * 10,
+    ]
+    runs.write_journal(tmp_path / "other", [], runs.header_of(), attempts)
+    plan = {
+        "calls": {"task": {"expected": 200, "most": 400}, "optimizer": {"expected": None, "most": 50}},
+        "tokens": {"expected": 40_800, "most": None},
+        "cost_usd": {"expected": 0.36, "most": 2.5},
+        "price_unknown": {},
+        "tokens_measured": False,
+    }
+    said = cost_of(page_of(tmp_path / "other", {**result, "plan": plan}))
+    assert "Calls: task 200 400 100 50%" in said and "Calls: optimizer – 50 10 –" in said
+    assert "Tokens 40,800 – 20,400 50%" in said and "USD $0.3600 $2.5000 $0.2700 75%" in said
+    assert "every byte of the expected texts counted as one" in said
+    measured = {**plan, "tokens_measured": True, "price_unknown": {"task": "openai/small-model"}}
+    said = cost_of(page_of(tmp_path / "other", {**result, "plan": measured}))
+    assert "USD $0.3600" not in said and "every byte" not in said
+    assert "The plan and what was used" not in cost_of(page_of(tmp_path / "other", result))
+
+
+def cost_of(page: Document) -> str:
+    """The text of the section on what the run cost."""
+    return page.text.split("Model calls by role")[1]
+
+
 def steps_of(page: Document) -> str:
     """The text of the section with this title, which the contents name first."""
     return page.text.split("What to do next")[2].split("What changed")[0]

@@ -124,6 +124,29 @@ def test_items_that_are_named_by_their_texts_alone_are_asked_for_again(reply: st
     assert read_findings(reply, 2) is None
 
 
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ('[{"met": true}, {"met": false}, {"met": true}]', None),
+        ('{"items": ["yes", "no", "yes"]}', None),
+        ('{"items": [{"reason": "an introduction"}, {"met": true}, {"met": false}]}', None),
+        (
+            '{"items": [{"number": 1, "met": true}, {"number": 2, "met": false}, {"number": 3, "met": true}]}',
+            [True, False],
+        ),
+        (
+            '{"items": [{"number": 2, "met": false}, {"summary": "half"}, {"number": 1, "met": true}]}',
+            [True, False],
+        ),
+    ],
+)
+def test_more_entries_than_items_are_told_apart_by_their_numbers_alone(
+    reply: str, expected: list[bool] | None
+) -> None:
+    findings = read_findings(reply, 2)
+    assert (None if findings is None else [finding.met for finding in findings]) == expected
+
+
 DRAFT, FINAL = rows((True, "r"), (True, "s")), rows((True, "r"), (False, "s"))
 
 
@@ -241,6 +264,7 @@ async def test_the_last_complete_list_of_a_reply_is_the_checklist(reply: str, te
         ("min_lines", 2, "a\nb", "a\n\n"),
         ("json", True, '```json\n{"a": 1}\n```', "{a: 1}"),
         ("json_keys", ["a"], '{"a": null}', '["a"]'),
+        ("json_keys", ["caf\u00e9"], '{"cafe\u0301": 1}', '{"cafe": 1}'),
         ("json_keys", ["a"], '{"a": 1}', '{"a": Infinity}'),
         ("json", True, "null", "NaN"),
         ("lacks", "can't", "I can", "I can\u2019t help"),

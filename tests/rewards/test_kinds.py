@@ -211,6 +211,22 @@ async def test_options_of_numbers(reward: Any, answer: str, target: Any, value: 
 @pytest.mark.parametrize(
     ("answer", "target", "value"),
     [
+        ('{"cafe\u0301": [{"e\u0301": 1}]}', {"caf\u00e9": [{"\u00e9": 1}]}, 1.0),
+        ('[{"caf\u00e9": 2}, {"caf\u00e9": 1}]', [{"cafe\u0301": 2}, {"cafe\u0301": 1}], 1.0),
+        ('{"cafe": 1}', {"caf\u00e9": 1}, 0.0),
+        ('{"CAF\u00c9": 1}', {"caf\u00e9": 1}, 0.0),
+    ],
+)
+async def test_names_of_fields_are_the_same_in_either_form_of_their_letters(
+    answer: str, target: Any, value: float
+) -> None:
+    assert await grade(JsonFields(), answer, target) == value
+    assert await grade(ItemList(exact=True), f"[{answer}]", [target]) == value
+
+
+@pytest.mark.parametrize(
+    ("answer", "target", "value"),
+    [
         ("true", True, 1.0),
         ("```json\nfalse\n```", False, 1.0),
         ("1", True, 0.0),
@@ -397,7 +413,7 @@ async def test_an_answer_that_is_the_target_but_for_a_numeral_is_warned_of(
         (r"So $\boxed 42$.", 42),
         (r"\boxed7", 7),
         (r"\boxed 7 of 8", 7),
-        (r"Not in \boxed a number: 7 or 9", 9),
+        (r"Not in \boxed a number: not 7 but then 9", 9),
     ],
 )
 async def test_a_box_without_braces_holds_a_number(answer: str, number: int) -> None:

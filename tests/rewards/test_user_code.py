@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from contextlib import redirect_stdout, suppress
+from contextvars import ContextVar
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -199,3 +200,56 @@ def test_a_call_that_its_loop_left_behind_keeps_no_later_directory(
         release.set()
         with suppress(RuntimeError):
             left.close()
+
+
+TENANT: ContextVar[str] = ContextVar("tenant", default="nobody")
+
+
+async def test_functions_see_the_context_variables_of_the_call_that_they_answer(tmp_path: Path) -> None:
+    """Two evaluations at once; a client that the caller put in place, or a span, is the one of each."""
+
+    async def evaluate(tenant: str) -> set[tuple[str, str]]:
+        TENANT.set(tenant)
+        seen = set[tuple[str, str]]()
+
+        def note(who: str) -> None:
+            seen.add((who, TENANT.get()))
+
+        def model(messages: list[Any]) -> str:
+            note("model")
+            return "a"
+
+        def reward(example: Any, output: str) -> float:
+            note("reward")
+            return 1.0
+
+        async def program(lm: Any, prompts: Any, example: Any) -> Any:
+            note("program")
+            TENANT.set(f"{tenant}'s own")
+            await lm.tool(lambda: note("tool"))
+            return await lm("a")
+
+        functions: list[Any] = [model, reward, program]
+        for function in functions:
+            function.version = tenant
+        data = [{"input": f"q{i}"} for i in range(9)]
+        task = whet.Task.of({"a": "Answer {{input}}"}, program=program, data=data, reward=reward)
+        await whet.aevaluate(task, lm=model, run=tmp_path / tenant, progress=False)
+        assert TENANT.get() == tenant
+        return seen
+
+    both = await asyncio.gather(evaluate("ann"), evaluate("bob"))
+    for tenant, seen in zip(("ann", "bob"), both, strict=True):
+        own = f"{tenant}'s own"
+        assert seen == {("program", tenant), ("tool", own), ("model", own), ("reward", tenant)}
+
+
+async def test_a_call_of_whet_in_a_function_has_no_main_thread_to_wait_for() -> None:
+    """The main thread serves the outer call and may be waiting for this very function."""
+    seen: list[object] = []
+    token = user_code.MAIN.set(user_code.MainThread())
+    try:
+        await user_code.call_beside(lambda: seen.append(user_code.MAIN.get()), 60)
+    finally:
+        user_code.MAIN.reset(token)
+    assert seen == [None]

@@ -415,6 +415,20 @@ def test_choices_say_which_versions_meet_next_and_how_strong_they_are(server: Ru
     assert "Nobody compared versions of these groups with each other: 1, 2 · 8, 9." in text
 
 
+def test_a_prompt_counts_ratings_and_leaves_their_means_to_its_quality(server: Running) -> None:
+    """A thumb that a person changed is two rows, of which the last counts there."""
+    live = server.state.live
+    live.registry.create("shop/help", Prompt.parse("Help."), author="ann", message="")
+    live.traffic.add(
+        [Inference("shop/help", 1, output="a", id=f"a{n}", latency=2.0) for n in (1, 2)],
+        [Feedback("thumb", f"a{n}", value, user="bob") for n, value in ((1, 1.0), (1, 0.0), (2, 1.0))],
+    )
+    text = said(server.browser("viewer").page("/prompts/shop/help"))
+    counts = text[text.index("By version") :].split()
+    rows = counts[counts.index("version", counts.index("Thumbs")) :]
+    assert rows[:6] == ["version", "1", "2", "3", "2", "2"], "answers, thumbs, seconds and how many of them"
+
+
 def test_a_pair_without_answers_to_show_is_not_asked_for(server: Running) -> None:
     live = server.state.live
     live.traffic.add(

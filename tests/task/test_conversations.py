@@ -39,14 +39,27 @@ class Listener:
         return str(messages[-1]["content"])
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        lambda talk: {"input": talk},
-        lambda talk: {"messages": talk},
-        lambda talk: {"input": {"messages": talk}},
-    ],
-)
+PLACES: list[Any] = [
+    lambda talk: {"input": talk},
+    lambda talk: {"messages": talk},
+    lambda talk: {"input": {"messages": talk}},
+]
+
+
+@pytest.mark.parametrize("value", PLACES)
+def test_a_saved_task_has_the_conversations_of_its_rows(value: Any, tmp_path: Path) -> None:
+    data = rows(
+        lambda talk: value([*talk[:-1], {"role": "user", "content": talk[-1]["content"] + "\nof\n\nshoes"}])
+    )
+    task = whet.Task.of("Sell shoes.", data=data, reward="exact_match", name="shoes")
+    task.save(tmp_path / "copy")
+    copy = whet.Task.load(tmp_path / "copy")
+    assert copy.fingerprint == task.fingerprint
+    assert [row.messages for row in copy.train] == [row.messages for row in task.train]
+    assert all(len(row.messages) == 3 for row in copy.train)
+
+
+@pytest.mark.parametrize("value", PLACES)
 def test_a_conversation_follows_the_prompt(value: Any, tmp_path: Path) -> None:
     task, model = whet.Task.of("Sell shoes.", data=rows(value), reward="exact_match"), Listener()
     result = whet.evaluate(task, lm=model, split="train", run=tmp_path / "r", progress=False)

@@ -126,6 +126,51 @@ def test_a_picture_in_a_slot_is_sent_as_a_part(form: Any, tmp_path: Path) -> Non
     assert "base64" not in (tmp_path / "r" / "result.json").read_text()
 
 
+ADDRESS = "https://shades.example/{}.png"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda k: {"type": "image_url", "image_url": {"url": url(k), "detail": "low"}},
+        lambda k: {"type": "input_image", "image_url": url(k), "detail": "low"},
+        lambda k: {"type": "image_url", "image_url": {"url": ADDRESS.format(k), "detail": "low"}},
+        lambda k: {"type": "input_image", "image_url": ADDRESS.format(k), "detail": "low"},
+    ],
+)
+@pytest.mark.parametrize("place", ["slot", "conversation"])
+def test_the_detail_of_a_picture_reaches_the_model_in_a_later_process_too(
+    part: Any, place: str, tmp_path: Path
+) -> None:
+    def form(k: int) -> dict[str, Any]:
+        if place == "slot":
+            return {"input": {"picture": part(k)}}
+        return {"messages": [{"role": "user", "content": [{"type": "text", "text": "This?"}, part(k)]}]}
+
+    def model(messages: Any) -> str:
+        sent = [
+            p["image_url"]
+            for m in messages
+            if isinstance(m["content"], list)
+            for p in m["content"]
+            if "image_url" in p
+        ]
+        [picture] = sent
+        assert picture["detail"] == "low"
+        return next(str(n) for n in range(256) if picture["url"] in (url(n), ADDRESS.format(n)))
+
+    task = whet.Task.load(
+        folder(tmp_path, form, "Which?\n{{picture}}" if place == "slot" else "Name the shade.")
+    )
+    task.save(tmp_path / "copy")
+    for number, again in enumerate((task, None)):
+        if again is None:
+            media._parts.clear()
+        here = again or whet.Task.load(tmp_path / "copy")
+        result = whet.evaluate(here, lm=model, split="train", run=tmp_path / f"r{number}", progress=False)
+        assert result.score.mean == 1.0 and here.fingerprint == task.fingerprint
+
+
 def test_pictures_in_a_conversation(tmp_path: Path) -> None:
     def form(k: int) -> dict[str, Any]:
         picture = {"type": "image_url", "image_url": {"url": url(k)}}

@@ -240,7 +240,7 @@ def feedback_of(values: Mapping[str, Any], target_kind: str, target: str) -> lis
 
 
 def _refuse_unknown_keys(more: Mapping[str, object], kind: type[Inference]) -> dict[str, object]:
-    names = [one.name for one in fields(kind)]
+    names = [field.name for field in fields(kind)]
     for name in more:
         if name not in names:
             raise UsageError(f'There is no field "{name}".{did_you_mean(name, names)}')

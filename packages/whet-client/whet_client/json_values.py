@@ -91,7 +91,7 @@ def _json_value(value: Any, around: tuple[int, ...]) -> Any:
     if isinstance(fields := _fields_of(value), Mapping):
         return {_json_key(key): _json_value(one, inner) for key, one in fields.items()}
     items = sorted(value, key=repr) if isinstance(value, Set) else _items_of(value)
-    return show_value(value, 1000) if items is None else [_json_value(one, inner) for one in items]
+    return show_value(value, 1000) if items is None else [_json_value(item, inner) for item in items]
 
 
 def _json_key(key: object) -> str:

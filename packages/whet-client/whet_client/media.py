@@ -160,14 +160,17 @@ def keep_part(part: Mapping[str, Any], where: str) -> str:
             raise UsageError(
                 f'{where}: an image needs its address: {{"type": "image_url", "image_url": {{"url": ...}}}}.'
             )
+        detail = part.get("detail") or (value.get("detail") if isinstance(value, Mapping) else None)
+        sent = {"type": "image_url", "image_url": {"url": url} | ({"detail": detail} if detail else {})}
         if url.startswith("data:"):
-            return keep_data_url(url, where)
+            mark = keep_data_url(url, where)
+            digest = _digest(sent)
+            is_as_it_stands = not detail or not mark.startswith("[[whet:image:")
+            return mark if is_as_it_stands else keep("image", digest, f"image {digest[:8]}", lambda: sent)
         if not url.startswith(("https://", "http://")):
             raise UsageError(
                 f'{where}: "{url}" is no address of an image. Write https://..., or {{"image": "FILE"}} for a file.'
             )
-        detail = {"detail": value["detail"]} if isinstance(value, Mapping) and value.get("detail") else {}
-        sent = {"type": "image_url", "image_url": {"url": url, **detail}}
         return keep("image", _digest(sent), url, lambda: sent)
     if not isinstance(value, Mapping):
         raise UsageError(f"{where}: the part {kind} must be an object.")

@@ -116,31 +116,37 @@ IMPLICIT = tuple(name for name, kind in KINDS.items() if not kind.explicit)
 class Inference:
     """One answer of a prompt in production.
 
-    `prompt` and `version` name the prompt (version 0: unknown), `inputs` the values of its slots. `cost` is in
-    dollars, `latency` in seconds, `time` in microseconds since 1970-01-01 UTC. `episode` joins all calls that share an
-    outcome; `experiment` and `variant` say what an assignment gave; `response` is the provider's own id of the
-    answer. A blank user, session, episode or other such name is none. The id is the idempotency key: the same id and content
-    twice are one row.
+    A blank user, session, episode or other such name is none. The same id and content twice are one row.
     """
 
     prompt: str
     version: int = 0
+    """The version of the prompt; 0: unknown."""
     inputs: Mapping[str, object] = field(default_factory=dict)
+    """The values of the prompt's slots."""
     output: str = ""
     id: str = field(default_factory=new_id)
+    """The idempotency key."""
     model: str | None = None
     cost: float | None = None
+    """US dollars."""
     latency: float | None = None
+    """Seconds."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     session: str | None = None
     user: str | None = None
     episode: str | None = None
+    """Joins all calls that share an outcome."""
     experiment: str | None = None
+    """The experiment that assigned the version."""
     variant: str | None = None
+    """The variant that was assigned."""
     response: str | None = None
+    """The provider's own id of the answer."""
     error: str | None = None
     time: int = field(default_factory=now)
+    """Microseconds since 1970-01-01 UTC."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -154,24 +160,28 @@ class Inference:
 @named_fields
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """One rating, comment or action of a person about `target` (`target_kind` says what that is).
+    """One rating, comment or action of a person about `target`.
 
-    `kind` is a word of KINDS and bounds `value`; `text` is the comment, the correction or the reason of a label or
-    score, `name` the metric of a score or label. The id is the idempotency key: the same id and content twice are
-    one row. `time` is in microseconds since 1970-01-01 UTC. A blank user is none.
+    A blank user is none. The same id and content twice are one row.
     """
 
     kind: str
+    """A word of KINDS; it bounds `value`."""
     target: str
     value: float | None = None
     text: str | None = None
+    """The comment, the correction, or the reason of a label or score."""
     label: str | None = None
     name: str | None = None
+    """The metric of a score or label."""
     target_kind: str = "inference"
+    """What `target` is."""
     source: str = "user"
     user: str | None = None
     id: str = field(default_factory=new_id)
+    """The idempotency key."""
     time: int = field(default_factory=now)
+    """Microseconds since 1970-01-01 UTC."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -383,7 +393,7 @@ def checked_depth(value: Mapping[str, object], where: str) -> None:
     level: list[Any] = [value]
     for _ in range(DEEPEST):
         inner = (one for outer in level for one in (outer.values() if isinstance(outer, Mapping) else outer))
-        level = [one for one in inner if isinstance(one, Mapping | list | tuple)]
+        level = [item for item in inner if isinstance(item, Mapping | list | tuple)]
         if not level:
             return
     raise UsageError(f"{where} is nested more than {DEEPEST} levels deep. Make it flatter.")

@@ -41,13 +41,7 @@ class Message:
 @named_fields
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One row of a task: an input, an optional target, and the whole row as it was read.
-
-    `group`: what it has in common with rows that are not independent of it, such as a conversation; None: it stands alone.
-    `where`: file:line from which it was read. `case`: of a task made of several, the case that the row belongs to.
-    `messages`: the conversation that the input is, which a model answers; `text` then shows it as one text. `shown`: the names of
-    the values that the slots of the prompt show; None: the model may see all of them.
-    """
+    """One row of a task: an input, an optional target, and the whole row as it was read."""
 
     id: str
     values: Mapping[str, str]
@@ -55,10 +49,15 @@ class Example:
     row: Mapping[str, Any] = field(default_factory=dict)
     text: str | None = None
     group: str | None = None
+    """A value that it shares with the rows that are not independent of it, such as a conversation; None: it is independent."""
     where: str = field(default="", compare=False)
+    """file:line from which it was read."""
     case: str = ""
+    """The case that the row belongs to, in a task made of several."""
     messages: tuple[Message, ...] = ()
+    """The conversation that is the input and that a model answers; `text` then shows it as one text."""
     shown: Sequence[str] | None = None
+    """The names of the values that the slots of the prompt show; None: the model may see all values."""
 
     @property
     def place(self) -> str:

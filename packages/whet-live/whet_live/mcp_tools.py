@@ -106,7 +106,7 @@ class _Tools:
         `after` is the name that ended the page before.
         """
         page = self._registry.prompts(query, label=label, after=after, limit=MOST_ROWS)
-        return {"prompts": [one.as_json() for one in page.items], "after": page.after}
+        return {"prompts": [item.as_json() for item in page.items], "after": page.after}
 
     def show_prompt(self, address: str) -> Json:
         """A version of a prompt with its text, origin and instructions.
@@ -133,7 +133,7 @@ class _Tools:
         page = self._registry.proposals(state=wanted, name=prompt, before=before, limit=MOST_ROWS)
         if prompt is not None and not page.items:
             self._registry.labels(prompt)
-        return {"proposals": [_proposal_line(one) for one in page.items], "before": page.after}
+        return {"proposals": [_proposal_line(item) for item in page.items], "before": page.after}
 
     def show_proposal(self, id: str) -> Json:
         """A proposal in full: text, changed instructions, evidence, the verdict of the gate, and who decided it."""

@@ -137,9 +137,9 @@ class Playground:
         spec = self._spec(model)
         if sum(map(len, values.values())) > LONGEST_INPUT:
             raise UsageError(f"The input is longer than {LONGEST_INPUT:,} characters. Shorten it.")
-        requests = {one.version: _request(one, values, spec) for one in versions}
+        requests = {version.version: _request(version, values, spec) for version in versions}
         return PlannedRun(
-            id, versions[0].name, model, requests, sum(_most(spec, one) for one in requests.values())
+            id, versions[0].name, model, requests, sum(_most(spec, request) for request in requests.values())
         )
 
     def run(self, plan: PlannedRun, actor: str, moment: int | None = None) -> list[PlaygroundAnswer]:
@@ -192,8 +192,11 @@ class Playground:
 
     def _settle(self, plan: PlannedRun, actor: str, answers: Sequence[PlaygroundAnswer]) -> None:
         spec = self._spec(plan.model)
-        costs = [_most(spec, plan.requests[one.version]) if one.cost is None else one.cost for one in answers]
-        failed = [one.version for one in answers if one.error]
+        costs = [
+            _most(spec, plan.requests[answer.version]) if answer.cost is None else answer.cost
+            for answer in answers
+        ]
+        failed = [answer.version for answer in answers if answer.error]
         with audited_transaction(self.database) as connection:
             here = playground_runs.c.id == plan.id
             connection.execute(playground_runs.update().where(here).values(cost=sum(costs)))
@@ -225,14 +228,14 @@ def _request(version: Version, values: Mapping[str, str], spec: ModelSpec) -> Re
 
 def _most(spec: ModelSpec, request: Request) -> float:
     """Dollars that a request costs at most: no token is shorter than a byte."""
-    read = sum(len(one.content.encode("utf-8", "replace")) + _PER_MESSAGE for one in request.messages)
+    read = sum(len(message.content.encode("utf-8", "replace")) + _PER_MESSAGE for message in request.messages)
     return 0.0 if spec.price is None else spec.price.most(Usage(read, request.max_tokens or MAX_TOKENS))
 
 
 async def _answers(spec: ModelSpec, plan: PlannedRun) -> list[PlaygroundAnswer]:
     model = model_of(spec, "task")
     try:
-        return await asyncio.gather(*(_answer(model, spec, *one) for one in plan.requests.items()))
+        return await asyncio.gather(*(_answer(model, spec, *item) for item in plan.requests.items()))
     finally:
         await model.close()
 

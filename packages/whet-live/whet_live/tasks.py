@@ -55,9 +55,9 @@ class RowChoices:
     masked: bool = True
 
     def __post_init__(self) -> None:
-        for one in self.sources:
-            if one not in SOURCES:
-                raise UsageError(f'There are no rows from "{one[:40]}".{did_you_mean(one, SOURCES)}')
+        for source in self.sources:
+            if source not in SOURCES:
+                raise UsageError(f'There are no rows from "{source[:40]}".{did_you_mean(source, SOURCES)}')
 
 
 @dataclass(frozen=True)

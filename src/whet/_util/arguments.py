@@ -1,4 +1,4 @@
-"""Arguments of public functions: refused in one line where they are of another type than the signature says."""
+"""The arguments of public functions: one line refuses a value whose type is not that of the signature."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from whet_client.storable import show_value
 
 F = TypeVar("F", bound=Callable[..., Any])
 K = TypeVar("K")
-_WORDS: Mapping[Any, str] = {
+_TYPE_NAMES: Mapping[Any, str] = {
     str: "a text",
     int: "a whole number (64 bits)",
     float: "a number",
@@ -63,7 +63,7 @@ _OTHER_NAMES: Mapping[str, Collection[str]] = {
         ),
     ),
 }
-_OF_A_MODEL = (
+_MODEL_OPTIONS = (
     "temperature",
     "top_p",
     "key_variable",
@@ -77,32 +77,33 @@ _OF_A_MODEL = (
 
 
 def check_arguments(function: F) -> F:
-    """The function, with arguments that were looked at: None stands for the default where it has no meaning of its own.
+    """The function with a check of its arguments. None stands for the default of a parameter that has one.
 
     Raises UsageError for an unknown keyword (with the nearest known one) and for a value of another type.
     """
     if inspect.iscoroutinefunction(function):
 
         @functools.wraps(function)
-        async def later(*args: Any, **kwargs: Any) -> Any:
-            bound = _usable(function, args, kwargs)
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            bound = _bind_checked(function, args, kwargs)
             return await function(*bound.args, **bound.kwargs)
 
-        return typing.cast(F, later)
+        return typing.cast(F, call_async)
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        bound = _usable(function, args, kwargs)
+        bound = _bind_checked(function, args, kwargs)
         return function(*bound.args, **bound.kwargs)
 
     return typing.cast(F, call)
 
 
 def describe_keywords(*groups: type[Any], defaults: type[Any] | None = None) -> Callable[[F], F]:
-    """Show the keywords of a function that takes `**keywords: Unpack[...]` in its signature and its docstring.
+    """Show the keywords of a function with `**keywords: Unpack[...]` in its signature and its docstring.
 
-    `groups` are the TypedDicts that the unpacked one consists of: each is documented once, and every function that takes it
-    shows that text in `help`. `defaults` is a dataclass whose fields have the defaults; any other keyword shows None.
+    `groups` are the TypedDicts that the unpacked TypedDict inherits from. Each of them documents its keywords once, and `help`
+    shows this text for every function that takes it. `defaults` is a dataclass with the default of each keyword; a keyword
+    that is no field of it shows None.
     """
 
     def decorate(function: F) -> F:
@@ -147,7 +148,9 @@ def _declaration_of(function: Callable[..., Any]) -> tuple[inspect.Signature, Ma
     return inspect.signature(function), hints
 
 
-def _usable(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) -> inspect.BoundArguments:
+def _bind_checked(
+    function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
+) -> inspect.BoundArguments:
     signature, hints = _declaration_of(function)
     for name in kwargs:
         if name not in signature.parameters:
@@ -157,25 +160,25 @@ def _usable(function: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]) 
         hint = Any if name == "task" else hints.get(name, Any)  # a task is many things: `task_of` says which
         if value is None and signature.parameters[name].default is not inspect.Parameter.empty:
             bound.arguments[name] = signature.parameters[name].default
-        elif (wrong := _wrong(hint, value)) is not None:
+        elif (wrong := _find_fault(hint, value)) is not None:
             example = _EXAMPLES.get(name)
             remedy = f" Write {name}={example}." if example else ""
-            raise UsageError(f"{parameter(name)} must be {_words(hint)}; {wrong}.{remedy}")
+            raise UsageError(f"{parameter(name)} must be {_name_types(hint)}; {wrong}.{remedy}")
     return bound
 
 
 def _suggest_name(name: str, known: Collection[str]) -> str:
-    """The option that goes by another name in other tools, or the nearest known one."""
-    if name in _OF_A_MODEL and "lm" in known:
+    """A suggestion for an unknown name: the option that other tools call so, or the nearest known name."""
+    if name in _MODEL_OPTIONS and "lm" in known:
         return f' It belongs to a model: lm={{"address": "provider/name", "{name}": ...}}.'
     meant = next((own for own, others in _OTHER_NAMES.items() if name in others and own in known), None)
     example = f" Write {meant}={_EXAMPLES[meant]}." if meant in _EXAMPLES else ""
     return did_you_mean(name, known) if meant is None else f' Did you mean "{meant}"?{example}'
 
 
-def _wrong(hint: object, value: object) -> str | None:
-    """What is wrong with a value for a type hint; None if nothing is."""
-    if not _takes(hint, value):
+def _find_fault(hint: object, value: object) -> str | None:
+    """Why a value does not fit a type hint; None if it fits."""
+    if not _accepts(hint, value):
         return f"this is {show_value(value)}"
     for kind in _kinds(hint):
         inner = typing.get_args(kind)
@@ -184,9 +187,9 @@ def _wrong(hint: object, value: object) -> str | None:
             and isinstance(value, Collection)
             and not isinstance(value, str | Path)
         ):
-            entry = next((item for item in value if not _takes(inner[0], item)), None)
-            if any(not _takes(inner[0], item) for item in value):
-                return f"an entry must be {_words(inner[0])}, and one is {show_value(entry)}"
+            entry = next((item for item in value if not _accepts(inner[0], item)), None)
+            if any(not _accepts(inner[0], item) for item in value):
+                return f"an entry must be {_name_types(inner[0])}, and one is {show_value(entry)}"
     return None
 
 
@@ -195,11 +198,11 @@ def _kinds(hint: object) -> tuple[Any, ...]:
     return typing.get_args(hint) if union else (hint,)
 
 
-def _takes(hint: object, value: object) -> bool:
-    return any(_is(kind, value) for kind in _kinds(hint))
+def _accepts(hint: object, value: object) -> bool:
+    return any(_is_instance(kind, value) for kind in _kinds(hint))
 
 
-def _is(kind: object, value: object) -> bool:
+def _is_instance(kind: object, value: object) -> bool:
     kind = typing.get_origin(kind) or kind
     if kind is int:
         return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST
@@ -214,14 +217,14 @@ def _is(kind: object, value: object) -> bool:
     return isinstance(value, kind)
 
 
-def _words(hint: object) -> str:
+def _name_types(hint: object) -> str:
     kinds = [typing.get_origin(kind) or kind for kind in _kinds(hint)]
-    words = [_WORDS.get(kind) or f"a whet.{kind.__name__}" for kind in kinds if kind is not type(None)]
+    words = [_TYPE_NAMES.get(kind) or f"a whet.{kind.__name__}" for kind in kinds if kind is not type(None)]
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def check_path(what: str, value: str | Path | None) -> None:
-    """Raise UsageError for a value that can be no file and no folder; `what` is how the message calls it."""
+    """Raise UsageError for a value that cannot name a file or a folder; `what` names the value in the message."""
     if value is None:
         return
     if not isinstance(value, str | Path):
@@ -241,8 +244,8 @@ def check_path(what: str, value: str | Path | None) -> None:
         raise UsageError(f"{what} must name a file or folder; this is {show_value(str(value))}: {reason}.")
 
 
-def unwritable(folder: Path) -> str | None:
-    """Why a folder cannot be made, or nothing written in it; None where it can."""
+def write_fault(folder: Path) -> str | None:
+    """Why a folder cannot be made or written to; None if it can."""
     first = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not first.is_dir():
         return f"{first} is a file"

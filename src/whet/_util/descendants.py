@@ -1,10 +1,10 @@
-"""What a command has started ends with it, and with this process, however that ends: Ctrl-C, a crash, a kill.
+"""Ends the processes that a command has started: when the command ends, and when this process ends, even by a kill.
 
-Another process does the latter, since nothing in a killed one can. It is this file run as a program: a line `MARK GROUP` on its
-standard input names a command and its group of processes, `MARK` alone says that it is over, and where the input ends it kills
-what is left. It uses nothing but the standard library.
+A killed process cannot clean up. So a second process, the reaper, does it: this file, run as a program. The line `MARK GROUP` on
+its standard input names a command and its group of processes, and the line `MARK` says that the command is over. When the input
+ends, the reaper kills the processes of all commands that are not over. It uses nothing but the standard library.
 
-A process that has left the group of its command is known by a mark in its environment, which Linux shows in /proc.
+Each command gets a mark in its environment. On Linux, /proc shows the mark of a process that has left the group of its command.
 """
 
 from __future__ import annotations
@@ -27,26 +27,28 @@ _NONE = 0
 
 
 class Descendants:
-    """What one command starts, which from now on ends with this process. `variables` are those that the command must get."""
+    """The processes that one command starts. From now on, they end with this process. The command must get `variables` in its
+    environment."""
 
     def __init__(self) -> None:
         self._mark, self._group = os.urandom(16).hex(), _NONE
         self.variables = {MARKS: f"{os.environ.get(MARKS, '')} {self._mark}".strip()}
-        _ENDING.say(f"{self._mark} {_NONE}")
+        _REAPER.send(f"{self._mark} {_NONE}")
 
     def join(self, group: int) -> None:
-        """The command has begun and leads the `group`."""
+        """Note that the command has begun and leads the `group`."""
         self._group = group
-        _ENDING.say(f"{self._mark} {group}")
+        _REAPER.send(f"{self._mark} {group}")
 
     def end(self) -> None:
-        """Kill what there is of it."""
+        """Kill the processes that still run."""
         end_processes(self._group, self._mark)
-        _ENDING.say(self._mark)
+        _REAPER.send(self._mark)
 
 
 def end_group(group: int) -> None:
-    """Kill the processes of a group, unless all have ended. On Windows, which has no groups, those that the first one began."""
+    """Kill the processes of a group, unless all have ended. On Windows, which has no groups: a process and those that it
+    began."""
     if sys.platform == "win32":
         words = ["taskkill", "/F", "/T", "/PID", str(group)]
         subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
@@ -56,7 +58,7 @@ def end_group(group: int) -> None:
 
 
 def end_processes(group: int, mark: str) -> None:
-    """Kill a group, and as far as the system shows their environment the processes with a mark, until there is no other one."""
+    """Kill a group, and all processes with a mark whose environment the system shows, until no further process has it."""
     if group != _NONE:
         end_group(group)
     killed = set[int]()
@@ -78,15 +80,15 @@ def _find_marked(mark: bytes) -> Iterator[int]:
                 yield process
 
 
-class _Ending:
-    """The process that ends what this one leaves behind, begun with the first command."""
+class _Reaper:
+    """The second process, which starts with the first command. See the module."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe, self._lock = -1, threading.Lock()
 
-    def say(self, line: str) -> None:
-        """Send a line. Where no process can be started, or it is gone, nobody hears it."""
+    def send(self, line: str) -> None:
+        """Send a line. Without effect if no process can be started, or if it is gone."""
         with self._lock, contextlib.suppress(OSError):
             if self._process is None:
                 self._start()
@@ -108,7 +110,7 @@ class _Ending:
         atexit.register(self.close)
 
     def close(self) -> None:
-        """End what is left, and wait for it."""
+        """Let the second process end what still runs, and wait for it."""
         with self._lock:
             process, self._process = self._process, None
             if process is not None:
@@ -116,7 +118,7 @@ class _Ending:
                 process.wait()
 
     def forget(self) -> None:
-        """In a forked process: without its end of the pipe, which would keep the input of the other process open."""
+        """In a forked process: close its end of the pipe, which would keep the input of the second process open."""
         atexit.unregister(self.close)
         if self._process is not None:
             self._process.returncode = 0  # it is no child of this one, and nobody waits for it here
@@ -124,20 +126,20 @@ class _Ending:
         self._process, self._pipe, self._lock = None, -1, threading.Lock()
 
 
-_ENDING = _Ending()
+_REAPER = _Reaper()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_ENDING.forget)
+    os.register_at_fork(after_in_child=_REAPER.forget)
 
 
 def main() -> None:
-    """Wait for the end of the input, then kill what is not over."""
-    left = dict[str, str]()
+    """Wait for the end of the input, then kill the processes of the commands that are not over."""
+    running = dict[str, str]()
     for line in sys.stdin:
         mark, _, group = line.strip().partition(" ")
-        left[mark] = group
+        running[mark] = group
         if not group:
-            del left[mark]
-    for mark, group in left.items():
+            del running[mark]
+    for mark, group in running.items():
         end_processes(int(group), mark)
 
 

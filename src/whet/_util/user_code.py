@@ -22,8 +22,9 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NoReturn
 
 from whet._util.watchdog import Watched
@@ -365,10 +366,15 @@ def _end(future: Future[Any]) -> None:
 
 
 def _start_thread(function: Callable[[], Any], watched: Watched | None = None) -> Future[Any]:
-    """What the function will have returned in a thread beside this one; `watched` ends there when it returns."""
+    """What the function will have returned in a thread beside this one, where it sees the context variables of the caller;
+    `watched` ends there when it returns."""
+    context = copy_context()
+    context.run(
+        MAIN.set, None
+    )  # the main thread serves the loop of the caller, and none that the function begins
     future: Future[Any] = Future()
     future.set_running_or_notify_cancel()
-    _hand_to_worker((function, future, watched))
+    _hand_to_worker((partial(context.run, function), future, watched))
     return future
 
 

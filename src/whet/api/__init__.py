@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from whet.engine.forecast import plan_lines
     from whet.engine.options import Options
     from whet.engine.progress import Progress
-    from whet.engine.result_json import answered_rows, show_gaps
+    from whet.engine.result_json import answered_rows, describe_agreement, show_gaps
     from whet.engine.run_folder import RESULT
 
 _HOMES = {
@@ -64,7 +64,7 @@ _HOMES = {
     "whet.engine.forecast": "plan_lines",
     "whet.engine.options": "Options",
     "whet.engine.progress": "Progress",
-    "whet.engine.result_json": "answered_rows show_gaps",
+    "whet.engine.result_json": "answered_rows describe_agreement show_gaps",
     "whet.engine.run_folder": "RESULT",
 }
 
@@ -89,6 +89,7 @@ __all__ = [
     "atransfer",
     "atransfer_matrix",
     "compare",
+    "describe_agreement",
     "evaluate",
     "export_policy",
     "find_run",

@@ -11,7 +11,7 @@ from typing import Any
 
 from whet._util.arguments import check_arguments
 from whet._util.blocking import blocking
-from whet.api.doctor import grade_target_and_nonsense
+from whet.api.doctor import FROM_MODEL, grade_target_and_nonsense
 from whet.api.pay_back import (
     NO_WEIGHTS,
     decide,
@@ -60,7 +60,7 @@ from whet.methods import (
 from whet.models.endpoint import join_urls, missing_keys_noted
 from whet.models.language_model import LanguageModel
 from whet.reporting import display_progress, place_of
-from whet.rewards import JUDGE, TARGET_SCORE, Objectives, RewardFailed, RewardFunction
+from whet.rewards import JUDGE, Objectives, RewardFailed, RewardFunction
 from whet.rewards.program import programs_of
 from whet.rewards.verifiers import VERIFIERS
 from whet.rewards.verifiers.math_equal import MathEqual
@@ -231,7 +231,7 @@ async def _reward(task: Task) -> AdvisedRewardJSON:
         "critiques": NONE,
         "problem": None,
     }
-    if task.world is not None or TARGET_SCORE in reward.needs:
+    if task.world is not None or reward.needs & FROM_MODEL:
         return facts
     if JUDGE in reward.needs:
         return {**facts, "critiques": ASKED}
@@ -315,7 +315,7 @@ async def _measure_start(
     models = [model]
     if JUDGE in task.reward.needs and _spec(task, "judge", options).named:
         models.append(await _model(task, "judge", options))
-    if any(one is None or not (one.local or one.simulated) for one in models):
+    if any(model is None or not (model.local or model.simulated) for model in models):
         return None
     few = dataclasses.replace(task, validation=task.validation[:MEASURED], budget=Budget())
     with tempfile.TemporaryDirectory() as folder:
@@ -357,7 +357,7 @@ def _methods(facts: _Facts) -> tuple[list[dict[str, str]], list[dict[str, str]]]
 
 
 def _reason(name: str, facts: _Facts) -> str:
-    """What the task has that a method uses."""
+    """The features of the task that a method uses."""
     needs = METHODS[name].needs
     for need, words in (
         (OBJECTIVES, "the task has several objectives"),
@@ -385,7 +385,7 @@ def _rank(name: str, facts: _Facts) -> tuple[int, int]:
 
 
 def _lacks(name: str, facts: _Facts) -> str:
-    """What a method needs and the task has not; empty where it fits."""
+    """The needs of a method that the task does not meet; empty if the method fits."""
     entry = METHODS[name]
     if facts.program and not entry.trains.startswith(NO_WEIGHTS):
         return "a task with a single prompt; this task has a program"
@@ -530,7 +530,7 @@ def _command(name: str, task: Task, options: Options) -> str:
 
 
 def _warn_of_unbounded_cost(plan: PlanJSON) -> list[str]:
-    """What the plan of a run lacks to hold its cost."""
+    """The steps that are missing to bound the cost of a planned run."""
     steps = []
     if plan["output_limit"]:
         steps.append(

@@ -79,7 +79,7 @@ def judge_task(
             "prompt. Remove it."
         )
     questions: dict[str, int] = {}
-    rows = [_row_of(judge, *one, questions, reason) for one in labelled.rows]
+    rows = [_row_of(judge, *row, questions, reason) for row in labelled.rows]
     pairs = _raters(labelled.rows, rater)
     messages = judge.as_messages(_put_in_fence, "{{" + SHOWN + "}}")
     document = {
@@ -141,10 +141,10 @@ def _say_opposed(pair: RaterPair) -> str:
 def _judge_of(task: Task, part: str | None) -> Judge:
     """The judge with a `human` column. Raises UsageError where there is none, or another one than `part`, or several."""
     judges = [one for one in parts_with_humans(task.reward) if isinstance(one, Judge)]
-    chosen = [one for one in judges if part in (None, one.name)]
+    chosen = [judge for judge in judges if part in (None, judge.name)]
     if len(chosen) == 1:
         return chosen[0]
-    names = ", ".join(one.name for one in judges) or "none"
+    names = ", ".join(judge.name for judge in judges) or "none"
     raise UsageError(
         f"{task.name} has the judges with people's scores: {names}. "
         + (
@@ -216,7 +216,9 @@ def forget_judgements(memory: str | Path, keys: Collection[str]) -> dict[str, in
         before = read_memory(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}.") from error
-    known = {one.key for one in before.judgements} | {key for one in before.guidelines for key in one.sources}
+    known = {judgement.key for judgement in before.judgements} | {
+        key for guideline in before.guidelines for key in guideline.sources
+    }
     if unknown := [key for key in keys if key not in known]:
         raise UsageError(
             f"{path} holds no judgement {show_value(unknown[0])}. Its keys are those of its `judgements`."

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
-from whet._util.arguments import check_arguments, check_path, describe_keywords, select, unwritable
+from whet._util.arguments import check_arguments, check_path, describe_keywords, select, write_fault
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
 from whet.api.added_rows import MORE
@@ -282,7 +282,7 @@ def _check_written(path: Path | None) -> None:
     """Raise UsageError for a file that cannot be written where it is to lie."""
     if path is None:
         return
-    reason = unwritable(path.parent) if path.parent.exists() else f"there is no folder {path.parent}"
+    reason = write_fault(path.parent) if path.parent.exists() else f"there is no folder {path.parent}"
     if reason is not None:
         raise UsageError(
             f"{path} cannot be written: {reason}. Name another file with {parameter('out', 'FILE')}."
@@ -334,6 +334,6 @@ def runs(root: str | Path = "runs", *, team: bool = False) -> Sequence[RunRowJSO
 
 @check_arguments
 def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
-    """What a run logged after the event number `after`, in order, also while it goes on: seq, name, value, calls."""
+    """The events that a run logged after the event number `after`, in order, also while it goes on: seq, name, value, calls."""
     events = events_after(Path(folder) / "journal.sqlite", after, limit)
     return [{"seq": seq, "name": e.name, "value": e.value, "calls": e.calls} for seq, e in events]

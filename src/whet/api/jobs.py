@@ -31,7 +31,7 @@ from whet._util.user_code import working_folder
 from whet._util.variables import whole_environment
 from whet._util.watchdog import watching
 from whet._util.workers.elsewhere import DEATHS, WorkerDied
-from whet._util.workers.pool import describe_end
+from whet._util.workers.pool import describe_end, send_frame
 from whet._util.workers.process import end_with_parent, read_frame, take_streams, write_frame
 from whet.api.comparison import RunMeasurements, own_options
 from whet.api.running import run_task
@@ -60,7 +60,7 @@ _KINDS = {kind.__name__: kind for kind in (ProviderError, StorageError, UsageErr
 
 @dataclass(frozen=True)
 class ComparisonCall:
-    """What `whet.compare` was called with, as far as it says which runs there are and how they are made."""
+    """The arguments of `whet.compare` that determine its runs."""
 
     task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any]
     methods: Sequence[MethodChoice]
@@ -76,7 +76,7 @@ class ComparisonCall:
         names = [method.entry.name for method, _ in chosen]
         configs = {method.entry.name: config for method, config in chosen if config is not None}
         if len(set(names)) < len(names) or not names:
-            twice = next((f'"{one}" twice' for one in names if names.count(one) > 1), "none")
+            twice = next((f'"{name}" twice' for name in names if names.count(name) > 1), "none")
             raise UsageError(
                 f"{parameter('methods')} must name each method to compare, once; it names {twice}. Give for example "
                 "opro and random_search."
@@ -152,15 +152,8 @@ class _Job:
             start_new_session=True,
         )
         job = cls(process, progress)
-        await job.send(first)
+        await send_frame(process, first)
         return job
-
-    async def send(self, body: bytes) -> None:
-        """Write a frame. A process that is dead is noticed when it is read."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(ConnectionError):
-            self.process.stdin.write(struct.pack(">I", len(body)) + body)
-            await self.process.stdin.drain()
 
     async def read(self) -> dict[str, Any]:
         """The next message. Raises WorkerDied, saying how."""
@@ -175,7 +168,7 @@ class _Job:
     async def stop(self) -> None:
         """Let it record what is in flight and end; kill it where that takes too long."""
         if self.process.returncode is None:
-            await self.send(to_json(_STOP))
+            await send_frame(self.process, to_json(_STOP))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self.process.wait()), LAST_SECONDS)
         await self.end()
@@ -281,7 +274,7 @@ class JobPool:
 
     async def _make(self, job: _Job, name: str, seed: int, title: str, family: Family) -> None:
         order = {"name": name, "seed": seed, "first": str(family.first), "key": family.key}
-        await job.send(to_json({**order, "family": family.name, "tests": family.tests}))
+        await send_frame(job.process, to_json({**order, "family": family.name, "tests": family.tests}))
         while True:
             message = await job.read()
             self._look_for_first()
@@ -419,7 +412,7 @@ async def _make_run(
 
 
 def _snapshot(display: Display) -> dict[str, object]:
-    """How a run stands: a line, and what it has spent."""
+    """The state of a run: a line, and its usage so far."""
     core = display.progress.core
     spent = (0, 0.0) if core is None else (core.budget.spent.total_calls, core.budget.spent.cost)
     return {"line": display.line(), "calls": spent[0], "cost": spent[1]}

@@ -52,7 +52,7 @@ class _Prompts:
     plan: StudyPlan
 
     def describe(self, grid: Grid) -> dict[str, Any]:
-        """What the answers show, as in result.json."""
+        """The figures of the answers, as in result.json."""
         table = grid.rewards
         known = np.flatnonzero(~np.isnan(table).any(axis=1))
         clusters = [grid.clusters[int(i)] for i in known]
@@ -157,7 +157,7 @@ def _prompts(task: Task, options: StudyOptions, assembly: Assembly, rows: Sequen
         except UsageError:  # too few training rows may be shown
             continue
         parts, shown = [*parts, *filled.parts], shown | own
-    levels = [[one is other for other in parts] for one in parts]
+    levels = [[part is other for other in parts] for part in parts]
     made = assemble_prompts(Components(tuple(parts)), task.prompt, options.region, levels)
     rows = without_rows(rows, shown)
     if len(rows) < FEWEST:

@@ -109,21 +109,7 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
     Raises UnclearPreferences (a UsageError) where the held-out accuracy cannot be told from chance, UsageError for what cannot be
     used, both before anything is paid or written; ProviderError for a dead endpoint.
     """
-    path, target = prompt_path(prompt), None if out is None else Path(out)
-    if path is None:
-        raise UsageError(
-            f"{parameter('prompt')} must be the path of the file that receives the new prompt; this "
-            f"is a text: {show_value(prompt, 60)}. Write the prompt to a file, such as prompt.md, and "
-            "give its path."
-        )
-    check_path(parameter("out"), out)
-    if target is None and path.suffix.lower() in (".yaml", ".yml"):
-        raise UsageError(
-            f"{path}: whet does not change a prompt in YAML in place. Name a file for the new prompt: "
-            f"{parameter('out', 'prompt.md')}."
-        )
-    if target is not None and target.exists():
-        raise UsageError(f"{target} exists already. Name a new file, or leave {parameter('out')} away.")
+    path, target = _files_of(prompt, out)
     read = read_judgements(feedback, good, bad, person, scale)
     with ExitStack() as stack:
         shown = stack.enter_context(display_progress(keywords.get("progress")))
@@ -178,6 +164,26 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
 
 
 learn_preferences = blocking(alearn_preferences)
+
+
+def _files_of(prompt: str | Path, out: str | Path | None) -> tuple[Path, Path | None]:
+    """The file of the prompt, and the new file for the result (None: the file of the prompt). Raises UsageError."""
+    path, target = prompt_path(prompt), None if out is None else Path(out)
+    if path is None:
+        raise UsageError(
+            f"{parameter('prompt')} must be the path of the file that receives the new prompt; this "
+            f"is a text: {show_value(prompt, 60)}. Write the prompt to a file, such as prompt.md, and "
+            "give its path."
+        )
+    check_path(parameter("out"), out)
+    if target is None and path.suffix.lower() in (".yaml", ".yml"):
+        raise UsageError(
+            f"{path}: whet does not change a prompt in YAML in place. Name a file for the new prompt: "
+            f"{parameter('out', 'prompt.md')}."
+        )
+    if target is not None and target.exists():
+        raise UsageError(f"{target} exists already. Name a new file, or leave {parameter('out')} away.")
+    return path, target
 
 
 @check_arguments
@@ -316,7 +322,7 @@ def _embedding(features: str) -> Any:
 
 
 def describe(read: ReadPreferences, held_out: HeldOut, features: str) -> dict[str, Any]:
-    """What was read, and what the reward model is worth on inputs that it has not seen."""
+    """The figures of the judgements that were read, and of the reward model on unseen inputs."""
     one = held_out
     up, down, middle = read.thumbs
     return {

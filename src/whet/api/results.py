@@ -18,6 +18,7 @@ from whet.engine.comparison_json import (
 )
 from whet.engine.plan_json import PlanJSON
 from whet.engine.result_json import (
+    AgreementJSON,
     EvaluationJSON,
     FrontPointJSON,
     LabelFiguresJSON,
@@ -48,25 +49,25 @@ def sample_size(n: int, groups: int | None) -> str:
 
 @dataclass(frozen=True)
 class MeanEstimate:
-    """A mean over n examples with its 95% interval. Only `mean` and `n` are known of a run that an endpoint ended.
-
-    `method` says how the interval was made: `Wilson` for right-or-wrong rewards, else `confidence sequence`. `answered` of `of`
-    rows are those that neither the provider nor a limit kept an answer from. `compared`: how many of these enter the mean of a
-    comparison, because the other prompt has an answer too; None where all do. Where none was answered, the mean is not a number.
-    `groups`: how many groups the rows form, over which the interval then is; None where every row is independent. `cases`: of a
-    task made of several, the mean of each case by name.
-    """
+    """A mean over n examples with its 95% interval. If an endpoint ended the run, only `mean` and `n` are known."""
 
     mean: float
+    """Not a number if no row was answered."""
     low: float | None
     high: float | None
     n: int
     method: str | None = None
+    """How the interval was made: `Wilson` for right-or-wrong rewards, else `confidence sequence`."""
     answered: int | None = None
+    """Rows whose answer neither the provider nor a limit withheld."""
     of: int | None = None
+    """All rows."""
     groups: int | None = None
+    """Groups that the rows form, which are the units of the interval; None: every row is independent."""
     cases: Mapping[str, float] = field(default_factory=dict)
+    """Of a task made of several, the mean of each case by name."""
     compared: int | None = None
+    """Answered rows that enter the mean of a comparison, because the other prompt has an answer too; None: all."""
 
     @classmethod
     def from_json(cls, value: MeanJSON) -> MeanEstimate:
@@ -344,6 +345,11 @@ class Evaluation(JSONResult[EvaluationJSON]):
     def labels(self) -> LabelFiguresJSON | Mapping[str, Any]:
         """Accuracy by label (`each`), the confusion `matrix` with its `columns`, `confusions`; empty without labels."""
         return self.json["labels"].copy() if "labels" in self.json else {}
+
+    @property
+    def agreement(self) -> tuple[AgreementJSON, ...]:
+        """How far each judge agrees with the people whose scores stand in the rows (docs/judges.md); else empty."""
+        return tuple(self.json.get("agreement", ()))
 
     @property
     def failed(self) -> int:

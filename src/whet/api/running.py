@@ -25,7 +25,7 @@ from whet.api.control import (
 )
 from whet.engine.assemble import Assembly, Models, assemble
 from whet.engine.batched_calls import allow_batches
-from whet.engine.budget import BudgetPlan, control_share, plan_budget, with_default_limit
+from whet.engine.budget import BudgetPlan, answer_calls, control_share, plan_budget, with_default_limit
 from whet.engine.evaluated_rows import name_rows
 from whet.engine.evaluation_folder import (
     ASKED,
@@ -35,12 +35,13 @@ from whet.engine.evaluation_folder import (
     locate_evaluation,
     put_in_place,
 )
-from whet.engine.evaluation_limits import evaluate_within_limits, refuse_small_limits
+from whet.engine.evaluation_limits import affordable_scores, evaluate_within_limits, refuse_small_limits
 from whet.engine.execute import execute
 from whet.engine.files_beside import changed_since, note_files
 from whet.engine.final_evaluation import result_of_stopped_run, result_of_untested_run
 from whet.engine.first_round import least_calls
 from whet.engine.forecast import forecast, forecast_evaluation, measured_usage
+from whet.engine.judge_agreement import agreement_calls, scored_rows
 from whet.engine.model_client import ModelClient
 from whet.engine.openings import SealedTestLedger
 from whet.engine.options import Options
@@ -74,6 +75,7 @@ from whet.engine.run_folder import (
 )
 from whet.engine.run_folder import read_result as read_result
 from whet.engine.run_index import note_in_index
+from whet.engine.sampling import sampling_warnings
 from whet.engine.trained_policy import check_policy
 from whet.engine.trial import works_to_load
 from whet.engine.usage_sums import CONTROL, estimates_of_both, usage_of_run, with_part
@@ -187,6 +189,7 @@ async def run_task(
     What `measurements` measures of the finished run is in the returned result only.
     """
     task = with_longest(with_gate(task, opts.alpha, opts.minimum_effect, opts.alpha_policy), opts.longest)
+    task = dataclasses.replace(task, warnings=(*task.warnings, *sampling_warnings(task, opts)))
     limits = opts.limits(task)
     assembly = _assemble_models(task, opts, limits)
     assembly.executor = make_executor(opts.engine, opts.workers, opts.worker_memory, opts.share, progress.say)
@@ -519,6 +522,7 @@ async def evaluate_task(
     Raises UsageError before anything is paid.
     """
     task = with_gate(task, opts.alpha, opts.minimum_effect, opts.alpha_policy)
+    task = dataclasses.replace(task, warnings=(*task.warnings, *sampling_warnings(task, opts)))
     splits = {"train": task.train, "validation": task.validation, "test": task.test}
     limits = opts.limits(task)
     assembly = _assemble_models(task, dataclasses.replace(opts, method="random_search"), limits)
@@ -533,8 +537,10 @@ async def evaluate_task(
         {"split": split, "prompt": task.prompt.id, **assembly.generation},
     )
     known = measured_usage(Path(opts.root), task.fingerprint, plan.addresses)
+    scored = affordable_scores(limits, assembly.env, splits[split], answer_calls(assembly.env, plan.config))
+    agreement = agreement_calls(assembly.env.reward, scored_rows(task, splits[split]), scored)
     foreseen = forecast_evaluation(
-        task, assembly.env, assembly.clients, plan.config, splits[split], known, batches=opts.batch
+        task, assembly.env, assembly.clients, plan.config, splits[split], known, opts.batch, agreement
     )
     foreseen |= assembly.gaps | {"models": dict(plan.addresses)}
     if split == "test":
@@ -575,7 +581,7 @@ async def evaluate_task(
         note_in(opened.core.journal, ASKED, question)
         with opened.closing():
             result = await evaluate_within_limits(
-                plan, limits, assembly.env, opened, splits[split], split, progress
+                plan, limits, assembly.env, opened, splits[split], split, progress, scored
             )
             note_in(opened.core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))
         result["plan"] = foreseen

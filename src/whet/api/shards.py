@@ -120,7 +120,7 @@ def merge(folders: Sequence[str | Path], *, out: str | Path | None = None) -> Me
     """
     if not folders:
         raise UsageError("Name at least one folder with shards of a comparison.")
-    read = [one for folder in folders for one in _read_shards(Path(folder))]
+    read = [shard for folder in folders for shard in _read_shards(Path(folder))]
     common = _common(read)
     rows: dict[tuple[str, int], tuple[Path, dict[str, Any]]] = {}
     for path, shard in read:

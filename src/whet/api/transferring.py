@@ -170,7 +170,7 @@ def _describe_failure(side: TrialJSON, rows: int) -> str:
 
 
 def _refuse_twice(addresses: Sequence[str]) -> None:
-    twice = next((one for one in addresses if addresses.count(one) > 1), None)
+    twice = next((address for address in addresses if addresses.count(address) > 1), None)
     if twice is not None:
         raise UsageError(f"{parameter('lm', twice)} is named twice. Name each model once.")
 
@@ -364,14 +364,14 @@ class RunTrials:
 
 def total_usage(usages: Sequence[UsageJSON]) -> UsageJSON:
     """What several trials took together."""
-    roles = dict.fromkeys(role for one in usages for role in one["calls"])
+    roles = dict.fromkeys(role for usage in usages for role in usage["calls"])
     unknown, free = roles_in(usages, "price_unknown"), roles_in(usages, "not_priced")
     usage: UsageJSON = {
-        "calls": {role: sum(one["calls"].get(role, 0) for one in usages) for role in roles},
-        "input_tokens": sum(one["input_tokens"] for one in usages),
-        "output_tokens": sum(one["output_tokens"] for one in usages),
-        "seconds": sum(one["seconds"] for one in usages),
-        "cost_usd": None if unknown else sum(one["cost_usd"] or 0.0 for one in usages),
+        "calls": {role: sum(usage["calls"].get(role, 0) for usage in usages) for role in roles},
+        "input_tokens": sum(usage["input_tokens"] for usage in usages),
+        "output_tokens": sum(usage["output_tokens"] for usage in usages),
+        "seconds": sum(usage["seconds"] for usage in usages),
+        "cost_usd": None if unknown else sum(usage["cost_usd"] or 0.0 for usage in usages),
     }
     if unknown:
         usage["price_unknown"] = unknown

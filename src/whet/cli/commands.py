@@ -113,5 +113,5 @@ class Learn(click.Command):
             return super().make_context(info_name, args, parent, **extra)
         command = parent.command.get_command(parent, WATCH if word == "--watch" else PREFERENCES)
         assert command is not None, "it is there, or the group says how to install it"
-        rest = [one for one in args if one != word] if word == "--watch" else args[1:]
+        rest = [argument for argument in args if argument != word] if word == "--watch" else args[1:]
         return command.make_context(f"{info_name} {word}", rest, parent, **extra)

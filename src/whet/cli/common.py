@@ -260,6 +260,20 @@ learning_model_options = options(
     click.option("--base-url", metavar="URL", help="URL of an OpenAI-compatible endpoint."),
     trust_option,
 )
+good_and_bad_options = options(
+    click.option(
+        "--good",
+        multiple=True,
+        metavar="VALUE",
+        help="Rating value that means good. If there are two values, the other one means bad.",
+    ),
+    click.option(
+        "--bad",
+        multiple=True,
+        metavar="VALUE",
+        help="Rating value that means bad. If there are two values, the other one means good.",
+    ),
+)
 learning_limit_option = click.option(
     "--max-optimizer-calls",
     "most_calls",
@@ -354,7 +368,7 @@ def with_budget(values: Mapping[str, Any]) -> dict[str, Any]:
 def print_result(value: Any, as_json: bool, show: Callable[[Any], None], key: str = "") -> None:
     """What a command found: with `show`, or as one JSON object, a list under `key`."""
     if as_json:
-        emit({key: [_json(one) for one in value]} if key else _json(value))
+        emit({key: [_json(item) for item in value]} if key else _json(value))
     else:
         show(value)
 

@@ -20,6 +20,7 @@ from whet.cli.common import (
     dry_run_option,
     emit,
     examples,
+    good_and_bad_options,
     json_option,
     judge_options,
     learning_limit_option,
@@ -275,18 +276,7 @@ def compare(task: str, methods: str, seeds: int, as_json: bool, **options: Any) 
     metavar="ID",
     help="Apply the flagged row or instruction with this id (repeatable).",
 )
-@click.option(
-    "--good",
-    multiple=True,
-    metavar="VALUE",
-    help="Rating value that means good. If there are two values, the other one means bad.",
-)
-@click.option(
-    "--bad",
-    multiple=True,
-    metavar="VALUE",
-    help="Rating value that means bad. If there are two values, the other one means good.",
-)
+@good_and_bad_options
 @click.option("--undo", is_flag=True, help="Undo the last learned step.")
 @click.option("--out", metavar="FILE", help="File for the new prompt (default: in place).")
 @learning_limit_option
@@ -328,20 +318,27 @@ def learn(
     learning.run(chosen, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
-@cli.command(epilog=examples("whet methods", "whet methods opro", "whet methods --json"))
+@cli.command(
+    epilog=examples("whet methods", "whet methods opro", "whet methods mopps", "whet methods --json")
+)
 @click.argument("name", required=False)
 @json_option
 def methods(name: str | None, as_json: bool) -> None:
     """List all methods, including those of installed packages: what each method does, needs and trains. With NAME, show that
-    method and its settings."""
+    method and its settings, or the setting, reward or environment that a paper calls so."""
     from whet.cli import show
-    from whet.methods import describe_method, table
+    from whet.methods import describe_mechanism, describe_method, mechanism_names, table
 
     if name is not None:
+        mechanism = describe_mechanism(name)
+        if mechanism is not None:
+            print_result(mechanism, as_json, show.mechanism)
+            return
         print_result(describe_method(name), as_json, show.method)
         return
     rows, unusable = table()
-    print_result({"methods": rows, "unusable": unusable}, as_json, show.show_methods)
+    listed = {"methods": rows, "unusable": unusable, "mechanisms": mechanism_names()}
+    print_result(listed, as_json, show.show_methods)
 
 
 @cli.command(epilog=examples("whet report runs/python-docs-bdpl-0", "whet report python-docs-bdpl-0"))

@@ -15,6 +15,7 @@ from whet.cli.common import (
     dry_run_option,
     emit,
     examples,
+    good_and_bad_options,
     json_option,
     limit_options,
     model_options,
@@ -69,18 +70,7 @@ def _scale_of(context: click.Context, parameter: click.Parameter, value: str | N
     metavar="NAME",
     help="With a live database: name of the prompt whose answers people judged.",
 )
-@click.option(
-    "--good",
-    multiple=True,
-    metavar="VALUE",
-    help="Rating value that means good. If there are two values, the other one means bad.",
-)
-@click.option(
-    "--bad",
-    multiple=True,
-    metavar="VALUE",
-    help="Rating value that means bad. If there are two values, the other one means good.",
-)
+@good_and_bad_options
 @click.option(
     "--scale",
     metavar="LOW,HIGH",
@@ -243,7 +233,7 @@ def _ask(
     if out is not None and out.exists():
         raise UsageError(f"{out} exists already. Name a new file with --out.")
     questions = api.preference_questions(
-        [Path(one) for one in answers],
+        [Path(answer) for answer in answers],
         most,
         feedback=feedback,
         good=options["good"],

@@ -12,7 +12,15 @@ from typing import Any
 from click.formatting import wrap_text
 
 from whet import api
-from whet.api import MethodComparison, Progress, RunResult, answered_rows, sample_size, show_gaps
+from whet.api import (
+    MethodComparison,
+    Progress,
+    RunResult,
+    answered_rows,
+    describe_agreement,
+    sample_size,
+    show_gaps,
+)
 from whet.cli.common import say, show_diff, show_table, warn
 from whet.cli.interrupt import run
 from whet.cli.use import use_lines
@@ -215,6 +223,8 @@ def show_evaluation(values: EvaluationJSON) -> None:
     say(f"{values['task']} · {values['split']} · {show_interval(values['score'])}{simulated}")
     for name, mean in values["parts"].items():
         say(f"  {name}: {show_reward(mean, 4)}")
+    for one in values.get("agreement", ()):
+        say(f"  {describe_agreement(one)}")
     _print_recorded(values)
     if not values.get("recorded") and (cached := sum(values["usage"].get("cached", {}).values())):
         say(f"{quantity(cached, 'answer')} from the cache{_age(values['usage'])}")
@@ -236,7 +246,10 @@ def _labels(figures: LabelFiguresJSON | None) -> None:
         for name, one in figures["each"].items()
     ]
     show_table(["label", "rows", "accuracy", "answered", "precision"], rows)
-    errors = [f"{one['target']} -> {one['answer']} {one['n']}" for one in figures["confusions"][:CONFUSIONS]]
+    errors = [
+        f"{figure['target']} -> {figure['answer']} {figure['n']}"
+        for figure in figures["confusions"][:CONFUSIONS]
+    ]
     if errors:
         say(f"most frequent errors (wanted -> answered): {', '.join(errors)}")
 
@@ -394,8 +407,22 @@ def show_methods(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
             for r in values["methods"]
         ],
     )
+    names = ", ".join(map(str, values["mechanisms"]))
+    say(
+        f"\n{wrap_text(f'Settings, rewards and environments by the names of papers (whet methods NAME): {names}', width=100)}"
+    )
     for row in values["unusable"]:
         say(f"whet: {row['error']}", err=True)
+
+
+def mechanism(values: Mapping[str, Any]) -> None:
+    """What a name of a paper is, with its equation, and how it is used."""
+    name, *others = values["names"]
+    say(name + (f" (also {', '.join(others)})" if others else ""))
+    say("\n".join(f"  {line}".rstrip() for line in values["summary"].splitlines()))
+    say(f"  use it: {values['use']}")
+    say(f"  code: {values['code'].rstrip(':')}")
+    say(f"  page: {values['page']}")
 
 
 def method(values: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Limits kept by reservation: what the sealed test needs is held back from the start, what a call may take before it."""
+"""Limits are kept by reservations: for the sealed test from the start, for each call before it is made."""
 
 from __future__ import annotations
 
@@ -25,55 +25,60 @@ from whet.task.spec import SECOND
 from whet.types import ROLES, Example, Request, Usage
 
 RETRY_SLACK = 1.1
-SHARE = 0.1
-"""Part of what the search may spend, at most, that is kept to measure which region earned the gain."""
-ROOM = 1.1
-"""Of tokens and dollars a limit must hold so many times what the sealed test takes, to search with the rest."""
+"""Reserved calls for one test row where a call can fail."""
+ABLATION_SHARE = 0.1
+"""The largest part of a search's limits that is reserved to measure which region earned the gain."""
+TEST_ROOM = 1.1
+"""A limit on tokens or dollars must hold so many times what the sealed test takes, so that the rest pays for a search."""
 GROWTH_TOKENS = 256
-BESIDE = ", and the control run as much"
+"""Tokens by which a prompt may grow until the sealed test."""
+CONTROL_TOO = ", and the control run as much"
 LAST_CALL = 0.01
 """Part of a limit that must be free beside what the last calls of the sealed test are likely to take."""
-BYTES = 4
-"""Bytes of a token, about, before a model has answered."""
+BYTES_PER_TOKEN = 4
+"""Assumed bytes of a token, before a model has answered."""
 DEFAULT_CALLS = 1000
 """Calls of a run that nobody limited, beside its sealed test."""
 
 
 @dataclass
 class Spent:
-    """What a run has used. `calls` counts every attempt that an endpoint worked on and every answer from the cache, by role;
-    `cached` the latter, and `refused` the attempts that an endpoint turned away, which are no calls.
-
-    `cached_oldest`: when the oldest answer
-    from the cache was made, in seconds since 1970. `named`: calls whose cost the provider said.
-    `estimated`: calls whose tokens it did not say, by role. `gateway_cached`: calls that a gateway's cache answered, by role, and
-    `gateway_drawn` those of them whose answer was to be drawn anew. `served`: the models that answers named, by address.
-    `provider_tools`: calls of a provider's own tools in calls whose cost it did not say, by role.
-    `given_up`: the requests by role that an endpoint turned away in every attempt: no calls either, but each counts as one
-    against the limits until it is answered, so that no search goes on forever.
-    `lost` is the part of it, by the name of the limit, whose answers kills have taken. `excused`: attempts of earlier sessions
-    that an endpoint left without an answer before it ended the session; they count against no limit.
-    """
+    """What a run has used."""
 
     calls: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    """Attempts that an endpoint worked on and answers from the cache, by role."""
     cached: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    """Those of `calls` that the cache answered, by role."""
     excused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    """Attempts of earlier sessions that an endpoint left unanswered before it ended the session; they count against no limit."""
     refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    """Attempts that an endpoint turned away, by role; they are no calls."""
     given_up: dict[str, set[str]] = field(default_factory=lambda: {role: set() for role in ROLES})
+    """Requests by role that an endpoint turned away in every attempt. They are no calls, but each counts as one against the
+    limits until it is answered, so that no search goes on forever."""
     input_tokens: int = 0
     named: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
+    """Calls whose cost the provider stated, by role."""
     output_tokens: int = 0
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
     cost: float = 0.0
+    """US dollars."""
     seconds: float = 0.0
     lost: dict[str, float] = field(default_factory=dict)
+    """By limit, how much was spent on answers that were lost when a run was killed."""
     cached_oldest: float | None = None
+    """When the oldest answer from the cache was made, in seconds since 1970."""
     estimated: dict[str, int] = field(default_factory=dict)
+    """Calls whose tokens the provider did not state, by role."""
     gateway_cached: dict[str, int] = field(default_factory=dict)
+    """Calls that the cache of a gateway answered, by role."""
     gateway_drawn: dict[str, int] = field(default_factory=dict)
+    """Those of `gateway_cached` that asked for a new sample, by role."""
     served: dict[str, list[str]] = field(default_factory=dict)
+    """The models that answers named, by address."""
     provider_tools: dict[str, int] = field(default_factory=dict)
+    """Calls of the provider's own tools, in calls whose cost it did not state, by role."""
 
     @property
     def total_calls(self) -> int:
@@ -82,15 +87,16 @@ class Spent:
 
 
 class BudgetAccount:
-    """Never lets spent plus reserved exceed a limit.
+    """What a run has spent and reserved of its limits. The sum never exceeds a limit.
 
-    `held` is what the sealed final evaluation needs; it is out of reach until `release`. `kept` is for what follows
-    the run and stays out of its reach. `whole_seconds`: the limit on time, also after `release`. Tokens and cost
-    are reserved at the most that a call is known to take, and calls may be turned away, so a call that does not fit now may fit
-    when calls in flight settle: then it waits. Only when nothing is in flight and it still does not fit is the budget exhausted.
-    A model may think beyond its bound from one call to the next, so the nearer a limit is, the fewer calls are in flight
-    (`_is_crowded`).
-    `test`: what the sealed test will take in tokens and dollars, as far as it is known; out of reach like `held`.
+    Four amounts are reserved. `held`, and `test` in tokens and dollars as far as they are known, are for the sealed final
+    evaluation; `release` makes them available. `kept` is for what follows the run, which never gets it. Each call in flight
+    has a reservation of the most that it is known to take, which is settled when it ends.
+
+    A call that does not fit waits while others are in flight, because they may take less than is reserved, or may be turned
+    away. The budget is exhausted when nothing is in flight and the call still does not fit. A model may suddenly think beyond
+    its bound, so the nearer a limit is, the fewer calls are in flight (`_is_crowded`). `whole_seconds` is the limit on time,
+    also after `release`.
     """
 
     def __init__(self, limits: Budget, spent: Spent, held: Budget) -> None:
@@ -99,19 +105,19 @@ class BudgetAccount:
         self.test: SealedReserve | None = None
         self._released = False
         self._started = time.monotonic()
-        self._before = spent.seconds
+        self._earlier_seconds = spent.seconds
         self._open_tokens = 0
         self._open_cost = 0.0
         self._in_flight = 0
         self._open_beyond = [0.0, 0.0]
-        self._asking: Counter[str] = Counter()
-        self._asked: tuple[float, int] | None = None
+        self._in_flight_by_role: Counter[str] = Counter()
+        self._first_paid_call: tuple[float, int] | None = None
         self._changed = asyncio.Event()
 
     @property
     def seconds(self) -> float:
         """Wall time of the run over all its sessions."""
-        return self._before + time.monotonic() - self._started
+        return self._earlier_seconds + time.monotonic() - self._started
 
     def release(self) -> None:
         """Make what was held for the final evaluation available; time is no longer checked."""
@@ -120,7 +126,7 @@ class BudgetAccount:
 
     @contextmanager
     def keep_test(self, held: Budget, test: SealedReserve | None) -> Iterator[None]:
-        """Meanwhile what the sealed test needs is out of reach again: `held` and `test` as they were before the release."""
+        """Reserve for the sealed test again until the block ends: `held` and `test` as they were before the release."""
         released = self.held, self.test
         self.held, self.test = held, test
         try:
@@ -129,8 +135,9 @@ class BudgetAccount:
             self.held, self.test = released
 
     def searchable(self) -> Budget:
-        """What the search may plan with in all: the limits less what is held and what is spent. What kills have taken is not
-        deducted: a search that was killed early plans as if it had not been, and may end so many calls earlier."""
+        """What the search may plan with in all: the limits without what is held and spent. Calls whose answers were lost in a
+        kill are not deducted, so that a search that was killed early makes the same plan; it may end earlier by so many
+        calls."""
         left: dict[str, Any] = {}
         for name, limit in asdict(self.limits).items():
             held = self._reserve_of(name)
@@ -142,14 +149,13 @@ class BudgetAccount:
         return Budget(**left)
 
     def plannable(self) -> Budget:
-        """`searchable`, and of limits on tokens, dollars and seconds the calls that they pay for where each takes what they took:
-        a search plans its rounds by calls, and what it does not plan for is paid before it is validated. The seconds are those
-        since the first call of this session."""
+        """`searchable`, with the limit on calls lowered to what the tokens, dollars and seconds pay for, if a call takes as
+        much as the calls so far. A search plans its rounds by calls. Seconds count from the first call of this session."""
         left, spent, paid = self.searchable(), self.spent, self._paid
         taken = (left.tokens, spent.input_tokens + spent.output_tokens), (left.cost_usd, spent.cost)
         bounds = [int(rest * paid / amount) for rest, amount in taken if rest is not None and amount > 0]
-        if left.seconds is not None and self._asked is not None and paid > self._asked[1]:
-            began, before = self._asked
+        if left.seconds is not None and self._first_paid_call is not None and paid > self._first_paid_call[1]:
+            began, before = self._first_paid_call
             bounds.append(int(left.seconds * (paid - before) / max(1e-3, time.monotonic() - began)))
         return replace(left, calls=min(bounds if left.calls is None else [left.calls, *bounds], default=None))
 
@@ -175,15 +181,16 @@ class BudgetAccount:
         return self.seconds if name == "seconds" else self._calls_of(name.removesuffix("_calls"))
 
     def _calls_of(self, role: str) -> int:
-        """What counts against the limit on the calls of a role."""
+        """The calls that count against the limit on the calls of a role."""
         spent = self.spent
         return spent.calls[role] - spent.excused[role] + len(spent.given_up[role])
 
     async def reserve(
         self, reservation: Reservation, renew: Callable[[], Reservation] | None = None
     ) -> Reservation:
-        """Set aside what the attempt may take; counts the calls at once. `renew` tells after a wait what that is by then: the
-        answers in between may have been longer than all before. What was set aside. Raises BudgetExceeded naming the limit."""
+        """Reserve what the attempt may take, and return the reservation. Its calls count at once. After a wait, `renew` makes a
+        new reservation, because the answers in between may have been longer than all before. Raises BudgetExceeded, which names
+        the limit."""
         while await self._wait_for_room(reservation) and renew is not None:
             if (known := renew()) == reservation:
                 break
@@ -196,27 +203,27 @@ class BudgetAccount:
         return self._find_exceeded_limit(reservation) is None and not self._is_crowded(reservation)
 
     def hold(self, reservation: Reservation) -> None:
-        """Set aside what an attempt of an earlier session may take, whether it fits or not, as long as nobody waits for it."""
+        """Reserve what an attempt of an earlier session may take, whether it fits or not. The attempt is not in flight."""
         self.spent.calls[reservation.role] += reservation.calls
         self._open_tokens += reservation.tokens
         self._open_cost += reservation.cost
 
     def drop(self, reservation: Reservation) -> None:
-        """Give back what was held."""
+        """Give back what `hold` reserved."""
         self.spent.calls[reservation.role] -= reservation.calls
         self._open_tokens -= reservation.tokens
         self._open_cost -= reservation.cost
 
     def take(self, reservation: Reservation) -> None:
-        """Set aside what an attempt may take that is in flight from now on, whether it fits or not."""
-        self._asked = self._asked or (time.monotonic(), self._paid)
+        """Reserve what an attempt may take, whether it fits or not. The attempt is in flight from now on."""
+        self._first_paid_call = self._first_paid_call or (time.monotonic(), self._paid)
         self.hold(reservation)
         self._in_flight += 1
         self._open_beyond = [a + b for a, b in zip(self._open_beyond, self._beyond(reservation), strict=True)]
-        self._asking[reservation.role] += 1
+        self._in_flight_by_role[reservation.role] += 1
 
     async def _wait_for_room(self, reservation: Reservation) -> bool:
-        """Wait until an attempt fits; whether there was a wait. Raises BudgetExceeded where it never will."""
+        """Wait until an attempt fits, and return whether there was a wait. Raises BudgetExceeded if it never will fit."""
         waited = False
         while (
             (limit := self._find_exceeded_limit(reservation)) is not None
@@ -232,7 +239,7 @@ class BudgetAccount:
         return waited
 
     def _describe_limit(self, name: str, reservation: Reservation) -> str:
-        """That a limit leaves no room for an attempt, and what takes it."""
+        """A message: the limit leaves no room for an attempt, and what has taken the room."""
         unit = name.removesuffix("_usd").replace("_", " ")
         words = f"The limit of {getattr(self.limits, name)} {unit} is reached"
         if name not in ("tokens", "cost_usd"):
@@ -249,19 +256,19 @@ class BudgetAccount:
 
     def _must_wait(self, reservation: Reservation) -> bool:
         limited = self.limits.tokens is not None or self.limits.cost_usd is not None
-        return limited and reservation.alone and self._asking[reservation.role] > 0
+        return limited and reservation.alone and self._in_flight_by_role[reservation.role] > 0
 
     def _beyond(self, reservation: Reservation) -> tuple[float, float]:
-        """Tokens and dollars that a call may take beyond what is reserved for it: in the search, whose new prompts may make a
-        model think, what the reservation says; in the sealed test of prompts that it has answered, what a call is likely to take.
-        """
+        """Tokens and dollars that a call may take beyond what is reserved for it. In the search, whose new prompts may make a
+        model think, the reservation says how many. In the sealed test, it is what a call is likely to take, because the model
+        has answered these prompts before."""
         if self._released:
             return reservation.likely_tokens, reservation.likely_cost
         return reservation.beyond_tokens, reservation.beyond_cost
 
     def _is_crowded(self, r: Reservation) -> bool:
-        """Whether the calls in flight, with this one, would pass a limit if each took more than is reserved for it. What is kept
-        for the sealed test is room here: it is lost if that happens, and the limit holds."""
+        """Whether the calls in flight and this one would pass a limit if each took more than is reserved for it. The reserve of
+        the sealed test counts as room here: it would be lost, but the limit would hold."""
         if not self._in_flight or (self.limits.tokens is None and self.limits.cost_usd is None):
             return False
         names, most = ("tokens", "cost_usd"), (r.tokens, r.cost)
@@ -273,7 +280,7 @@ class BudgetAccount:
         return False
 
     def refuse_cost(self, cost: float) -> None:
-        """Raise BudgetExceeded when so many dollars more, spent by other means than a call, would pass the limit."""
+        """Raise BudgetExceeded if so many further dollars, spent on something else than a call, would pass the limit."""
         limit = self.limits.cost_usd
         if limit is not None and self._usage_of("cost_usd") + cost > limit - self._reserve_of("cost_usd"):
             raise BudgetExceeded("cost", f"The limit of ${limit:g} is reached.")
@@ -297,7 +304,7 @@ class BudgetAccount:
         return None
 
     def settle(self, reservation: Reservation, usage: Usage, cost: float, made: bool = True) -> None:
-        """Replace what was reserved by what was billed; a call that was not `made` does not count."""
+        """Replace the reservation by what was billed. A call that was not `made` does not count."""
         spent = self.spent
         if not made:
             spent.calls[reservation.role] -= reservation.calls
@@ -306,7 +313,7 @@ class BudgetAccount:
         self._in_flight -= 1
         beyond = zip(self._open_beyond, self._beyond(reservation), strict=True)
         self._open_beyond = [a - b for a, b in beyond] if self._in_flight else [0.0, 0.0]
-        self._asking[reservation.role] -= 1
+        self._in_flight_by_role[reservation.role] -= 1
         spent.input_tokens += usage.input_tokens
         spent.output_tokens += usage.output_tokens
         spent.cached_input_tokens += usage.cached_input_tokens
@@ -318,15 +325,18 @@ class BudgetAccount:
 
 @dataclass(frozen=True)
 class BudgetPlan:
-    """The validation rows used, and what is held back: `held` from the search, `kept` of it from the sealed test too. `ablation`:
-    calls that are kept to measure which region earned the gain; 0 where that is not planned. `runs`: 2 where a control run
-    follows that may use as much."""
+    """The validation rows of a run and what is reserved."""
 
     validation: tuple[Example, ...]
+    """The validation rows that are used."""
     held: Budget
+    """What is reserved from the search."""
     kept: Budget = field(default_factory=Budget)
+    """The part of `held` that is reserved from the sealed test too."""
     ablation: int = 0
+    """Calls reserved to measure which region earned the gain; 0: that is not measured."""
     runs: int = 1
+    """2 if a control run follows that may use as much, else 1."""
 
 
 def with_default_limit(
@@ -337,7 +347,7 @@ def with_default_limit(
     clients: Mapping[str, ModelClient],
     other: ModelClient | None = None,
 ) -> Budget:
-    """The limits, with one on calls where an endpoint or a function is asked and nothing bounds how often."""
+    """The limits, with a limit on calls if an endpoint or a function would be asked without any limit."""
     bounds = (limits.calls, limits.task_calls, limits.tokens, limits.cost_usd, limits.seconds)
     if any(bound is not None for bound in bounds) or all(c.model.local for c in clients.values()):
         return limits
@@ -350,7 +360,8 @@ def with_default_limit(
 
 
 def control_share(limits: Budget, optimizes: bool) -> Budget:
-    """What of each limit a control run keeps for itself: half, of calls of the optimizer only where it `optimizes`."""
+    """The part of each limit that is reserved for a control run: half; of the optimizer's calls only if the control run
+    `optimizes`."""
     halves = {
         name: None if limit is None else limit / 2 if name in ("cost_usd", "seconds") else (limit + 1) // 2
         for name, limit in asdict(limits).items()
@@ -396,7 +407,7 @@ def plan_budget(
                 f"{parameter(f'budget.{name}', getattr(whole or limits, name))} is too small: the sealed test of baseline "
                 f"and best ({quantity(len(task.test), 'example')} each){', its second opinion' if again[name] else ''}"
                 f"{' and of transfer' if other else ''} and a first validation need "
-                f"{needed}{BESIDE * (runs > 1)}. Give at least {needed * runs}. Fewer test rows (`splits`) need fewer."
+                f"{needed}{CONTROL_TOO * (runs > 1)}. Give at least {needed * runs}. Fewer test rows (`splits`) need fewer."
             )
     bounded = [(getattr(limits, n), c, again[n]) for n, c in each.items() if c]
     room = [(limit - used) / c - rows for limit, c, used in bounded if limit is not None]
@@ -411,11 +422,12 @@ def plan_budget(
     for name, index in (("tokens", 0), ("cost_usd", 1)):
         over = float(getattr(kept, name) or 0)
         least = (
-            max(ROOM * sealed * row[index] + smallest * row[index], sealed * row[index] + first[index]) + over
+            max(TEST_ROOM * sealed * row[index] + smallest * row[index], sealed * row[index] + first[index])
+            + over
         )
         shown = getattr(whole or limits, name)
         limit = getattr(limits, name)
-        _refuse_small(name, shown, limit, least, least * runs, BESIDE * (runs > 1))
+        _refuse_small(name, shown, limit, least, least * runs, CONTROL_TOO * (runs > 1))
         if limit is not None and row[index]:
             count = min(count, validation_rows((limit - over) / row[index] - sealed, env))
     tokens = math.ceil(sealed * row[0]) + (kept.tokens or 0)
@@ -423,7 +435,7 @@ def plan_budget(
     held = {n: (rows + count) * calls + getattr(kept, n) + again[n] for n, calls in each.items()}
     ablation = (1 + len(task.prompt.regions)) * count * each["calls"] if len(task.prompt.regions) > 1 else 0
     if any(
-        getattr(limits, n) is not None and ablation > SHARE * (getattr(limits, n) - held[n])
+        getattr(limits, n) is not None and ablation > ABLATION_SHARE * (getattr(limits, n) - held[n])
         for n in each
         if each[n]
     ):
@@ -435,18 +447,17 @@ def plan_budget(
 def fit(
     task: Task, limits: Budget, env: Environment, plan: BudgetPlan, rows: Sequence[tuple[float, float]]
 ) -> BudgetPlan:
-    """The plan by what some `rows` took in tokens and dollars: so much is held for the sealed test, and a validation costs what
-    `whet.search.plan.validation_rows` says of what the test leaves, as in `plan_budget`. Raises UsageError naming the smallest
-    workable number."""
+    """The plan with the tokens and dollars that some `rows` really took: these are reserved for the sealed test, and validation
+    rows are chosen as in `plan_budget`. Raises UsageError, which names the smallest workable limit."""
     count, held = len(plan.validation), plan.held
     for name, values in zip(("tokens", "cost_usd"), zip(*rows, strict=True), strict=True):
         each, kept, limit = sum(values) / len(values), getattr(plan.kept, name) or 0, getattr(limits, name)
         test = 2 * len(task.test) * each
         smallest = min(SMALLEST_VALIDATION, count)
         if limit is not None:
-            need = ROOM * test + smallest * each
+            need = TEST_ROOM * test + smallest * each
             least = need + kept if plan.runs == 1 else need * plan.runs
-            _refuse_small(name, limit, limit - kept, need, least, BESIDE * (plan.runs > 1))
+            _refuse_small(name, limit, limit - kept, need, least, CONTROL_TOO * (plan.runs > 1))
         if limit is not None and each:
             count = min(count, validation_rows((limit - kept - test) / each, env))
         held = replace(held, **{name: math.ceil(test) + kept if name == "tokens" else test + kept})
@@ -456,9 +467,9 @@ def fit(
 def held_from_search(
     held: Budget, plan: BudgetPlan, env: Environment, config: object, deploys: bool
 ) -> Budget:
-    """What stays out of reach of the search, of what is `held` for the baseline: all but a validation of the result, which
-    costs nothing where the search has validated it. It is kept where answers are not recorded by their content, and for a
-    method whose result `deploys` trained weights."""
+    """The part of `held` that the search cannot spend: all except one validation of the result, which is free if the search has
+    validated the result. That validation is reserved too if answers are not recorded by their content, and for a method whose
+    result `deploys` trained weights."""
     if deploys or not env.recorded_by_content:
         return held
     rows, each = len(plan.validation), row_calls(env, answer_calls(env, config))
@@ -512,7 +523,7 @@ def _plan_beside(
 
 
 def _second_calls(task: Task, clients: Mapping[str, ModelClient]) -> dict[str, int]:
-    """Calls by limit that a second opinion on the sealed test of baseline and best may take."""
+    """Calls by limit that the second opinion on the sealed test of baseline and best may take."""
     second = task.second_opinion
     each = 0 if second is None else judge_calls_of(second, targets=task.has_targets)
     calls = each * _test_rows(2 * len(task.test), clients[SECOND]) if SECOND in clients else 0
@@ -520,7 +531,7 @@ def _second_calls(task: Task, clients: Mapping[str, ModelClient]) -> dict[str, i
 
 
 def test_set_budget(task: Task, env: Environment, config: object, client: ModelClient) -> Budget:
-    """What one prompt's answers to the sealed test by the model of `client` may take at most: calls, tokens, US dollars."""
+    """The most that one prompt's answers to the sealed test may take with the model of `client`: calls, tokens, US dollars."""
     turns = answer_calls(env, config)
     rows = _test_rows(len(task.test), client)
     tokens, cost = _worst_test(task, env, client, rows, turns)
@@ -607,7 +618,7 @@ def _expected_row(
                 sum(len(m.content.encode("utf-8", "replace")) for m in env.messages(task.prompt, e))
                 for e in task.test
             ]
-            usage = Usage(math.ceil(sum(sizes) / len(sizes) / BYTES), 1)
+            usage = Usage(math.ceil(sum(sizes) / len(sizes) / BYTES_PER_TOKEN), 1)
         total[0] += calls * (usage.input_tokens + usage.output_tokens)
         total[1] += calls * task_cost(clients, role, usage)
     return total[0], total[1]

@@ -20,7 +20,7 @@ from whet.rewards.text import targets_of
 from whet.rewards.verifiers.python_code import UNREADABLE
 from whet.rewards.verifiers.python_tests import BEYOND_TESTS, TIMED_OUT
 from whet.rewards.verifiers.sql import EMPTY_RESULT
-from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES
+from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES, REPEATED
 from whet.search.archive import BEYOND
 from whet.search.copies import comparable, longest_copy
 from whet.search.from_zero import DEMONSTRATED, LISTED
@@ -182,6 +182,7 @@ def optimizer_warnings(
     return [
         *_reply_warnings(core, ended, needed, fell_short),
         *_bare_warnings(core),
+        *_repeat_warnings(core),
         *(
             [
                 f"{withheld}. A critique that looks like an attack is not shown. A text that several answers "
@@ -282,8 +283,24 @@ def _bare_warnings(core: RunState) -> list[str]:
     ]
 
 
+def _repeat_warnings(core: RunState) -> list[str]:
+    """A warning when the optimizer model wrote the same text many times in a row."""
+    counts = [
+        event.value[REPEATED]
+        for event in read_events(core.journal.path, ["replies"])
+        if REPEATED in event.value
+    ]
+    if not counts:
+        return []
+    number, text = max(counts, key=lambda one: int(one[0]))
+    return [
+        f'The optimizer model wrote the same text {number} times in a row ("{text}"), each of them paid. Raise its temperature '
+        "(`models: {optimizer: {temperature: 1}}` in task.yaml; a server may ignore it), or name another one (`optimizer_lm`)."
+    ]
+
+
 def _fault_of(why: str) -> str:
-    """What a reply did that could not be used, as the rest of a sentence about it; `why` is what its model was told."""
+    """What was wrong with an unusable reply, as the rest of a sentence; `why` is the reason that its model got."""
     if why.startswith(NO_TEXT):
         return f"had no text {why.removeprefix(NO_TEXT).rstrip('.')}"
     return _FAULTS.get(why, f'could not be used ("{why}")')

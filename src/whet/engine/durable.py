@@ -67,11 +67,7 @@ class Recorded:
 
 @dataclass
 class RunState:
-    """What all branches of a run share. `on_event` receives every logged event, also on replay.
-
-    `alarm`: says why the training must end, or '' while it need not; asked when something was validated since (`validations`).
-    `steps`: of the training that is under way, 0 before the first one; `rounds`: of the search, paid for and wanted.
-    """
+    """What all branches of a run share."""
 
     journal: Journal
     caller: CallExecutor
@@ -80,6 +76,7 @@ class RunState:
     seed: int
     effects: dict[str, Recorded]
     on_event: Callable[[str, object], None] = lambda name, value: None
+    """Receives every logged event, also on replay."""
     segment_seconds: float = SEGMENT_SECONDS
     replayed: int = 0
     incumbent_system: str | None = None
@@ -87,9 +84,12 @@ class RunState:
     training_seconds: float = 0.0
     longest_step: float = 0.0  # seconds
     alarm: Callable[[], str] | None = None
+    """Says why the training must end, or ''. It is asked when something was validated since (`validations`)."""
     validations: int = 0
     steps: int = 0
+    """Steps of the training that is under way; 0 before the first one."""
     rounds: tuple[int, int] = (0, 0)
+    """Rounds of the search: paid for, and wanted."""
     known_events: set[str] = field(default_factory=set)
     executor: Executor = HERE
     _clocks: dict[int, float] = field(default_factory=dict)
@@ -124,7 +124,7 @@ class RunState:
         self.journal.append([meta_row(name, text)])
 
     def read_record(self, key: str, name: str, digest: str) -> Recorded | None:
-        """What the journal holds at a position. Raises ReplayDiverged when it is something else."""
+        """The record of the journal at a position. Raises ReplayDiverged if it is another one than expected."""
         record = self.effects.get(key)
         if record is None:
             return None
@@ -492,7 +492,7 @@ class DurableRun:
 
 
 def _forecast(core: RunState, steps: int, step: int, before: float, seconds: float) -> dict[str, float]:
-    """What the first step of a session took, and how many there are."""
+    """The figures for a forecast of the training, after the first step of a session."""
     trained = core.training_seconds - before
     return {
         "steps": steps,

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from whet.engine.assemble import BOUND_UNDER_LIMIT
+from whet.engine.budget import row_calls
 from whet.engine.final_evaluation import execute_evaluation
+from whet.engine.judge_agreement import MOST
 from whet.engine.openings import SealedTestLedger
 from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
@@ -14,9 +16,25 @@ from whet.engine.result_json import EvaluationJSON
 from whet.engine.run_folder import OpenRun, RunPlan
 from whet.environments.environment import Environment
 from whet.errors import BudgetExceeded, UsageError, quantity
+from whet.rewards.agreement import parts_with_humans
+from whet.rewards.reward import judge_calls_of
 from whet.run import Budget
 from whet.task import Task
 from whet.types import Example
+
+
+def affordable_scores(limits: Budget, env: Environment, rows: Sequence[Example], turns: int) -> int:
+    """How many answers with people's scores a judge may grade beside an evaluation of `rows`, of `turns` calls each, within the
+    limits on calls."""
+    each, parts = row_calls(env, turns), parts_with_humans(env.reward)
+    taken, judged = len(rows) * (each["task_calls"] + each["judge_calls"]), len(rows) * each["judge_calls"]
+    spare = [
+        limit - used
+        for limit, used in ((limits.calls, taken), (limits.judge_calls, judged))
+        if limit is not None
+    ]
+    calls = sum(map(judge_calls_of, parts))
+    return min([MOST, *(max(0, one) // max(1, calls) for one in spare)])
 
 
 def refuse_small_limits(task: Task, limits: Budget, plan: PlanJSON, rows: int) -> None:
@@ -40,13 +58,14 @@ async def evaluate_within_limits(
     rows: Sequence[Example],
     split: str,
     progress: Progress,
+    scored: int,
 ) -> EvaluationJSON:
     """Evaluate the plan's prompt on rows of a split. Limits on calls, tokens and dollars hold; one on seconds is for a search.
     Raises BudgetExceeded where one ends the evaluation."""
     opened.core.budget.limits = replace(limits, seconds=None)
     ledger = SealedTestLedger(policy=plan.task.alpha_policy, follows=True)
     try:
-        return await execute_evaluation(plan, env, opened, rows, split, ledger, progress)
+        return await execute_evaluation(plan, env, opened, rows, split, ledger, progress, scored)
     except BudgetExceeded as error:
         continues = (
             "The answers so far are recorded: the same command continues with a larger limit in `budget:`."

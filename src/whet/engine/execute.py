@@ -29,6 +29,7 @@ from whet.engine.final_evaluation import (
     final_evaluation,
 )
 from whet.engine.journal import meta_row
+from whet.engine.judge_agreement import MOST, measure_agreement
 from whet.engine.near_duplicates import meaning_warnings, writing_warnings
 from whet.engine.objectives import calibrate, needs_call_times
 from whet.engine.observed import KNOWN_AFTER, SealedReserve
@@ -37,7 +38,7 @@ from whet.engine.pairs import evaluate_within, hold_no_text
 from whet.engine.perfect_start import is_perfect, promises_nothing
 from whet.engine.progress import Progress, memory_forecast
 from whet.engine.regrading import noise_warnings
-from whet.engine.result_json import AblationOfRunJSON, RunJSON
+from whet.engine.result_json import AblationOfRunJSON, RunJSON, describe_agreement
 from whet.engine.run_folder import OpenRun, RunPlan, remember_task
 from whet.engine.run_index import note_in_index
 from whet.engine.second_opinion import grade_again
@@ -51,7 +52,6 @@ from whet.errors import ALARM, BudgetExceeded, SearchStopped
 from whet.models.language_model import AnswersOnly, LanguageModel
 from whet.prompt import Prompt
 from whet.rewards import JUDGE
-from whet.rewards.agreement import measure, parts_with_humans, select_labelled
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget, convert_record, waiting_allowed
 from whet.search.archive import INCUMBENTS, Candidate, candidate_of, describe
@@ -136,7 +136,7 @@ async def _protocol(
     await _try_second_opinion(root.branch("second"), plan, baseline)
     progress.on_baseline(baseline, len(plan.task.validation))
     await note_in_index(core.journal.path.parent, progress)
-    warnings = [*early, *await _judge_agreement(root.branch("agreement"), plan, env)]
+    warnings = [*early, *await _judge_agreement(root.branch("agreement"), plan, env, progress)]
     noise = await noise_warnings(root.branch("regrading"), env, baseline, plan.limits)
     after = _seconds_of_test(plan, env, core, time.monotonic() - before)
     for warning in cut_warnings(baseline, env.generation.max_tokens):
@@ -203,7 +203,7 @@ def _foresee_test(plan: RunPlan, env: Environment, core: RunState, sizes: Budget
         Request(env.messages(prompt, e), max_tokens=env.generation.max_tokens) for e in plan.task.test
     ]
     clients = task_clients(core.caller.clients)
-    longest = [one.worst_case("task", request)[0] for request in requests for one in clients]
+    longest = [client.worst_case("task", request)[0] for request in requests for client in clients]
     last = (max(float(call.tokens) for call in longest), max(call.cost for call in longest))
     core.budget.test = SealedReserve(len(plan.task.test), used, each, client.observed, longer, last)
     kept = sizes.kept
@@ -247,7 +247,7 @@ async def warn_split_leaks(
 
 
 class SearchEnd(TypedDict):
-    """How the search ended: the limit that struck (empty for none), and the best prompt (`describe`)."""
+    """The end of the search: the limit that ended it (empty: none), and the best prompt (`describe`)."""
 
     reason: str
     best: Mapping[str, object]
@@ -264,28 +264,17 @@ async def _try_second_opinion(run: DurableRun, plan: RunPlan, baseline: list[Rol
     refuse_broken_reward(await grade_again(run, second, [(rows[r.example_id], r) for r in baseline]))
 
 
-async def _judge_agreement(run: DurableRun, plan: RunPlan, env: Environment) -> list[str]:
-    """Warnings about judges that disagree with the people whose scores stand in the rows.
+async def _judge_agreement(run: DurableRun, plan: RunPlan, env: Environment, progress: Progress) -> list[str]:
+    """Warnings about judges that disagree with the people whose scores stand in the rows; the figures of the others are told.
 
     At most 50 answers a judge, and at most a tenth of what a limit on judge calls allows.
     """
-    warnings = []
     limit = plan.limits.judge_calls if plan.limits.calls is None else plan.limits.calls
-    for part in parts_with_humans(env.reward):
-        most = 50 if limit is None else min(50, limit // 10)
-        labelled = select_labelled(part, (*plan.task.train, *plan.task.validation))
-        if (unread := labelled.warning(part)) is not None:
-            warnings.append(unread)
-        if most < 2:
-            continue
-        try:
-            agreement = await measure(run.branch(part.name), part, labelled.rows, most)
-        except BudgetExceeded as error:
-            warnings.append(f"The agreement of {part.name} with people could not be measured: {error}")
-            continue
-        if (warning := agreement.warning(part.name)) is not None:
-            warnings.append(warning)
-    return warnings
+    most = MOST if limit is None else min(MOST, limit // 10)
+    measured = await measure_agreement(run, env.reward, (*plan.task.train, *plan.task.validation), most)
+    for figures in measured.figures:
+        progress.say(describe_agreement(figures))
+    return [*measured.warnings]
 
 
 async def _search(
@@ -348,7 +337,7 @@ async def _search(
 
 
 def _name_trained(plan: RunPlan) -> str:
-    """What the method trains, and the model whose weights that changes."""
+    """What the method trains, and the model whose weights the training changes."""
     model = plan.addresses.get("policy")
     return plan.method.entry.trains + (f", {model}" if model else "")
 
@@ -390,7 +379,7 @@ def _watch_training(plan: RunPlan, core: RunState) -> None:
 
 
 def _policy(plan: RunPlan) -> Any:
-    """What the method gets as its policy: a model whose weights it trains, the optimizer model, or nothing."""
+    """The policy that the method gets: a model whose weights it trains, the optimizer model, or None."""
     if plan.policy is not None:
         return open_policy(plan.policy, plan.config, plan.seed, plan.policy.processes)
     return LanguagePolicy() if "optimizer" in plan.addresses else None
@@ -420,7 +409,7 @@ async def _run_method(
 
 
 def length_limit(task: Task, model: LanguageModel) -> LengthLimit:
-    """How long a search may make the prompt of a task, in tokens of the task model where its tokenizer is known."""
+    """The longest prompt that a search may make for a task, in tokens of the task model if its tokenizer is known."""
     count = estimated_tokens if isinstance(model, AnswersOnly) else model.count_tokens
     return LengthLimit.of(task.prompt.text, task.longest, count)
 

@@ -32,6 +32,7 @@ from whet.engine.durable import DurableRun, RunState
 from whet.engine.evaluated_rows import write_rows
 from whet.engine.grading_warnings import grading_warnings
 from whet.engine.journal import read_events
+from whet.engine.judge_agreement import MOST, measure_agreement, scored_rows
 from whet.engine.label_figures import label_figures
 from whet.engine.ledger_store import LedgerUnavailable
 from whet.engine.objectives import calibrate, needs_call_times, objective_figures
@@ -267,7 +268,7 @@ def _sealed_rows(
 
 
 def _label_figures(task: Task, start: Tested, best: Tested) -> LabelsJSON:
-    """What result.json says under `labels`; empty for a task without labels."""
+    """The part `labels` of result.json; empty for a task without labels."""
     sides = {
         name: label_figures(task, task.test, one.test) for name, one in (("baseline", start), ("best", best))
     }
@@ -280,7 +281,7 @@ def _validated_candidates(*tested: Tested) -> list[tuple[Candidate, Sequence[Rol
 
 
 def _identity(plan: RunPlan, core: RunState) -> IdentityJSON:
-    """What was run, and who answered."""
+    """The run and the models that answered."""
     return {
         "task": plan.task.name,
         "method": plan.method.entry.name,
@@ -405,7 +406,7 @@ def deployed_environment(
 
 
 def _digest(start: Tested, best: Tested) -> str:
-    """What tells one comparison from another one of the same run: the two prompts and what they earned."""
+    """The identity of one comparison of a run: the two prompts and their rewards."""
     sides = [[one.candidate.id, [[r.reward, r.error] for r in one.test]] for one in (start, best)]
     return content_hash(sides)
 
@@ -451,7 +452,7 @@ def _warnings(
     rows: Sequence[Example],
     evaluated: Mapping[str, Sequence[Rollout]],
 ) -> list[str]:
-    """What a reader of the result should know before trusting it."""
+    """Warnings for a reader of the result."""
     reading = [
         warning
         for name, rollouts in evaluated.items()
@@ -525,8 +526,10 @@ async def execute_evaluation(
     split: str,
     ledger: SealedTestLedger,
     progress: Progress,
+    scored: int = MOST,
 ) -> EvaluationJSON:
-    """Evaluate the plan's prompt on given examples; rows that had no answer when it was evaluated before are asked again. A look
+    """Evaluate the plan's prompt on given examples; rows that had no answer when it was evaluated before are asked again. A judge
+    grades `scored` answers at most that people scored. A look
     at the test split is written down, and is an opening where another prompt was looked at on these rows."""
     core, task = opened.core, plan.task
     progress.core = core
@@ -556,6 +559,9 @@ async def execute_evaluation(
             core.note_unanswered(rollouts)
             env, rollouts = calibrate(replace(env, validation=tuple(examples)), rollouts)
             noise = await noise_warnings(run.branch(f"regrading{before or ''}"), env, rollouts, plan.limits)
+            measured = await measure_agreement(
+                run.branch("agreement"), env.reward, scored_rows(task, examples), scored
+            )
     finally:
         core.journal.append([elapsed_row(core)])
     warnings = [
@@ -563,6 +569,7 @@ async def execute_evaluation(
         *uncounted,
         *tried,
         *noise,
+        *measured.warnings,
         *_warnings(opened, env.reward, examples, {split: rollouts}),
     ]
     warnings += [
@@ -592,5 +599,7 @@ async def execute_evaluation(
     }
     if (by_label := label_figures(task, examples, rollouts)) is not None:
         result["labels"] = by_label
+    if measured.figures:
+        result["agreement"] = [*measured.figures]
     write_rows(core.journal.path.parent, examples, rollouts)
     return result

@@ -183,11 +183,13 @@ def forecast_evaluation(
     rows: Sequence[Example],
     measured: Mapping[str, Usage] = MappingProxyType({}),
     batches: bool = False,
+    agreement: int = 0,
 ) -> PlanJSON:
     """The plan of an evaluation on some rows: as many calls as they take, and at most one more for each reply of a judge, which
-    is asked again where that cannot be read. `measured` is that of `forecast`; `batches`: the calls are made in batches."""
+    is asked again where that cannot be read. `measured` is that of `forecast`; `batches`: the calls are made in batches;
+    `agreement`: the judge calls on answers that people scored."""
     each = row_calls(env, answer_calls(env, config))
-    numbers = {"task": len(rows) * each["task_calls"], "judge": len(rows) * each["judge_calls"]}
+    numbers = {"task": len(rows) * each["task_calls"], "judge": len(rows) * each["judge_calls"] + agreement}
     most = {"judge": ASKED_TWICE}
     calls: dict[str, CountRangeJSON] = {
         role: {"expected": n, "most": most.get(role, 1) * n} for role, n in numbers.items() if n
@@ -276,7 +278,8 @@ def total_plan(plans: Sequence[PlanJSON]) -> PlanJSON:
         role: total_count([plan["calls"][role] for plan in plans if role in plan["calls"]]) for role in roles
     }
     limits = [plan["limits"].get("calls") for plan in plans]
-    return plans[0] | {
+    batches = [plan["batch"] for plan in plans if "batch" in plan]
+    total = plans[0] | {
         "runs": len(plans),
         "methods": list(dict.fromkeys(name for plan in plans for name in plan.get("methods", ()))),
         "models": {role: address for plan in plans for role, address in plan.get("models", {}).items()},
@@ -292,6 +295,12 @@ def total_plan(plans: Sequence[PlanJSON]) -> PlanJSON:
         "default_policy": any(plan.get("default_policy", False) for plan in plans),
         "validation": min((plan["validation"] for plan in plans), key=lambda rows: rows["rows"]),
     }
+    if batches:
+        total["batch"] = {
+            "calls": sum(batch["calls"] for batch in batches),
+            "share": max(batch["share"] for batch in batches),
+        }
+    return total
 
 
 def total_count(ranges: Sequence[CountRangeJSON]) -> CountRangeJSON:
@@ -454,7 +463,7 @@ def plan_lines(plan: PlanJSON) -> list[str]:
 
 
 def _kept_lines(plan: PlanJSON) -> list[str]:
-    """What the plan keeps for the control and the ablation, and which margins its rows cannot show."""
+    """The plan's reserves for the control and the ablation, and the margins that its rows cannot show."""
     lines: list[str] = []
     if control := plan.get("control"):
         shares = [f"{n:,} {name.replace('_', ' ')}" for name, n in control["kept"].items() if n is not None]
@@ -534,7 +543,7 @@ def _case_lines(plan: Mapping[str, Any]) -> list[str]:
 
 
 def _gap_lines(plan: Mapping[str, Any]) -> list[str]:
-    """What the caller has not said or set."""
+    """Lines about a default that the caller left open, and about keys without which a run cannot begin."""
     named = [say_default_model(address)] if (address := plan.get("default_model")) else []
     return [*named, *(f"a run cannot begin yet: {problem}" for problem in plan.get("missing_keys", ()))]
 
@@ -551,7 +560,7 @@ def _look_lines(look: LookJSON | None) -> list[str]:
 
 
 def _subject(plan: Mapping[str, Any]) -> str:
-    """What is planned: which runs by which methods on which models."""
+    """The planned runs, by method and model."""
     if added := plan.get("added"):
         rows = quantity(added["rows"], "added row") if added["rows"] else "missing answers to added rows"
         return f"{rows}, answered by both prompts: "

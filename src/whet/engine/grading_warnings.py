@@ -1,5 +1,5 @@
-"""What a reader of a result should know of how answers were graded, as warnings: numbers whose size is in doubt, and targets
-inside of words."""
+"""What a reader of a result should know of how answers were graded, as warnings: numbers whose size is in doubt or that may be
+alternatives, and targets inside of words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from whet._util.words import fold
 from whet.errors import quantity, show_reward
 from whet.rewards import ProgramReward, RewardFunction, Weighted
-from whet.rewards.numbers import HUNDREDTH, MULTIPLIED, Number
+from whet.rewards.numbers import BESIDE, HUNDREDTH, MULTIPLIED, Number
 from whet.rewards.numerals import powers_of
 from whet.rewards.text import INSIDE, Contains
 from whet.types import Example, Rollout
@@ -29,6 +29,7 @@ def grading_warnings(
             *_numeral_warnings(reward, examples, name, rollouts),
             *_unit_warnings(reward, examples, name, rollouts),
             *_percent_warnings(name, rollouts),
+            *_beside_warnings(name, rollouts),
             *_inside_warnings(reward, name, rollouts),
             *_part_warnings(reward, name, rollouts),
         )
@@ -111,6 +112,18 @@ def _percent_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
         f'{len(scaled)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(scaled[0].output)}", are the target '
         "if a percent sign divides by 100. They count as wrong, because the sign is left aside. If it divides, say so: reward: "
         "{number: {percent: true}}. Else let the prompt say how a share is written."
+    ]
+
+
+def _beside_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """A warning when answers count as right whose last sentence has another number one word before theirs."""
+    beside = [r for r in rollouts if r.parts.get(BESIDE)]
+    if not beside:
+        return []
+    return [
+        f'{len(beside)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(beside[0].output[-_QUOTED:])}", count '
+        "as right for the last of two numbers with a single word between them. whet cannot read whether these are "
+        "alternatives. If so, let the prompt ask for the result in \\boxed{}: an answer with several results there is wrong."
     ]
 
 

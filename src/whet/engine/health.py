@@ -44,32 +44,34 @@ BLANK_ALIKE = 6
 
 @dataclass
 class EndpointHealth:
-    """Of one model in one session. `known`: how many answers it gave in earlier sessions, or are in the cache; with any it is
-    `trusted`. `suspects`: the requests that earlier sessions lost at their end, or gave up although the model was
-    there; `unanswered`: those that failed in one; `proven`: those that one gave up, each attempt refused, and did not end for.
-
-    `lost` are the requests since its last answer that got none, by digest, and `attempts` the numbers of their calls that
-    were not billed. `odd` are requests that failed before others were answered: they say nothing of the model. `blank` are
-    answers that hold no usable text, by digest, as long as there was no other answer. `refusals` are the odd requests and
-    the suspects that failed until the end, by status and words. `newest`: when the answered calls began, of the last ones.
-    `gone`: requests that got no answer but a gateway's, when the first such call began and what it said. `given_up`: requests
-    that are not asked again in this session.
-    """
+    """The health of one model in one session. Requests are named by their digests."""
 
     known: int = 0
+    """Answers that it gave in earlier sessions or that are in the cache; with any, the model is `trusted`."""
     suspects: frozenset[str] = frozenset()
+    """Requests that earlier sessions lost at their end, or gave up although the model was there."""
     unanswered: frozenset[str] = frozenset()
+    """Requests that failed in an earlier session."""
     proven: frozenset[str] = frozenset()
+    """Requests that an earlier session gave up, each attempt refused, without ending for them."""
     usable: bool = False
     lost: dict[str, ProviderError] = field(default_factory=dict)
+    """Requests without an answer since the model's last answer, each with its error."""
     failures: int = 0
     attempts: list[int] = field(default_factory=list)
+    """The numbers of the calls for `lost` that were not billed."""
     odd: set[str] = field(default_factory=set)
+    """Requests that failed before others were answered, which says nothing about the model."""
     blank: dict[str, str] = field(default_factory=dict)
+    """Answers without usable text, as long as there was no other answer."""
     refusals: dict[tuple[int | None, str], set[str]] = field(default_factory=dict)
+    """Requests among `odd` and `suspects` that failed until the end, by status and message."""
     newest: list[float] = field(default_factory=list)
+    """When the latest answered calls began."""
     gone: dict[str, tuple[float, str]] = field(default_factory=dict)
+    """Requests that only a gateway answered: when the first such call began, and the gateway's message."""
     given_up: set[str] = field(default_factory=set)
+    """Requests that are not sent again in this session."""
 
     @property
     def trusted(self) -> bool:

@@ -195,53 +195,60 @@ class ReasoningTruncated(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What one attempt takes at most. `likely_tokens` and `likely_cost`: the most if its answer is as long as those before.
-    `beyond_tokens` and `beyond_cost`: what it may take beyond that from a model that begins to think without regard to its bound.
-    `alone`: so little is known of the model that no other call of the role may be in flight under a limit on tokens or dollars.
-    """
+    """What one attempt takes at most."""
 
     role: str
     calls: int = 1
     tokens: int = 0
     cost: float = 0.0
     likely_tokens: int = 0
+    """The most tokens if its answer is as long as those before."""
     likely_cost: float = 0.0
+    """The most US dollars if its answer is as long as those before."""
     alone: bool = False
+    """Whether so little is known of the model that, under a limit on tokens or dollars, no other call of the role may be in
+    flight."""
     beyond_tokens: int = 0
+    """Further tokens that it may take if the model thinks without regard to its bound."""
     beyond_cost: float = 0.0
+    """Further US dollars that it may take if the model thinks without regard to its bound."""
 
 
 @dataclass
 class ModelClient:
-    """One role's model with its limits, price and health.
-
-    `failed`: why it failed for good; what waits is not sent any more and fails alike. `counts_as`: the role whose limits its
-    calls count against, if not its own; its answers are never those of that role, unless the `same_answers` may serve both.
-    `writes`: it writes for whet, with bounds that whet chose, unless the user set one (`bound`); `room`: tokens beyond it, for a
-    thought. `answers`: how often it answered in this session. `announced`: until when, by the monotonic clock, it was said to
-    rest. `max_wait`: seconds that a run waits for it at most while it turns calls away. `turned_away`: since when, by the
-    monotonic clock, it has answered nothing and turned calls away. `rounds`: attempts that reached no server, one after the
-    other. `observed`: what its answered calls took. `cuts_prompts`: an answer has shown that the server reads prompts in part.
-    """
+    """The model of one role with its limits, price and health."""
 
     model: LanguageModel
     limiter: AdaptiveLimiter
     price: Price | None = None
     requests_per_minute: float | None = None
     counts_as: str | None = None
+    """The role whose limits its calls count against, if not its own."""
     same_answers: bool = False
+    """Whether its answers may serve the role `counts_as` too."""
     bound: int | None = None
+    """The bound on output tokens that the user set."""
     writes: bool = False
+    """Whether it writes for whet, with bounds that whet chose unless the user set `bound`."""
     room: int = 0
+    """Output tokens beyond the bound, for a thought."""
     failures_since_success: int = 0
     failed: ProviderError | None = None
+    """Why it failed for good: calls that wait are not sent any more and fail with this error."""
     answers: int = 0
+    """How often it answered in this session."""
     announced: float = float("-inf")
+    """Until when (monotonic clock) a message has announced its rest."""
     max_wait: float = MAX_WAIT
+    """Seconds that a run waits for it at most while it turns calls away."""
     turned_away: float | None = None
+    """Since when (monotonic clock) it has answered nothing and turned calls away; None: it does not."""
     rounds: int = 0
+    """Attempts in a row that reached no server."""
     cuts_prompts: bool = False
+    """Whether an answer has shown that the server reads only part of long prompts."""
     observed: ObservedUsage = field(default_factory=ObservedUsage)
+    """What its answered calls took."""
     health: EndpointHealth = field(default_factory=EndpointHealth)
     _refused: tuple[int | None, int] = (None, 0)
     _unreached_at: float = float("-inf")
@@ -376,7 +383,7 @@ class ModelClient:
         likely = cost = dollars = 0.0
         if self.price is not None:
             cases = usage, replace(usage, output_tokens=most), Usage(0, beyond)
-            likely, cost, dollars = (self.price.most(one) * seen.dearest for one in cases)
+            likely, cost, dollars = (self.price.most(case) * seen.dearest for case in cases)
         alone = not (seen.known or self.model.local)
         reserved = Reservation(role, 1, read + most, cost, read + written, likely, alone, beyond, dollars)
         return reserved, usage
@@ -401,18 +408,24 @@ class ModelClient:
             return
         price = 0.0 if self.price is None else self.price.cost(usage)
         counted = self._count_tokens(request)
-        if not self.cuts_prompts and self.observed.lost_input(counted, usage):
-            self.cuts_prompts = True
-            _log.warning(
-                "%s read %d tokens of a prompt of %d bytes, less than half of the number that other "
-                "rows suggest. The server has cut the prompt, as Ollama does beyond num_ctx "
-                "(`OLLAMA_CONTEXT_LENGTH`). Give the model a longer context or shorten the row.",
-                self.model.address,
-                usage.input_tokens,
-                sum(len(m.content.encode("utf-8", "replace")) for m in request.messages),
-            )
+        if not self.cuts_prompts:
+            self._warn_of_a_cut(counted, [message.content for message in request.messages], usage)
         cost = self.cost(replace(usage, free=False) if usage.free else usage)
         self.observed.note(counted, request.n, usage, cost, price, request.max_tokens)
+
+    def _warn_of_a_cut(self, counted: int, texts: list[str], usage: Usage) -> None:
+        words = self.observed.lost_words(texts, usage)
+        if not words and not self.observed.lost_input(counted, usage):
+            return
+        self.cuts_prompts = True
+        _log.warning(
+            "%s read %d tokens of a prompt of %d bytes, %s. The server has cut the prompt, as Ollama does beyond num_ctx "
+            "(`OLLAMA_CONTEXT_LENGTH`). Give the model a longer context or shorten the row.",
+            self.model.address,
+            usage.input_tokens,
+            sum(len(text.encode("utf-8", "replace")) for text in texts),
+            f"which has {words:,} words" if words else "less than half of the number that other rows suggest",
+        )
 
     def cost(self, usage: Usage) -> float:
         """US dollars: what the provider says, else by the price; 0 without either, and where a gateway's cache answered. A
@@ -442,7 +455,7 @@ def delay(attempt: int, retry_after: float | None, rng: random.Random) -> float:
 
 
 def usable(completions: object, address: str) -> list[Completion]:
-    """What a model returned, where it can be recorded. Raises ProviderError for anything else."""
+    """The completions that a model returned, if they can be recorded. Raises ProviderError for anything else."""
     if isinstance(completions, list) and completions and all(map(_is_answer, completions)):
         return completions
     raise ProviderError(

@@ -23,26 +23,32 @@ SPREADS = 1.3
 LEAST_SPREAD = 0.02
 _LONG, _CUT = 1_000, 0.5
 """Tokens, as whet counts them, from which a prompt may have been cut, and the share of what is expected below which it was."""
+_LETTERS = 3
+"""Characters of a token at least where words may be counted at all, which takes time."""
 
 
 @dataclass
 class ObservedUsage:
-    """What the answered calls of one model client took: `ratio` is the most tokens read for one that whet counts, `written` the
-    most tokens of one completion with its thought, `dearest` the most dollars for one by the price. `wasted`: tokens of calls
-    that were billed and gave no answer. `others`: the largest ratio of the run's other models, which stands for its own at first.
-    `least`: the smallest ratio. `cut`: an answer had as many tokens as its bound allowed, `passed`: one had more.
-    """
+    """What the answered calls of one model client took."""
 
     answers: int = 0
     ratio: float = 0.0
+    """The largest ratio of tokens read to tokens that whet counts."""
     written: int = 0
+    """The most tokens of one completion, its thought included."""
     dearest: float = 1.0
+    """The largest ratio of the US dollars of a completion to those that the price expects."""
     tokens: int = 0
     wasted: int = 0
+    """Tokens of calls that were billed and gave no answer."""
     others: float = 0.0
+    """The largest ratio of the run's other models, used until this model has its own."""
     least: float = math.inf
+    """The smallest ratio."""
     cut: bool = False
+    """Whether an answer had as many tokens as its bound allowed."""
     passed: bool = False
+    """Whether an answer had more tokens than its bound allowed."""
     recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=RECENT))
 
     @property
@@ -81,6 +87,19 @@ class ObservedUsage:
         if not self.known or usage.estimated or counted < _LONG or usage.input_tokens == 0:
             return False
         return usage.input_tokens < _CUT * self.least * counted
+
+    @staticmethod
+    def lost_words(texts: Sequence[str], usage: Usage) -> int:
+        """How many words a prompt has that the server must have cut, even if it cuts every prompt: an answer reports fewer input
+        tokens than words between blanks, each of which has a token at least. 0 where there are enough."""
+        if (
+            usage.estimated
+            or usage.input_tokens < _LONG
+            or sum(map(len, texts)) < _LETTERS * usage.input_tokens
+        ):
+            return 0
+        words = sum(len(text.split()) for text in texts)
+        return words if words > MARGIN * usage.input_tokens else 0
 
     def read_at_most(self, counted: int) -> int:
         """Input tokens to reserve for a request for which whet counts so many."""

@@ -61,7 +61,7 @@ class SealedTestAccess:
     policy: str = STRICT
 
     def figures(self) -> OpeningsJSON:
-        """What result.json says of it."""
+        """The opening as result.json holds it."""
         figures: OpeningsJSON = {"test_openings": self.number, "test_rows_seen": self.seen}
         if self.seen_by:
             figures["test_rows_seen_by"] = self.seen_by
@@ -116,17 +116,19 @@ class RowHistory:
         if self.policy == STRICT:
             return self.number, opening_alpha(alpha, self.number), self.policy
         lowest = min(
-            (discovery_alpha(alpha, one) for one in self.outcomes), default=discovery_alpha(alpha, ())
+            (discovery_alpha(alpha, outcome) for outcome in self.outcomes), default=discovery_alpha(alpha, ())
         )
         return self.number, lowest, self.policy
 
     def after_another(self) -> RowHistory:
         """The same after an opening of all rows that promoted nothing."""
-        return RowHistory(self.number + 1, self.policy, frozenset((*one, False) for one in self.outcomes))
+        return RowHistory(
+            self.number + 1, self.policy, frozenset((*outcome, False) for outcome in self.outcomes)
+        )
 
 
 def first_level(task: Task) -> float:
-    """What the first opening of a task's test rows may spend."""
+    """The alpha that the first opening of a task's test rows may spend."""
     return RowHistory(1, task.alpha_policy).level(task.alpha)[1]
 
 
@@ -170,8 +172,8 @@ class SealedTestLedger:
             db.add(_ADD_OPENINGS, [(run, time.time(), number, level)])
             db.add(_ADD_POLICIES, [(run, policy)])
             db.add(_ADD_COMPARED, [(member, comparison.digest)])
-            rows = [(one, run, split) for split, values in hashes.items() for one in values]
-            rows += [(one, prompt, LOOKED) for prompt in comparison.prompts for one in hashes[SEALED]]
+            rows = [(value, run, split) for split, values in hashes.items() for value in values]
+            rows += [(digest, prompt, LOOKED) for prompt in comparison.prompts for digest in hashes[SEALED]]
             db.add(_ADD_ROWS, rows)
         seen, seen_by = self.count_learned_rows(comparison.run, comparison.sealed)
         return SealedTestAccess(number, self._part(level), (), seen, seen_by, policy)
@@ -208,11 +210,11 @@ class SealedTestLedger:
         return SealedTestAccess(number, self._part(level), policy=policy)
 
     def _part(self, level: float) -> float:
-        """What each test of the family may spend of the level of their opening."""
+        """The level of each test of the family, of which the opening has this `level` together."""
         return float(level) / (1 if self.family is None else self.family.tests)
 
     def _history(self, db: LedgerTables, run: str, hashes: Sequence[str]) -> RowHistory:
-        """What openings by others than `run` say of these rows. Raises PolicyDiffers."""
+        """The history of these rows in openings by other runs than `run`. Raises PolicyDiffers."""
         sql = (
             "SELECT rows.hash, openings.run, COALESCE(policies.policy, 'strict'), COALESCE(verdicts.promoted, 0) FROM rows "
             "JOIN openings ON openings.run = rows.run LEFT JOIN policies ON policies.run = rows.run "
@@ -230,10 +232,12 @@ class SealedTestLedger:
                 f"{parameter('alpha_policy', others[0])} (with {parameter('fork')}, answers that are "
                 "paid are used again), or fresh test rows."
             )
-        outcomes: dict[str, list[bool]] = {one: [] for one in hashes}
+        outcomes: dict[str, list[bool]] = {digest: [] for digest in hashes}
         for one, _, _, promoted in known:
             outcomes[one].append(bool(promoted))
-        return RowHistory(1 + policies.total(), policy, frozenset(tuple(one) for one in outcomes.values()))
+        return RowHistory(
+            1 + policies.total(), policy, frozenset(tuple(outcome) for outcome in outcomes.values())
+        )
 
     def release(self, comparison: SealedComparison) -> None:
         """Give back the opening of a comparison that got no verdict. Raises LedgerUnavailable."""
@@ -257,7 +261,7 @@ class SealedTestLedger:
         name = _name_of_look(prompt, hashes)
         with writing_ledger() as db:
             opened, compares = _look_at(db, name, prompt, hashes)
-            db.add(_ADD_ROWS, [(one, known_as, LOOKED) for one in hashes for known_as in prompt])
+            db.add(_ADD_ROWS, [(digest, known_as, LOOKED) for digest in hashes for known_as in prompt])
         return self.open(name, alpha, sealed) if opened or compares else None
 
     def foresee_look(self, task: Task) -> PlanJSON:
@@ -375,7 +379,7 @@ def _show_folder(folder: Path) -> str:
 
 
 def run_id(folder: Path) -> str:
-    """What tells the run in a folder from every other one, also from a later one in the same folder."""
+    """The identity of the run in a folder. A later run in the same folder has another one."""
     name = read_meta(folder / "journal.sqlite", "run")
     if name is None:
         raise UsageError(f"{folder} holds no run. Name the folder of a run.")

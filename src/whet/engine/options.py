@@ -28,57 +28,76 @@ RoleModel: TypeAlias = ModelChoice | Mapping[str, Any] | None
 @named_fields
 @dataclass(frozen=True)
 class Options:
-    """Everything about a run that is not in the task. Values set here win over the task.
-
-    `lm`, `optimizer_lm`, `judge_lm` are models (`optimizer_lm="none"` forbids one); `policy` is the model whose weights are
-    trained, or the folder of a checkpoint, `processes` how many processes share in that, each on a GPU of its own where
-    there are some; `settings` are the method's own, `config` the whole of them; `run` is the run folder, `root` the folder
-    of runs; `fork` names a run whose answers are reused, `control` a method that runs afterwards within its half of
-    the limits; `alpha`, `alpha_policy`, `minimum_effect` and `longest` stand in the place of the task's, and `more` are fresh
-    rows for a finished run. `task_lms` are several task models, `lm` the first of them, and `aggregate` what a prompt is
-    worth with several models or tasks: the mean over cases, or the worst (`other_lms`: the models after the first, once the
-    task has a case for each). `batch`: calls that nothing else waits for may go out in
-    batches of the provider, hours long. `fresh` asks again what the cache or a finished run knows; `max_wait` are the seconds
-    that an endpoint is waited for at most which turns calls away. `share` runs use the models at once: each has that part of the
-    calls in flight and a minute. `engine` says where the user's functions and local models run, `worker_gpus` what part of a GPU
-    a copy of such a model takes. `dry_run` plans and stops;
-    `default_limit` says whether a run that nothing bounds gets a limit.
-    """
+    """Everything about a run that is not in the task. A value set here replaces that of the task."""
 
     method: str | None = None
+    """The method's name; None: the task's, or the default."""
     lm: RoleModel = None
+    """The task model; with `task_lms`, the first of them."""
     optimizer_lm: RoleModel = None
+    """The model that writes prompts; "none" forbids one."""
     judge_lm: RoleModel = None
+    """The model of a judge."""
     policy: str | None = None
+    """The model whose weights are trained, or the folder of a checkpoint."""
     processes: int = 1
+    """How many processes share in the training, each on its own GPU if there are some."""
     workers: int | None = None
+    """Processes that call rewards written in Python; 0: this process calls them."""
     worker_memory: int | None = None
+    """MiB of data that each worker may have; None: no limit."""
     worker_gpus: float | None = None
+    """The part of a GPU that each process with a local model takes."""
     engine: str | None = None
+    """Where the user's functions and local models run: `local`, `processes`, `ray` or `ray://HOST:PORT`."""
     base_url: str | Sequence[str] | None = None
+    """The OpenAI-compatible endpoint of the models; several are servers of the same model."""
     concurrency: int | None = None
+    """Calls in flight."""
     settings: Mapping[str, Any] = field(default_factory=dict)
+    """The settings of the method that was given by name."""
     config: Any = None
+    """The config of the method, in the place of `settings`."""
     budget: Budget = field(default_factory=Budget)
+    """The limits of the run."""
     seed: int = 0
+    """The seed of everything that is drawn."""
     run: str | Path | None = None
+    """The folder of the run; None: TASK-METHOD-SEED below `root`."""
     root: str | Path = "runs"
+    """The folder of all runs."""
     fork: str | Path | None = None
+    """A run whose paid answers are reused."""
     control: str | None = None
+    """A method that runs afterwards, within its half of the limits."""
     alpha: float | None = None
+    """In the place of the task's `alpha`."""
     alpha_policy: str | None = None
+    """In the place of the task's `alpha_policy`."""
     minimum_effect: float | None = None
+    """In the place of the task's `minimum_effect`."""
     longest: int | None = None
+    """In the place of the task's `longest`."""
     more: object = None
+    """Fresh rows for a finished run."""
     dry_run: bool = False
+    """Plan the run and stop."""
     batch: bool = False
+    """Calls that nothing else waits for may go out in batches of the provider, hours long."""
     fresh: bool = False
+    """Ask again what the cache or a finished run knows."""
     max_wait: float | None = None
+    """Seconds that the run waits at most for an endpoint that turns calls away."""
     default_limit: bool = True
+    """Whether a run without any limit gets one on its calls."""
     task_lms: Sequence[RoleModel] | None = None
+    """Several task models, for one prompt."""
     aggregate: str | None = None
+    """The score of a prompt with several models or tasks: the mean over cases, or the worst case."""
     other_lms: Sequence[RoleModel] = ()
+    """The task models after the first, once the task has a case for each."""
     share: int = 1
+    """How many runs use the models at once: each gets this part of the calls in flight and of the calls a minute."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for a path that is none, a seed that no journal holds, a limit that is none, and settings twice."""

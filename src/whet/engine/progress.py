@@ -18,6 +18,7 @@ from whet.engine.durable import FORECAST, STOPPED, TRAINING, RunState
 from whet.engine.plan_json import PlanJSON
 from whet.engine.sealed_power import promotion_warning
 from whet.errors import quantity, show_duration, show_reward
+from whet.rl.language import REPEATED
 from whet.types import Rollout, mean_score
 
 STEPS_TIMED = 10
@@ -42,6 +43,15 @@ def warn_of_plan(plan: PlanJSON) -> None:
         warnings.warn(warning, stacklevel=2)
 
 
+def describe_repeats(number: int, text: str) -> str:
+    """What to say of an optimizer model that wrote the same text so many times in a row."""
+    return (
+        f'The optimizer model wrote the same text {number} times in a row ("{text}"), so that the search has nothing new to try '
+        "with it, and each reply is paid. Raise its temperature (`models: {optimizer: {temperature: 1}}` in task.yaml; a server "
+        "may ignore it), or name another model (`optimizer_lm`). The run may be ended now (Ctrl-C), and keeps its best prompt."
+    )
+
+
 @dataclass(frozen=True)
 class TrainingStep:
     """The step of a training that is under way: its number from 0, of how many, when it began (seconds of the monotonic clock),
@@ -55,52 +65,64 @@ class TrainingStep:
 
 @dataclass
 class Progress:
-    """What may be shown while a run goes on.
-
-    `baseline` and `best` are mean rewards on the same validation rows: `rows` of them, out of the `whole` validation split of
-    the task; `baseline` is None where the start prompt was not measured on the rows of the best one.
-    `best_is_start`: no other prompt was validated and better yet. `done` of `due` rollouts
-    of the phase are graded; `due` is None where nobody knows how many there will be. `latest` are rewards of the newest
-    rollouts, `latest_prompts` the ids of their prompts. `figures` are the newest step's, `rewards` the reward of each step,
-    `courses` its other figures that are drawn,
-    `signal` what that reward is made of where it is not the task's, `times` when the last few steps ended, in seconds of the
-    monotonic clock. `trains` says what the method trains, `training` which step of it is under way, `durations` how many
-    seconds the last few steps took, without those whose answers were recorded. `title` names the part of a larger job (a
-    comparison) that goes on, `earlier` the calls and `earlier_cost` the US dollars that the parts before it took,
-    `planned_calls` the most that all parts may take. `warn` is called with what a person should know before anything is paid,
-    `planned` with the plan. `parts` are runs that go on at once in processes of their own: by the name of each, a line that
-    says how it goes on. `index_failed`: it was said that the index of runs cannot be written.
-    """
+    """What may be shown while a run goes on."""
 
     phase: str = "starting"
     core: RunState | None = None
     baseline: float | None = None
+    """Mean reward of the start prompt on the validation rows of `best`; None: it was not measured on them."""
     best: float | None = None
+    """Mean reward of the best prompt on its validation rows."""
     rows: int | None = None
+    """How many validation rows `best` was measured on."""
     whole: int | None = None
+    """Validation rows of the task."""
     done: int = 0
+    """Rollouts of the phase that are graded."""
     due: int | None = None
+    """Rollouts of the phase in all; None: unknown."""
     note: str = ""
     title: str = ""
+    """The part of a larger job (a comparison) that goes on."""
     earlier: int = 0
+    """Calls of the earlier parts of that job."""
     earlier_cost: float = 0.0
+    """US dollars of the earlier parts."""
     planned_calls: int | None = None
+    """The most calls that all parts may take."""
     parts: dict[str, str] = field(default_factory=dict)
+    """A line about each run that goes on in a process of its own, by its name."""
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
+    """Rewards of the newest rollouts."""
     figures: Mapping[str, float] = field(default_factory=dict)
+    """The figures of the newest step."""
     rewards: list[float] = field(default_factory=list)
+    """The reward of each step."""
     courses: dict[str, list[float]] = field(default_factory=dict)
+    """Other figures of each step that are drawn, by name."""
     signal: str = ""
+    """What the reward of a step is made of, if it is not the task's."""
     times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
+    """When the last few steps ended, in seconds of the monotonic clock."""
     trains: str = ""
+    """What the method trains."""
     training: TrainingStep | None = None
+    """The training step that is under way."""
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
+    """Seconds that the last few steps took, without steps whose answers were recorded."""
     warn: Callable[[str], None] = lambda warning: None
+    """Called with a warning for a person before anything is paid."""
     say: Callable[[str], None] = lambda line: None
     planned: Callable[[PlanJSON], None] = warn_of_plan
+    """Called with the plan."""
     best_is_start: bool = False
+    """Whether no other prompt was validated and better yet."""
+    repeats_told: bool = False
+    """Whether a message has said that the optimizer model writes the same text again and again."""
     index_failed: bool = False
+    """Whether a message has said that the index of runs cannot be written."""
     latest_prompts: deque[str] = field(default_factory=lambda: deque(maxlen=LATEST))
+    """The ids of the prompts of `latest`."""
     _start: dict[str, float] = field(default_factory=dict)
     _start_id: str = ""
     _seen: OrderedDict[str, dict[str, float]] = field(default_factory=OrderedDict)
@@ -167,6 +189,9 @@ class Progress:
             self.say(training_forecast(value, self.figures.get("memory")))
         elif name == STOPPED:
             self.say(f"training: stopped. {value}")
+        elif name == "replies" and REPEATED in value and not self.repeats_told:
+            self.repeats_told = True
+            self.say(f"warning: {describe_repeats(*value[REPEATED])}")
 
     def _on_training(self, value: Mapping[str, Any] | None) -> None:
         """Take in a step of training that begins, or the end of the training."""
@@ -231,7 +256,7 @@ class _Memory(Protocol):
 
 
 def memory_forecast(memory: _Memory, processes: int) -> str:
-    """What a training takes at most, before it begins, in GiB."""
+    """The forecast of the memory that a training takes at most, in GiB."""
     weights, learning, passes, total = (
         f"{part / 2**30:.2g}" for part in (memory.weights, memory.learning, memory.passes, memory.total)
     )
@@ -325,7 +350,7 @@ class Speed:
 
 
 def _spent_by_limit(budget: BudgetAccount) -> dict[str, float]:
-    """What is spent by now, by the name of the limit, and `paid`: calls without those that a cache answered."""
+    """What the run has spent so far, by the name of the limit. `paid`: calls that no cache answered."""
     spent = budget.spent
     return {
         **{f"{role}_calls": float(n) for role, n in spent.calls.items()},

@@ -30,7 +30,9 @@ def read_answers(folder: Path) -> dict[str, bytes]:
 def read_prompts(folder: Path) -> list[Prompt]:
     """The prompts that a run measured, in their order, each once."""
     events = read_events(folder / JOURNAL, ["candidate", "validated"])
-    return list({prompt.id: prompt for prompt in (candidate_of(one.value).prompt for one in events)}.values())
+    return list(
+        {prompt.id: prompt for prompt in (candidate_of(event.value).prompt for event in events)}.values()
+    )
 
 
 def read_seed(folder: Path) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 from whet.engine.plan_json import PlanJSON
+from whet.errors import show_reward
 from whet.types import JSON
 
 
@@ -36,7 +37,7 @@ class MeanJSON(TypedDict):
 
 
 class OptionalUsageJSON(TypedDict, total=False):
-    """What is said of a usage where there is something to say."""
+    """The optional parts of a usage."""
 
     cached: dict[str, int]
     cached_oldest: str
@@ -70,7 +71,7 @@ class PromptJSON(TypedDict):
 
 
 class OptionalSideJSON(TypedDict, total=False):
-    """What made a prompt, and the digest of the weights that it needs."""
+    """The origin of a prompt, and the digest of the weights that it needs."""
 
     operator: str
     system: str
@@ -114,7 +115,7 @@ class ImprovementJSON(TypedDict):
 
 
 class SecondOpinionJSON(ImprovementJSON):
-    """What another reward says of the same answers."""
+    """The verdict of another reward on the same answers."""
 
     reward: str
     judge: str | None
@@ -123,7 +124,7 @@ class SecondOpinionJSON(ImprovementJSON):
 
 
 class LabelJSON(TypedDict):
-    """What became of the rows of one label."""
+    """The results on the rows of one label."""
 
     n: int
     right: int
@@ -158,7 +159,7 @@ class LabelsJSON(TypedDict, total=False):
 
 
 class IdentityJSON(TypedDict):
-    """What was run, and who answered."""
+    """The run and the models that answered."""
 
     task: str
     method: str
@@ -212,7 +213,7 @@ class FrontPointJSON(DominatedJSON):
 
 
 class ObjectiveFiguresJSON(TypedDict, total=False):
-    """What a result says of objectives; nothing where there are none."""
+    """The part of a result about objectives; empty without objectives."""
 
     objectives: dict[str, ObjectiveJSON]
     front: list[FrontPointJSON]
@@ -228,7 +229,7 @@ class HistoryJSON(TypedDict):
 
 
 class AblationOfRunJSON(TypedDict, total=False):
-    """What an ablation adds to a result; nothing where none was made."""
+    """The part of a result about an ablation; empty without an ablation."""
 
     ablation: AblationJSON
 
@@ -275,7 +276,7 @@ class AblationJSON(TypedDict):
 
 
 class ReadabilityJSON(TypedDict):
-    """How the text that is deployed reads: its perplexity, or the reason why there is none."""
+    """The perplexity of the deployed text, or the reason why there is none."""
 
     perplexity: float | None
     reader: NotRequired[str]
@@ -388,14 +389,14 @@ class OpeningsJSON(TypedDict, total=False):
 
 
 class CasesJSON(TypedDict, total=False):
-    """What the sealed test says of each case of a task made of several."""
+    """The sealed test of each case of a task made of several."""
 
     aggregate: str
     cases: dict[str, dict[str, Any]]
 
 
 class OptionalRunJSON(LabelsJSON, ObjectiveFiguresJSON, OpeningsJSON, CasesJSON, total=False):
-    """What a result says where there is something to say. `run`, `recorded` and `ended` are not in the file."""
+    """The optional parts of a result. `run`, `recorded` and `ended` are not in the file."""
 
     second_opinion: SecondOpinionJSON
     plan: PlanJSON
@@ -424,12 +425,24 @@ class RunJSON(IdentityJSON, OptionalRunJSON):
     warnings: list[str]
 
 
+class AgreementJSON(TypedDict):
+    """How far a judge agrees with people over `n` answers: `kind` is spearman or kappa, with the ends of the 95% interval."""
+
+    reward: str
+    kind: str
+    value: float
+    low: float
+    high: float
+    n: int
+
+
 class OptionalEvaluationJSON(TypedDict, total=False):
     """What an evaluation says where there is something to say. `run`, `rows` (the file of its rows), `recorded` and `ended`
     are not in the file."""
 
     rows: str
     labels: LabelFiguresJSON
+    agreement: list[AgreementJSON]
     plan: PlanJSON
     seed: int
     run: str
@@ -476,3 +489,12 @@ def show_gaps(score: Mapping[str, Any]) -> str:
     """
     gaps = answered_rows(score.get("answered"), score.get("of"), score.get("compared"))
     return gaps and f" ({gaps})"
+
+
+def describe_agreement(one: AgreementJSON) -> str:
+    """One sentence on how far a judge agrees with people."""
+    low, high = show_reward(one["low"], 2), show_reward(one["high"], 2)
+    return (
+        f"the reward {one['reward']} agrees with the human scores: {one['kind']} {show_reward(one['value'], 2)} "
+        f"(95% interval {low} to {high}) over {one['n']} answers"
+    )

@@ -204,15 +204,15 @@ def compare_sides(
         return decide(before, after, *ends, same=same, clusters=own)
 
     before, after = (
-        [None if i in one.get("unanswered", ()) else value for i, value in enumerate(one["rewards"])]
-        for one in sides
+        [None if i in side.get("unanswered", ()) else value for i, value in enumerate(side["rewards"])]
+        for side in sides
     )
     gain = decide_answered(test, before, after, *ends, list(clusters))
     return {"difference": gain.difference, "low": gain.low, "high": gain.high, "n": gain.n}
 
 
 def limits_left(limits: Budget, spent: UsageJSON) -> Budget:
-    """What a finished run with this `usage` left of its limits; time is not counted."""
+    """The rest of the limits after so much was `spent`; time does not count."""
     calls = {role: n + spent["cached"].get(role, 0) for role, n in spent["calls"].items()}
     used = {
         "calls": sum(calls.values()),

@@ -13,6 +13,7 @@ from whet.environments.agent_forms import (
     read_limit,
     read_parts,
     read_schema,
+    read_schema_options,
     read_stop,
 )
 from whet.environments.function_calls import OfferedTools, message_of
@@ -57,13 +58,15 @@ class ChatForm:
             raise UsageError("`n` must be 1. Ask once for each answer.")
         if body.get("modalities") not in (None, ["text"]):
             raise UsageError('`modalities` must be ["text"]: whet records texts.')
-        schema = read_schema(body.get("response_format"), "response_format", _find_schema)
+        form = body.get("response_format")
+        schema = read_schema(form, "response_format", _find_schema)
         listed = body.get("messages")
         each = listed if isinstance(listed, list) else []
         messages = list(map(_read_message, each)) if each else listed
         return AgentRequest(
             **read_parts(body, messages, OfferedTools.of(body)), thoughts=any(map(_has_thoughts, each)),
-            schema=schema, stop=read_stop(body.get("stop"), "stop"), limit=read_limit(body, *_LENGTH), sampling=sampling,
+            schema=schema, schema_options=read_schema_options(_find_described(form)),
+            stop=read_stop(body.get("stop"), "stop"), limit=read_limit(body, *_LENGTH), sampling=sampling,
         )  # fmt: skip
 
     def write(self, call: AgentRequest, answer: AgentAnswer) -> dict[str, Any]:
@@ -118,8 +121,12 @@ def _read_part(part: Any) -> Any:
     return part
 
 
+def _find_described(form: Any) -> object:
+    return form.get("json_schema") if isinstance(form, dict) and form.get("type") == "json_schema" else None
+
+
 def _find_schema(form: Any) -> object:
-    inner = form.get("json_schema")
+    inner = _find_described(form)
     return inner.get("schema") if isinstance(inner, dict) else None
 
 

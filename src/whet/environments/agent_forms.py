@@ -24,26 +24,32 @@ _ABSENT: tuple[object, ...] = (None, False, 0, "", [], {})
 
 @dataclass(frozen=True)
 class AgentRequest:
-    """What a command asks a model: messages of texts, whether it wants a stream, and the tools that it offers.
-
-    `schema`: that of the JSON which it wants; None: it wants text. `limit`: tokens of the answer at most; None: as the task says.
-    `sampling`: options in it that the task decides. `thoughts`: whether it held thoughts of earlier answers, which no model is
-    shown. `begun`: how the answer begins, and `ends`: texts that end what follows. `history`: the messages as a later request may
-    continue them. `body`: the request itself.
-    """
+    """A request of a command to its model."""
 
     messages: tuple[Message, ...]
     stream: bool
+    """Whether it wants a stream."""
     tools: OfferedTools
+    """The tools that it offers."""
     schema: Mapping[str, JSON] | None = None
+    """The schema of the JSON that it wants; None: it wants text."""
     stop: tuple[str, ...] = ()
     limit: int | None = None
+    """Tokens of the answer at most; None: as the task says."""
     sampling: tuple[str, ...] = ()
+    """Options of the request that the task decides."""
     thoughts: bool = False
+    """Whether it held thoughts of earlier answers, which no model is shown."""
+    schema_options: Mapping[str, JSON] | None = None
+    """What it says of the schema beside it: its name, its description, its strictness."""
     begun: str = ""
+    """How the answer begins."""
     ends: tuple[str, ...] = ()
+    """Texts at which the answer ends."""
     history: tuple[Mapping[str, Any], ...] = ()
+    """The messages as a later request may continue them."""
     body: Mapping[str, Any] = field(default_factory=dict)
+    """The request itself."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,15 @@ def read_limit(body: Mapping[str, Any], *names: str) -> int | None:
             raise UsageError(f"`{name}` is {show_value(value)}, and must be a whole number from 1.")
         return value
     return None
+
+
+def read_schema_options(described: object) -> dict[str, JSON] | None:
+    """What OpenAI's forms say of a schema beside it: its name, its description, and whether it is strict, which it is not where
+    nothing is said; None where there is no schema."""
+    if not isinstance(described, dict) or not isinstance(described.get("schema"), dict):
+        return None
+    texts = {key: described[key] for key in ("name", "description") if isinstance(described.get(key), str)}
+    return {**texts, "strict": described.get("strict") is True}
 
 
 def read_schema(

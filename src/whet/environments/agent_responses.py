@@ -15,6 +15,7 @@ from whet.environments.agent_forms import (
     read_limit,
     read_parts,
     read_schema,
+    read_schema_options,
 )
 from whet.environments.function_calls import OfferedTools, text_of
 from whet.errors import UsageError
@@ -50,7 +51,7 @@ class ResponsesForm:
             raise UsageError(f"`text` is {show_value(text)}, and may hold format and verbosity.")
         if text.get("verbosity") is not None:
             sampling = (*sampling, "text.verbosity")
-        items = body.get("input")
+        form, items = text.get("format"), body.get("input")
         history = [*self._find_earlier(body.get("previous_response_id")), *self._read_input(items)]
         instructions = body.get("instructions")
         if instructions is not None and not isinstance(instructions, str):
@@ -59,7 +60,8 @@ class ResponsesForm:
         return AgentRequest(
             **read_parts(body, [*first, *history], _read_tools(body)), history=tuple(history), sampling=sampling,
             thoughts=isinstance(items, list) and any(map(_is_thought, items)),
-            schema=read_schema(text.get("format"), "text.format", lambda own: own.get("schema")),
+            schema=read_schema(form, "text.format", lambda own: own.get("schema")),
+            schema_options=read_schema_options(form),
             limit=read_limit(body, "max_output_tokens"),
         )  # fmt: skip
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from whet.environments.episodes import Conversation, WorldStep
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet.prompt import Prompt
 from whet.replies import indent_further_lines, split_thought
 from whet.rewards.asking import enclose_in_markers
@@ -83,6 +83,21 @@ class DialogueWorld:
                 f"{example.place}: the column {self.script!r} must be a list of what the user says after the first message."
             )
         return value
+
+    def unsaid_lines(self, examples: Sequence[Example]) -> list[str]:
+        """A warning of what a scripted user would say after the last answer that `turns` allows, and never does."""
+        lengths = [] if self.user is not None else [(len(self._script(one)), one) for one in examples]
+        longer = [(length, one) for length, one in lengths if length >= self.turns]
+        if not longer:
+            return []
+        most, (_, first) = max(length for length, _ in longer), longer[0]
+        room = (
+            f"{quantity(self.turns - 1, 'line')} that the user can say within {quantity(self.turns, 'turn')}"
+        )
+        return [
+            f"In {len(longer)} of {quantity(len(lengths), 'row')}, the first being {first.place}, the column {self.script!r} "
+            f"holds more than the {room}: the rest is never said. turns: {most + 1} has room for all."
+        ]
 
     def observe(self, example: Example) -> Example:
         """The example as it is: its input is what the user says first."""

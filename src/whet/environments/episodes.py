@@ -70,22 +70,21 @@ class Actor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorldStep:
-    """What the world answers: a new observation and a reward, or the end.
-
-    `answer` is the final answer of the episode, where the actor gave one. `usage` and `error` are those of a model
-    that the world had to ask. `notes` are figures of this turn (0 or 1 for something that happened), summed over
-    the episode and reported by name. `call` says which tool was called: its name, arguments and error, for a reward that reads
-    the steps of an episode.
-    """
+    """The world's reply to an action: a new observation and a reward, or the end."""
 
     observation: str = ""
     reward: float = 0.0
     done: bool = False
     answer: str | None = None
+    """The final answer of the episode, if the actor gave one."""
     usage: Usage = FREE
+    """Of a model that the world had to ask."""
     error: str | None = None
+    """Of a model that the world had to ask."""
     notes: Mapping[str, float] = field(default_factory=dict)
+    """Figures of this turn (0 or 1 for something that happened), summed over the episode and reported by name."""
     call: Mapping[str, JSON] | None = None
+    """The tool that was called: its name, arguments and error, for a reward that reads the steps of an episode."""
 
 
 class Episode(Protocol):
@@ -161,20 +160,20 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """An episode from its opening to its end.
-
-    `end`: the world ended it (`done`), the turns ran out (`turns`), or a model failed (`error`, named by `error`).
-    `last` is the last observation. `notes` sums the figures of all steps.
-    """
+    """An episode from its opening to its end."""
 
     opening: Conversation
     turns: tuple[Turn, ...]
     end: Literal["done", "turns", "error"]
+    """`done`: the world ended it. `turns`: the turns ran out. `error`: a model failed."""
     answer: str | None = None
     last: str = ""
+    """The last observation."""
     usage: Usage = FREE
     error: str | None = None
+    """The error of the model that failed."""
     notes: Mapping[str, float] = field(default_factory=dict)
+    """Sums of the figures of all steps."""
 
     @property
     def rewards(self) -> tuple[float, ...]:

@@ -11,6 +11,7 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from whet.errors import UsageError
@@ -28,6 +29,8 @@ _ONE = "Write at most one such line in a message."
 _REQUIRED = "This message must call a tool."
 _FORBIDDEN = "Call no tool in this message: answer in words."
 _HEADING = "Tools:"
+_RESULTS = ("tool", "function")
+"""The roles of messages with what a tool returned."""
 _TEXT = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
 """The parameters by which a model calls a tool that takes a text."""
 
@@ -138,7 +141,7 @@ def write_messages_as_text(messages: object, tools: OfferedTools) -> object:
     if not isinstance(messages, list) or not all(isinstance(one, Mapping) for one in messages):
         return messages
     names, written = dict[str, str](), list[dict[str, Any]]()
-    for message in messages:
+    for message in _in_order_of_calls(messages):
         role = message.get("role")
         if role == "assistant" and (calls := _calls_of(message)):
             lines = []
@@ -149,7 +152,7 @@ def write_messages_as_text(messages: object, tools: OfferedTools) -> object:
                 lines.append(show_tool_call(str(function.get("name")), _arguments(arguments)))
             text = _text(message.get("content"))
             written.append({"role": "assistant", "content": "\n".join([*([text] if text else []), *lines])})
-        elif role in ("tool", "function"):
+        elif role in _RESULTS:
             name = message.get("name") or names.get(str(message.get("tool_call_id")), "a tool")
             word = "failed" if message.get("failed") else "returned"
             result = f"{name} {word}:\n{_text(message.get('content'))}"
@@ -167,6 +170,23 @@ def write_messages_as_text(messages: object, tools: OfferedTools) -> object:
     elif manual:
         written.insert(0, {"role": "system", "content": manual})
     return written
+
+
+def _in_order_of_calls(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The messages, with results that follow each other in the order of their calls: in a text, only their place says which call
+    of a tool each belongs to."""
+    places: dict[str, int] = {}
+    ordered: list[Mapping[str, Any]] = []
+    for are_results, run in groupby(messages, lambda message: message.get("role") in _RESULTS):
+        if are_results:
+            ordered += sorted(
+                run, key=lambda result: places.get(str(result.get("tool_call_id")), len(places))
+            )
+            continue
+        for message in run:
+            ordered.append(message)
+            places |= {str(call.get("id")): len(places) + n for n, call in enumerate(_calls_of(message))}
+    return ordered
 
 
 def _calls_of(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -43,23 +43,23 @@ CHECK = "check"
 
 @dataclass(frozen=True)
 class Harness:
-    """What is run for a row, as task.yaml describes it.
-
-    `documents`: where each prompt is written, by name, below the workspace. `workspace`: a folder that is copied for every
-    rollout; None: an empty one. `answer`: the file with the answer; None: what the command prints. `check`: the command that
-    says by its exit code whether the row was solved. `protect`: files and folders of the workspace that are as they were when the
-    check runs, whatever the command has made of them. `seconds` bounds the command, and the check, without waiting for models.
-    """
+    """What is run for a row, as task.yaml describes it."""
 
     command: tuple[str, ...]
     documents: Mapping[str, str]
+    """Where each prompt is written, by its name, below the workspace."""
     folder: Path
     workspace: str | None = None
+    """A folder that is copied for every rollout; None: an empty one."""
     answer: str | None = None
+    """The file with the answer; None: the answer is what the command prints."""
     check: tuple[str, ...] | None = None
+    """The command whose exit code says whether the row was solved."""
     protect: tuple[str, ...] = ()
+    """Files and folders of the workspace that are restored before the check runs."""
     calls: int = 8
     seconds: float = 60.0
+    """The longest time of the command, and of the check, without waiting for models."""
     _warnings: set[str] = field(default_factory=set, init=False, compare=False, repr=False)
     """Options of requests that the task decides, of which a warning was logged."""
 

@@ -14,7 +14,8 @@ from functools import lru_cache
 import regex
 
 from whet._util.words import JOINT, Mention, fold, mentions, trim
-from whet.replies.marked import marked_results
+from whet.replies.alternatives import marks_nothing
+from whet.replies.marked import last_marks, marked_results
 
 _FIELD = regex.compile(r"[:\uff1a]")
 _FIELD_END = regex.compile(r"[,;/|\uff0c\uff1b\u3001}]|\s{2,}|\.\s")
@@ -121,8 +122,11 @@ def _with_plain_signs(text: str, forms: Mapping[str, str]) -> str:
 
 
 def _alone(folded: str, forms: Mapping[str, str]) -> str | None:
-    """The label that stands alone; `_SEVERAL` where fields beside each other hold different ones."""
+    """The label that stands alone; `_SEVERAL` where fields, marks or lines beside each other hold different ones, and where the
+    answer's mark is empty."""
     lines = [line for line in folded.splitlines() if line.strip()]
+    if marks_nothing(folded) or _names_several(folded, lines, forms):
+        return _SEVERAL
     whole = _match_label(folded, forms) or (_match_label(lines[-1], forms) if lines else None)
     if whole is not None:
         return whole
@@ -136,6 +140,13 @@ def _alone(folded: str, forms: Mapping[str, str]) -> str | None:
     named = {*(_match_label(line, forms) for line in lines), *fields} - {None}
     named = named or {_match_label(value, forms) for line in lines for value in _inner_fields(line)} - {None}
     return named.pop() if len(named) == 1 else None
+
+
+def _names_several(folded: str, lines: Sequence[str], forms: Mapping[str, str]) -> bool:
+    """Whether marks beside each other hold different labels, or the answer is nothing else than lines with different labels."""
+    marked = {_match_label(mark.content, forms) for mark in last_marks(folded)} - {None}
+    named = [_match_label(line, forms) for line in lines]
+    return len(marked) > 1 or (None not in named and len({*named}) > 1 and named[-1] not in named[:-1])
 
 
 def _inner_fields(line: str) -> list[str]:
@@ -222,7 +233,7 @@ def _find_mentioned_label(text: str, labels: Mapping[str, str], forms: Mapping[s
     mentioned = mentions(folded, forms, joined)
     last = folded.rstrip().rfind("\n") + 1
     quoted = [m for m in mentioned if _is_quoted(folded, m)]
-    options = [m for m in mentioned if _is_option(folded, m)]
+    options = [m for m in mentioned if _is_option(folded, m) and not (len(quoted) > 1 and m in quoted)]
     for part in (mentioned, quoted, options, [m for m in mentioned if m.start >= last]):
         names = {forms[mention.name] for mention in part}
         if len(names) == 1:

@@ -390,6 +390,12 @@ class _ProgramRun:
     def _render_prompt(self, name: str, inputs: Mapping[str, str]) -> tuple[Message, ...]:
         """The messages of a named prompt. Raises UsageError for a name or a slot that nobody knows."""
         part, example = self.find_prompt(name), self.example
+        unknown = next((key for key in inputs if key not in part.slots), None) if part.slots else None
+        if unknown is not None:
+            raise UsageError(
+                f'The prompt {name} has no slot {{{{{unknown}}}}}, so that lm("{name}", {unknown}=...) would be lost.'
+                f"{did_you_mean(unknown, part.slots)}"
+            )
         text = Example("", inputs).user_text if inputs else example.user_text
         filled = replace(example, values={**example.values, **inputs}, text=text)
         empty = sorted(part.slots - filled.values.keys())
@@ -415,10 +421,16 @@ class _ProgramRun:
         g, run = self.generation, self.run.branch(place)
         sample = self.sample + again * _AGAIN
         schema, stop = question.get("schema"), (*g.stop, *question.get("stop", ()))
-        form = g.schema if schema is None else schema
+        form, options = (g.schema, None) if schema is None else (schema, question.get("schema_options"))
         limits = [limit for limit in (g.max_tokens, question.get("limit")) if limit is not None]
         request = Request(
-            messages, g.temperature, min(limits, default=None), stop=stop, schema=form, sample=sample
+            messages,
+            g.temperature,
+            min(limits, default=None),
+            stop=stop,
+            schema=form,
+            sample=sample,
+            schema_options=options,
         )
         self._spent, self._waiting = self.own_seconds(), 1
         record: JSON = None
@@ -463,7 +475,9 @@ class _ProgramRun:
         outcome = convert_record(record, dict[str, object])
         result = outcome.get("value")
         self._add_step(place, TraceStep(name, inputs, str(outcome.get("error") or to_text(result)), "tool"))
-        return {"failed": str(outcome["error"])} if "error" in outcome else {"value": result}
+        if "error" in outcome:
+            return {"failed": str(outcome["error"]), "type": str(outcome.get("type", ""))}
+        return {"value": result}
 
 
 class ProgramModelHere(ProgramModel):
@@ -475,7 +489,12 @@ class ProgramModelHere(ProgramModel):
         """The answer to the request of a command, or of an agent under a named prompt. Raises ProgramFailed for a call that
         brought none."""
         pairs = [[m.role, m.content] for m in call.messages]
-        own = {"schema": call.schema, "stop": call.stop, "limit": call.limit}
+        own = {
+            "schema": call.schema,
+            "schema_options": call.schema_options,
+            "stop": call.stop,
+            "limit": call.limit,
+        }
         answer = await self._asking.ask({"role": self._role, "prompt": prompt, "messages": pairs, **own})
         return AgentAnswer(str(read_answer(answer)), answer["finish"], Usage(**answer["usage"]))
 

@@ -21,7 +21,18 @@ PROGRAM_ROLES = ("task", "judge")
 
 
 class ProgramFailed(WhetError):
-    """A call of a program brought no answer. Uncaught it ends the rollout, whose error it then is."""
+    """A call of a program brought no answer. Uncaught it ends the rollout, whose error it then is.
+
+    `type`: the name of the exception that a tool raised, as recorded, else ''. The exception itself is the `__cause__` where the
+    tool was called; a resume has its name alone, so let a program decide by `type`.
+    """
+
+    def __init__(self, message: str, type: str = "") -> None:
+        super().__init__(message)
+        self.type = type
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (str(self), self.type)
 
 
 class ProgramModel:
@@ -48,18 +59,29 @@ class ProgramModel:
 
     async def tool(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         """What a function returns, recorded as JSON: a resume gets the same without calling it. Sets, tuples and arrays become
-        lists, data classes become dicts. Raises ProgramFailed with what went wrong in it, and for what JSON cannot hold."""
+        lists, data classes become dicts. Raises ProgramFailed with what went wrong in it, and for what JSON cannot hold; its
+        `type` is the name of the exception in the function, which is its cause."""
         name, inputs = name_of(function), {str(i): to_text(each) for i, each in enumerate(arguments)}
         inputs |= {key: to_text(value) for key, value in named.items()}
+
+        causes: list[BaseException] = []
 
         async def call(_: Any) -> JSON:
             try:
                 result = function(*arguments, **named)
                 return {"value": as_recorded(await result if inspect.isawaitable(result) else result)}
             except (Exception, SystemExit) as error:
-                return {"error": f"program: tool {name}: {describe_exception(error)}"}
+                causes.append(error)
+                return {
+                    "error": f"program: tool {name}: {describe_exception(error)}",
+                    "type": type(error).__name__,
+                }
 
-        return read_answer(await self._asking.ask({"tool": name, "inputs": inputs}, call))
+        answer = await self._asking.ask({"tool": name, "inputs": inputs}, call)
+        try:
+            return read_answer(answer)
+        except ProgramFailed as failed:
+            raise failed from (causes[0] if causes else None)
 
     def role(self, role: str) -> ProgramModel:
         """The same with the model of another role: task or judge. Raises UsageError for any other."""
@@ -120,7 +142,7 @@ def _has_other_keys(value: Any) -> bool:
 def read_answer(answer: dict[str, Any]) -> Any:
     """What the run answered. Raises ProgramFailed for a call that brought nothing, UsageError for one that cannot be made."""
     if "failed" in answer:
-        raise ProgramFailed(answer["failed"])
+        raise ProgramFailed(answer["failed"], answer.get("type", ""))
     if "misused" in answer:
         raise UsageError(answer["misused"])
     return answer["value"]

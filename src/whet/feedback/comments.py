@@ -85,10 +85,10 @@ def groups_of(critiques: Sequence[Critique]) -> tuple[Group, ...]:
     """The critiques in groups: equal ones together, and near ones where the embedding is installed."""
     rows_of: dict[str, list[str]] = {}
     texts: dict[str, str] = {}
-    for one in critiques:
-        key = comparable(one.text) or one.text
-        rows_of.setdefault(key, []).append(one.source)
-        texts.setdefault(key, one.text)
+    for critique in critiques:
+        key = comparable(critique.text) or critique.text
+        rows_of.setdefault(key, []).append(critique.source)
+        texts.setdefault(key, critique.text)
     keys = list(texts)
     vectors = _embed_texts(list(texts.values())) if 1 < len(keys) <= MOST_EMBEDDED else None
     places = [[n] for n in range(len(keys))] if vectors is None else group_by_cosine(vectors, _SAME_GROUP)

@@ -184,23 +184,24 @@ def prompt_path(prompt: str | Path | Prompt) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class LearnStep:
-    """One command that changed a prompt.
-
-    `events` are those that it added to the ledger, `feedback` the ids of the rows it learned from, `before`
-    and `after` the SHA-256 of the whole file, `fence` the text of a fence that was drawn at the end of the
-    file (or empty), `region` the name of the region, `undone` the number (from 1) of the step that an undo
-    takes back.
-    """
+    """One command that changed a prompt."""
 
     command: str
     at: str
     events: tuple[Event, ...]
+    """Events that it added to the ledger."""
     feedback: tuple[str, ...] = ()
+    """Ids of the rows that it learned from."""
     before: str = ""
+    """SHA-256 of the whole file before it."""
     after: str = ""
+    """SHA-256 of the whole file after it."""
     fence: str = ""
+    """The text of a fence that it drew at the end of the file, or empty."""
     region: str = ""
+    """The name of the region."""
     undone: int = 0
+    """For an undo: the number (from 1) of the step that it takes back."""
     run: str = ""
 
 

@@ -60,21 +60,26 @@ Write: TypeAlias = Callable[[dict[str, Any]], str]
 
 @dataclass(frozen=True)
 class LearnRequest:
-    """What to learn from and with. `feedback` are files or rows; `accepted` the ids of flagged rows or
-    instructions that a person accepts; `most_calls` bounds the optimizer's calls; `root` is where journals of
-    paid calls go; `good` and `bad` order values of ratings that are words; `fresh` asks again what was recorded."""
+    """What to learn from and with."""
 
     prompt: Path
     feedback: Sequence[str | Path | Mapping[str, object]]
+    """Files or rows."""
     optimizer_lm: ModelChoice | Mapping[str, object] | None = None
     base_url: str | Sequence[str] | None = None
     region: str | None = None
     accepted: frozenset[str] = frozenset()
+    """Ids of flagged rows or instructions that a person accepts."""
     most_calls: int = MOST_CALLS
+    """Calls of the optimizer at most."""
     root: Path = Path("runs")
+    """The folder of the journals of paid calls."""
     good: Sequence[str] = ()
+    """Values of ratings that are words and mean good."""
     bad: Sequence[str] = ()
+    """Values of ratings that are words and mean bad."""
     fresh: bool = False
+    """Ask again what was recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +289,9 @@ async def _read(run: Run, draft: Draft, critiques: Sequence[Critique], most: int
     region = draft.document.region
     prompt = write_ledger(draft.document.prompt, draft.ledger, region)
     change = await propose_change(run, prompt, critiques, draft.events, region=region, at=draft.at, most=most)
-    draft.contradictions += [(one.first, one.second) for one in change.contradictions]
+    draft.contradictions += [
+        (contradiction.first, contradiction.second) for contradiction in change.contradictions
+    ]
     alone = len({c.source for c in critiques}) == 1
     everywhere = tuple(range(len(critiques)))
     requirements = [

@@ -44,41 +44,46 @@ class SaysNothing(UsageError):
 
 @dataclass(frozen=True)
 class FeedbackRow:
-    """What one row says about one answer. Texts are None where the row has none.
-
-    `rating` is the number as it was given, `liked` what it, or else the label, means: True, False, or None
-    when that is unclear. `corrected` is the answer as it should have been, `label` and `explanation` are
-    a grader's, `source` is human, model, program or what the row says. `about` names what was rated (a span,
-    a run, an inference), `where` is file:line, `metadata` holds all other columns. `instruction` is a text that
-    somebody wrote for the prompt itself. `cut` says that a text was longer than 8,000 characters. `column` is the column of
-    the rating, and `out_of` the best rating where the row says it, as in 4/5 and 4 out of 5. `word` is what stands in the
-    place of the rating where that is a short text and no number. `scale` is the lowest and the highest rating of the scale by
-    which `liked` was read, None where no scale was needed or none is known. `signed`: the rating is written with a plus sign, as
-    one is whose scale goes below 0.
-    """
+    """One row of feedback about one answer. A text is None where the row has none."""
 
     id: str
     input: str | None = None
     output: str | None = None
     comment: str | None = None
     rating: float | None = None
+    """The number as it was given."""
     corrected: str | None = None
+    """The answer as it should have been."""
     label: str | None = None
+    """The label of a grader."""
     explanation: str | None = None
+    """The explanation of a grader."""
     source: str | None = None
+    """human, model, program, or what the row says."""
     user: str | None = None
     time: str | None = None
     liked: bool | None = None
+    """The meaning of the rating, or else of the label: True, False, or None if that is unclear."""
     about: str | None = None
+    """What was rated: a span, a run, an inference."""
     metadata: Mapping[str, object] = field(default_factory=dict)
+    """All other columns."""
     where: str = ""
+    """file:line."""
     cut: bool = False
+    """Whether a text was longer than 8,000 characters."""
     instruction: str | None = None
+    """A text that somebody wrote for the prompt itself."""
     column: str | None = None
+    """The column of the rating."""
     out_of: float | None = None
+    """The best rating, if the row states it, as in 4/5 and 4 out of 5."""
     word: str | None = None
+    """What stands in the place of the rating, if that is a short text and no number."""
     scale: tuple[float, float] | None = None
+    """The lowest and the highest rating of the scale by which `liked` was read; None: no scale was needed, or none is known."""
     signed: bool = False
+    """Whether the rating is written with a plus sign, as on a scale that goes below 0."""
 
     @property
     def metric(self) -> str:

@@ -86,16 +86,16 @@ class Screen:
                 continue
             objections = self.objections.get(event.id, ())
             reasons = (*suspicions(event.text), *strange_addresses(event.text, self.known))
-            reasons += tuple(one.reason for one in objections)
+            reasons += tuple(objection.reason for objection in objections)
             if reasons and not self._is_accepted(event):
                 flags.append(Flag(INSTRUCTION, event.id, event.text, reasons, rests=event.evidence))
                 left_out |= {event.id} if isinstance(event, Add) else set()
                 continue
             standing = {i.id for i in before.active} & {i.id for i in ledger.active}
             drops = [
-                Resolve(keep=event.id, drop=one.drops, reason=one.reason, at=event.at)
-                for one in objections
-                if one.drops in standing
+                Resolve(keep=event.id, drop=objection.drops, reason=objection.reason, at=event.at)
+                for objection in objections
+                if objection.drops in standing
             ]
             kept += [event, *drops]
             for step in (event, *drops):
@@ -168,8 +168,11 @@ class Draft:
         whole = self.document.text
         ends = sentence_ends(whole)
         sentences = [whole[start:end].strip() for start, end in zip([0, *ends], ends, strict=False)]
-        sentences = [one for one in sentences if not LOOKS_LIKE_MARKER.search(one)]
-        known = [*((i.id, i.text) for i in ledger.active), *(("the prompt's", one) for one in sentences)]
+        sentences = [sentence for sentence in sentences if not LOOKS_LIKE_MARKER.search(sentence)]
+        known = [
+            *((i.id, i.text) for i in ledger.active),
+            *(("the prompt's", sentence) for sentence in sentences),
+        ]
         where, other = max(known, key=lambda one: shared_words(text, one[1]), default=("", ""))
         share = shared_words(text, other)
         if share < OVERLAP:
@@ -202,11 +205,11 @@ class Draft:
         ledger, new = self.ledger, list[Event]()
         behind: dict[str, Sequence[str]] = {}
         objections: dict[str, list[Objection]] = {}
-        for one in requirements:
-            rows = list(dict.fromkeys(critiques[n].source for n in one.critiques))
-            if one.violates:
+        for requirement in requirements:
+            rows = list(dict.fromkeys(critiques[n].source for n in requirement.critiques))
+            if requirement.violates:
                 self.reasons |= dict.fromkeys(rows, _STANDS)
-            for event in as_events(ledger, [replace(one, contradicts="")], critiques, at=self.at):
+            for event in as_events(ledger, [replace(requirement, contradicts="")], critiques, at=self.at):
                 assert isinstance(event, Add | Rewrite)
                 old = ledger[event.id] if isinstance(event, Rewrite) else None
                 people = self._count_people(event.id, rows, old.evidence if old else ())
@@ -215,7 +218,7 @@ class Draft:
                 new.append(event)
                 behind[event.id] = rows
                 if isinstance(event, Add):
-                    objections[event.id] = self._objections(one)
+                    objections[event.id] = self._objections(requirement)
         ids = {comparable(i.text): i.id for i in ledger.active}
         for first, second in self.contradictions:
             one_id, other_id = ids.get(comparable(first), ""), ids.get(comparable(second), "")

@@ -21,26 +21,27 @@ _HOUR = 3_600_000_000
 
 @dataclass(frozen=True)
 class LearningPolicy:
-    """How much it takes until something is learned.
-
-    `quorum`: independent sources that must demand the same; `share`: and at least this share of all sources that were
-    active lately, in [0, 1]. `per_source`: requirements that one source can support at once. `probation`: hours until the
-    words of a new source count. `annotator`: what the word of a reviewer weighs, in sources; `evaluator`:
-    what the critiques of an evaluator weigh that are about the answers to one user (0: they are not learned from). `canaries`:
-    texts that must never stand in a prompt. `upkeep`: so many instructions are new until the learner looks which of them can be
-    joined, shortened or left out (0: never, and none gives way to its contrary). `tolerance`: what of the reward that may cost at
-    most, by the interval of the gate, in [0, 1).
-    """
+    """How much evidence it takes until something is learned."""
 
     quorum: float = 3.0
+    """Independent sources that must demand the same."""
     share: float = 0.06
+    """The least share of all sources active lately that must demand the same, in [0, 1]."""
     per_source: int = 5
+    """Requirements that one source can support at once."""
     probation: float = 0.0
+    """Hours until the words of a new source count."""
     annotator: float = 1.0
+    """Weight of a reviewer's word, in sources."""
     evaluator: float = 1.0
+    """Weight of an evaluator's critiques of the answers to one user, in sources; 0: nothing is learned from them."""
     canaries: tuple[str, ...] = ()
+    """Texts that must never stand in a prompt."""
     upkeep: int = 5
+    """After so many new instructions, the learner looks which of them can be joined, shortened or left out. 0: it never looks,
+    and no instruction gives way to its contrary."""
     tolerance: float = 0.1
+    """The most of the reward that such upkeep may cost, by the interval of the gate, in [0, 1)."""
 
     def __post_init__(self) -> None:
         checks: Mapping[str, bool] = {

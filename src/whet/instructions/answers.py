@@ -33,18 +33,21 @@ _DEEPEST, _NUMBERS_SHOWN = 7, 4000
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Something that is demanded already: an instruction, or a requirement that waits. `id` is one letter and digits. `in_force`
-    is false for what the answers were given without, `managed` for a line of the prompt that is no instruction. `before`: what
-    earlier wordings earned, a line each. `parts`: the examples of which the text consists, behind its first line. `of_rows`:
-    whether whole rows demanded it."""
+    """Something that is demanded already: an instruction, or a requirement that waits."""
 
     id: str
+    """One letter and digits."""
     text: str
     in_force: bool = True
+    """False if the answers were given without it."""
     managed: bool = True
+    """False for a line of the prompt that is no instruction."""
     before: tuple[str, ...] = ()
+    """What earlier wordings earned, a line each."""
     parts: tuple[str, ...] = ()
+    """The examples of which the text consists, behind its first line."""
     of_rows: bool = False
+    """Whether whole rows demanded it."""
 
 
 K = TypeVar("K", bound=Known)
@@ -52,21 +55,22 @@ K = TypeVar("K", bound=Known)
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One demand. `critiques` are places in the list that was read, from 0; none: the model named none.
-
-    `violates` is the id of what says it already, then `text` is empty or a better wording of that; else `text` is a proposed
-    instruction. `contradicts` is the id of what wants the contrary, or `context` for the text around the editable region.
-    `copied` says that the text repeats a critique, `confirmed` that the model calls it an instruction all the same, `improper`
-    that it calls it one that no honest provider of the answers would give.
-    """
+    """One requirement that critiques state."""
 
     text: str
+    """A proposed instruction; with `violates`, a better wording of that instruction, or empty."""
     critiques: tuple[int, ...] = ()
+    """Positions in the list of critiques that was read, from 0; empty: the model named none."""
     violates: str = ""
+    """The id of the instruction or requirement that demands it already."""
     contradicts: str = ""
+    """The id of what demands the contrary; `context`: the text around the editable region does."""
     copied: bool = False
+    """Whether the text repeats a critique."""
     confirmed: bool = False
+    """Whether the model calls a copied text an instruction all the same."""
     improper: bool = False
+    """Whether the model says that no honest provider of the answers would give this instruction."""
 
 
 def understood(
@@ -90,9 +94,9 @@ def understood(
     if whole and not (requirements or dismissed or is_form(values)):
         lines = _NUMBERED.findall(without_thought(completion.text)) or list_items(completion.text)
         requirements = [r for entry in _of_lines(lines) for r in _requirement(entry, known, count, longest)]
-    texts = _references([one.text for one in requirements])
+    texts = _references([requirement.text for requirement in requirements])
     requirements = join_equal(replace(r, text=text) for r, (text, _) in zip(requirements, texts, strict=True))
-    stated = {place for one in requirements for place in one.critiques}
+    stated = {place for requirement in requirements for place in requirement.critiques}
     return requirements, {place: why for place, why in dismissed.items() if place not in stated}
 
 
@@ -140,9 +144,9 @@ def _too_long(text: str, longest: int) -> str | None:
 def join_equal(requirements: Iterable[Requirement]) -> list[Requirement]:
     """Requirements that say the same in equal texts made one, with the critiques of all."""
     by_text: dict[tuple[str, str], Requirement] = {}
-    for one in requirements:
-        key = (one.violates, comparable(one.text))
-        by_text[key] = join(by_text[key], one) if key in by_text else one
+    for requirement in requirements:
+        key = (requirement.violates, comparable(requirement.text))
+        by_text[key] = join(by_text[key], requirement) if key in by_text else requirement
     return list(by_text.values())
 
 
@@ -163,7 +167,7 @@ def read_listed(completion: Completion, known: Sequence[Known], longest: int = L
     texts = {
         comparable(r.text): r for r in requirements or understood(completion, known, 0, longest)[0] if r.text
     }
-    shorter = [one for one in (*texts, *(comparable(k.text) for k in known)) if len(one) >= _TELLING]
+    shorter = [text for text in (*texts, *(comparable(k.text) for k in known)) if len(text) >= _TELLING]
     return [r for own, r in texts.items() if not any(one in own for one in shorter if one != own)]
 
 

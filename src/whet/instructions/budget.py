@@ -30,13 +30,14 @@ that where a roll-out brings four times the critiques that its calls can read cl
 
 @dataclass
 class LearningBudget:
-    """What is left of a run. `env` has its validation split cut to what can be paid; `rollouts` and `asks` are None without a
-    limit; `trial` says that the next round does without some instructions, `whole` that the optimizer model writes a
-    whole instruction, one wording a call. What follows depends only on figures that a resumed run finds again."""
+    """What is left of a run for learning instructions. All figures are such that a resumed run finds them again."""
 
     env: Environment
+    """The environment, with as many validation rows as can be paid."""
     rollouts: int | None
+    """None: no limit."""
     asks: int | None
+    """Calls of the optimizer model; None: no limit."""
     batch: int
     rounds: int
     round: int = 0
@@ -45,7 +46,9 @@ class LearningBudget:
     silent: int = 0
     affords: bool = True
     trial: bool = False
+    """Whether the next round omits some instructions."""
     whole: bool = False
+    """Whether the optimizer model writes a whole instruction, one wording a call."""
 
     @property
     def validates(self) -> bool:

@@ -66,14 +66,14 @@ def as_events(
         ledger = apply_event(ledger, event)
         events.append(event)
 
-    for one in requirements:
-        own = [critiques[n] for n in one.critiques]
+    for requirement in requirements:
+        own = [critiques[n] for n in requirement.critiques]
         quotes = tuple(dict.fromkeys(c.text for c in own))[:QUOTED]
         rows = tuple(dict.fromkeys(c.source for c in own))
         evidence = rows[:EVIDENCE]
-        if one.violates in ledger.instructions:
-            old = ledger[one.violates]
-            better = one.text if old.author not in BY_HAND else ""
+        if requirement.violates in ledger.instructions:
+            old = ledger[requirement.violates]
+            better = requirement.text if old.author not in BY_HAND else ""
             if better or not set(evidence) <= set(old.evidence):
                 record(
                     Rewrite(
@@ -83,16 +83,16 @@ def as_events(
                         reason="worded so that it covers more" if better else "demanded again",
                     )
                 )  # fmt: skip
-        elif one.text and _may_enter(one, ledger, replaces):
+        elif requirement.text and _may_enter(requirement, ledger, replaces):
             key = ledger.next_id
             record(
                 Add(
-                    id=key, text=one.text, critiques=quotes, evidence=evidence, sources=len(rows), author=AUTHOR, at=at,
-                    tokens=estimate_tokens(one.text),
+                    id=key, text=requirement.text, critiques=quotes, evidence=evidence, sources=len(rows), author=AUTHOR, at=at,
+                    tokens=estimate_tokens(requirement.text),
                 )
             )  # fmt: skip
-            if one.contradicts in ledger.instructions:
-                record(Resolve(keep=key, drop=one.contradicts, reason=CONTRARY, at=at))
+            if requirement.contradicts in ledger.instructions:
+                record(Resolve(keep=key, drop=requirement.contradicts, reason=CONTRARY, at=at))
     return events
 
 
@@ -110,11 +110,11 @@ def conflicts(
 ) -> list[Conflict]:
     """The contradictions that the reader named, each with both sides."""
     named = []
-    for one in requirements:
-        old = ledger.instructions.get(one.contradicts)
-        if one.text and (old or one.contradicts == CONTEXT):
-            settled = one.text if _may_enter(one, ledger, replaces) else ""
-            named.append(Conflict(one.text, old.text if old else around, settled))
+    for requirement in requirements:
+        old = ledger.instructions.get(requirement.contradicts)
+        if requirement.text and (old or requirement.contradicts == CONTEXT):
+            settled = requirement.text if _may_enter(requirement, ledger, replaces) else ""
+            named.append(Conflict(requirement.text, old.text if old else around, settled))
     return named
 
 

@@ -36,7 +36,11 @@ async def compact(run: Run, instructions: Sequence[Known], *, most: int | None =
         return usable_texts(await ask_model(branch, "compact", question, SCHEMA), items)
 
     texts = {key: text for texts in await run.map(one, packs) for key, text in texts.items()}
-    shorter = [one for one in instructions if one.id in texts and is_shorter(one.text, texts[one.id])]
+    shorter = [
+        instruction
+        for instruction in instructions
+        if instruction.id in texts and is_shorter(instruction.text, texts[instruction.id])
+    ]
 
     async def same(branch: Run, pack: Sequence[int]) -> list[str]:
         """Those of a pack of which old and new text were called the same, and nothing else with them."""

@@ -83,12 +83,12 @@ class Contradictions:
     ) -> list[Resolve]:
         """Instructions that leave because another one stands, is violated, and is their contrary."""
         events = []
-        for one in requirements:
+        for requirement in requirements:
             own = of_models(ledger)
-            old = own.get(one.contradicts)
-            stands = one.violates in {i.id for i in ledger.active} - {one.contradicts}
-            if old and stands and self.replaces(one, old):
-                events.append(Resolve(keep=one.violates, drop=old.id, reason=CONTRARY, at=at))
+            old = own.get(requirement.contradicts)
+            stands = requirement.violates in {i.id for i in ledger.active} - {requirement.contradicts}
+            if old and stands and self.replaces(requirement, old):
+                events.append(Resolve(keep=requirement.violates, drop=old.id, reason=CONTRARY, at=at))
                 ledger = apply_event(ledger, events[-1])
                 self.note_resolution(events[-1])
         return events

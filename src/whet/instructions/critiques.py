@@ -41,31 +41,41 @@ _BEGINNING = 60
 
 @dataclass(frozen=True)
 class CritiqueBatch:
-    """A judged roll-out: each different critique once, the answers (by number) that got it, the rewards of all answers, and
-    the rows' data, which no instruction may copy. `inputs`: what was asked of each answer. `traces`: the steps of the programs
-    that gave the answers. `right`: some rows that were answered rightly; `by_label`: how many of each label were, of how many.
-    `rows`: the example of each answer, and `full` whether it earned the full reward; `mistakes`: the wrong answers to rows whose
-    right answers are labels; `remark`: what the critiques of all wrong answers say in the same words, where they do.
-    `outputs`: how each answer begins; `cut`: how many wrong ones ended at their limit of tokens; `echoes`: how many repeat their
-    input. `again`: these answers were read before, and count no second time."""
+    """A graded roll-out: each different critique once, and what the answers have in common."""
 
     critiques: tuple[Critique, ...]
     answers: tuple[tuple[int, ...], ...]
+    """For each critique, the numbers of the answers that got it."""
     rewards: tuple[float, ...]
+    """The rewards of all answers."""
     private: tuple[str, ...] = ()
+    """Texts of the rows' data, which no instruction may copy."""
     read: int | None = None
+    """How many answers the critiques are about; None: all."""
     traces: tuple[tuple[TraceStep, ...], ...] = ()
+    """For each answer, the steps of the program that gave it."""
     inputs: tuple[str, ...] = ()
+    """For each answer, its input."""
     right: tuple[str, ...] = ()
+    """Some rows that were answered rightly."""
     by_label: tuple[tuple[str, int, int], ...] = ()
+    """For each label, how many of its rows were answered rightly, and how many it has."""
     rows: tuple[str, ...] = ()
+    """For each answer, the id of its example."""
     full: tuple[bool, ...] = ()
+    """For each answer, whether it earned the full reward."""
     mistakes: tuple[Critique, ...] = ()
+    """The wrong answers to rows whose right answers are labels."""
     remark: str = ""
+    """The words that the critiques of all wrong answers share, if any."""
     outputs: tuple[str, ...] = ()
+    """For each answer, how it begins."""
     cut: int = 0
+    """How many wrong answers ended at their limit of tokens."""
     echoes: int = 0
+    """How many answers repeat their input."""
     again: bool = False
+    """Whether these answers were read before; then they count no second time."""
 
     @property
     def counted(self) -> int:

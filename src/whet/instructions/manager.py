@@ -63,56 +63,67 @@ _SPARE, _LAST = 6, 3
 
 @dataclass
 class InstructionManager:
-    """All that is known about the instructions of `start`'s region.
-
-    `left_out` are those that the next roll-out does without. `tokens` bounds the tokens of all instructions together.
-    `spent` counts optimizer calls. `fresh` are ids that were not compared with the others yet, `unread` critiques that no answer
-    mentioned: they are shown once more. `dismissed` counts how often a text was said to demand nothing, `recent` are the last
-    critiques that an instruction did not prevent. `manages` says whether the model fills in forms, `slips` in how many steps it
-    only answered a plain question. `origins` are the examples whose answers demanded an instruction; `settled` says that the
-    last step brought nothing that several answers demand, `lost` that its critiques got no usable reading, `fell`
-    that it returned to what had earned more. `late` came from one
-    answer when nothing could be tried any more.
-    `consolidates` and `measures` can be turned off to see what they are worth. Of `drafts` the next one takes the place of the
-    one that stands, for a roll-out. `description` is what the task is. `of_rows` are the instructions that whole rows demanded.
-    `lines` are the unmanaged lines as the reader was shown them, by id; `examples` are demonstrations that stand there as one
-    text. `past` is what was tried.
-    """
+    """The instructions of one region of `start`, and all that is known about them."""
 
     start: Prompt
     tokens: int | None = None
+    """The most tokens that all instructions together may have; None: no bound."""
     region: str | None = None
     embed: Embed | None = None
     consolidates: bool = True
+    """Whether requirements are consolidated; False shows what that is worth."""
     measures: bool = True
+    """Whether effects are measured; False shows what that is worth."""
     description: str = ""
+    """The description of the task."""
     examples: tuple[str, ...] = ()
+    """Demonstrations that stand in the region, each as one text."""
     events: list[Event] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     effects: Effects = field(default_factory=Effects)
     trials: Trials = field(default_factory=Trials)
     drafts: Drafts = field(default_factory=Drafts)
+    """Drafts of the whole instruction; each takes the place of the current one for a roll-out."""
     left_out: frozenset[str] = frozenset()
+    """Ids of the instructions that the next roll-out omits."""
     tried: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """The texts that each instruction has had, by id."""
     fresh: list[str] = field(default_factory=list)
+    """Ids of instructions that were not compared with the others yet."""
     newest: list[str] = field(default_factory=list)
+    """Ids of the instructions that the last step added."""
     spent: int = 0
+    """Calls of the optimizer model."""
     numbers: int = 0
     dismissed: Counter[str] = field(default_factory=Counter)
+    """How often each text was said to demand nothing."""
     recent: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    """The latest critiques that each instruction did not prevent, by its id."""
     unread: list[Critique] = field(default_factory=list)
+    """Critiques that no answer of the reader mentioned; they are shown once more."""
     manages: bool | None = None
+    """Whether the model fills in forms; None: unknown."""
     slips: int = 0
+    """Steps in which the model answered only a plain question."""
     closed: bool = False
+    """Whether the last step has begun."""
     settled: bool = False
+    """Whether the last step brought nothing that several answers demand."""
     lost: bool = False
+    """Whether no critique of the last step got a usable reading."""
     fell: bool = False
+    """Whether the last step returned to instructions that had earned more."""
     origins: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Ids of the examples whose answers demanded each instruction, by its id."""
     late: list[str] = field(default_factory=list)
+    """Ids of instructions that came from a single answer when nothing could be tried any more."""
     rechecks: Rechecks = field(default_factory=Rechecks)
     lines: dict[str, str] = field(default_factory=dict)
+    """The unmanaged lines of the region as the reader saw them, by id."""
     of_rows: set[str] = field(default_factory=set)
+    """Ids of the instructions that whole rows demanded."""
     past: History = field(default_factory=History)
+    """What was tried, with what it earned."""
 
     def __post_init__(self) -> None:
         self.contradictions = Contradictions(self.effects)
@@ -206,7 +217,7 @@ class InstructionManager:
         judged = self.past.mark_lost(judged)
         judged, self.contradictions.ending = self._choose_critiques(run, judged, most, at, trial), last
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
-            self.fresh, self.closed = [one.id for one in self.ledger.active], True
+            self.fresh, self.closed = [instruction.id for instruction in self.ledger.active], True
         watched = self.measures and not (self.left_out or self.drafting)
         rewards = () if judged.again else judged.rewards
         now = Round(judged.counted, self.standing(), {}, rewards, layout=self._layout)
@@ -323,12 +334,12 @@ class InstructionManager:
     def _observe(self, run: Run, now: Round, judged: CritiqueBatch, reading: Reading, at: str) -> list[str]:
         """Take the roll-out in with what was violated, and judge the trial that it was. Returns the ids that expired."""
         violated, opposed = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
-        for one in reading.requirements:
-            answers = judged.answer_indices(one.critiques)
-            opposed[one.contradicts] |= answers
-            violated[one.violates] |= answers
-            texts = [judged.critiques[place].text for place in one.critiques]
-            self.recent[one.violates] = [*texts, *self.recent[one.violates]][:QUOTED]
+        for requirement in reading.requirements:
+            answers = judged.answer_indices(requirement.critiques)
+            opposed[requirement.contradicts] |= answers
+            violated[requirement.violates] |= answers
+            texts = [judged.critiques[place].text for place in requirement.critiques]
+            self.recent[requirement.violates] = [*texts, *self.recent[requirement.violates]][:QUOTED]
         unread = judged.answer_indices(reading.unread) if self.numbered else ()
         known = self.ledger.instructions
         hits, against = ({k: len(own) for k, own in of.items() if k in known} for of in (violated, opposed))
@@ -350,7 +361,7 @@ class InstructionManager:
 
     def _expire(self, ids: Sequence[str], reason: str, at: str) -> list[str]:
         """Take out those that still stand, and return them."""
-        leaving = [key for key in ids if key in {one.id for one in self.ledger.active}]
+        leaving = [key for key in ids if key in {instruction.id for instruction in self.ledger.active}]
         self._record(*(Expire(id=key, reason=reason, at=at) for key in leaving))
         return leaving
 

@@ -22,33 +22,40 @@ _SURROUNDINGS, _WORDING_SHOWN = 2000, 1600
 _CONFUSIONS = 12
 """Pairs of a right and a given answer that are counted for the reader."""
 _INDENT = "\n   "
+_DEEPER = f"{_INDENT}   "
 
 
 @dataclass(frozen=True, slots=True)
 class Critique:
-    """Why an answer is wrong (or right), verbatim, and the roll-out or feedback row that it came from. `prompt`: the prompt of a
-    program that it is addressed to; `row`: it is a whole row with its answer, on several lines; `labels`: then all right
-    answers of the task, where they are a closed set; `some_answers`: those that are wanted again and again, where they are none;
-    `example`: the id of the example that was answered; `wanted` and `answer`: the labels of the right answer and of the answer
-    (empty where it is none of them, then `beginning` is how it begins); `about`: the id of the instruction whose own critique is
-    shown once more; `lost`: an earlier prompt answered the row rightly; `times`: how many answers of the roll-out got it;
-    `context`: lines about the answer that it criticises, such as the input and the answer, where
-    the reader may see them."""
+    """Why an answer is wrong (or right), verbatim, with the answer that it is about."""
 
     text: str
     source: str
+    """The roll-out or feedback row that it came from."""
     prompt: str = ""
+    """The prompt of a program that it is addressed to."""
     row: bool = False
+    """Whether the text is a whole row with its answer, on several lines."""
     labels: tuple[str, ...] = ()
+    """For a row: all right answers of the task, if they are a closed set."""
     some_answers: tuple[str, ...] = ()
+    """For a row: right answers that recur, if they are no closed set."""
     example: str = ""
+    """The id of the example that was answered."""
     wanted: str = ""
+    """The label of the right answer."""
     answer: str = ""
+    """The label of the answer; empty where the answer is no label."""
     beginning: str = ""
+    """How an answer begins that is no label."""
     about: str = ""
+    """The id of the instruction whose own critique is shown once more."""
     lost: bool = False
+    """Whether an earlier prompt answered the row rightly."""
     times: int = 1
+    """How many answers of the roll-out got this critique."""
     context: tuple[str, ...] = ()
+    """Lines about the criticised answer, such as its input and the answer, where the reader may see them."""
 
 
 def question(
@@ -78,7 +85,7 @@ def question(
     if out := [k.id for k in known if not k.in_force]:
         parts.append(f"{_OUT_OF_FORCE} {', '.join(out)}.")
     if dropped:
-        parts.append("\n".join([_DROPPED, *(f"- {one_line(text)}" for text in dropped)]))
+        parts.append("\n".join([_DROPPED, *(f"- {indent(text)}" for text in dropped)]))
     if not rows:
         parts += [_WITH_CONTEXT] if any(c.context for c in critiques) else []
         return "\n\n".join([*parts, f"Critiques:\n{_list_critiques(critiques)}", _form(SUPPOSED, known)])
@@ -97,7 +104,7 @@ def _standing(known: Known) -> str:
         head = known.text.splitlines()[0]
         examples = (f"{_INDENT}[{known.id}.{n}] {indent(text)}" for n, text in enumerate(known.parts, 1))
         return f"[{known.id}] {head}{''.join(examples)}"
-    before = (f"{_INDENT}{_BEFORE} {shorten(one_line(text), _WORDING_SHOWN)}" for text in known.before)
+    before = (f"{_INDENT}{_BEFORE} {indent(text, _WORDING_SHOWN, _DEEPER)}" for text in known.before)
     return f"[{known.id}] {indent(known.text)}{''.join(before)}"
 
 
@@ -119,9 +126,9 @@ def _block(critique: Critique) -> str:
     return indent(critique.text) + times + (f"{_INDENT}{_WAS_RIGHT}" if critique.lost else "")
 
 
-def indent(text: str) -> str:
+def indent(text: str, longest: int = LONGEST_SHOWN, by: str = _INDENT) -> str:
     """A text, cut, on lines of its own of which all but the first are indented."""
-    return _INDENT.join(shorten(text, LONGEST_SHOWN).splitlines())
+    return by.join(shorten(text, longest).splitlines())
 
 
 def confusions(critiques: Sequence[Critique]) -> str:

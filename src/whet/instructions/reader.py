@@ -72,22 +72,26 @@ better one."""
 
 @dataclass(frozen=True)
 class Reading:
-    """What critiques demand. `dismissed` are those that demand nothing, by place, with the reason (`no_demand`, `vague`,
-    `to_the_reader`); `unread` those that no answer mentioned, `unreadable` those of them about which no answer could be read;
-    `calls` is what it took. `manages` says whether the model
-    fills in the form (None: nobody knows yet); one that does not, as one that copies its example, is asked a plain question.
-    `drafted` says that what it wrote are drafts of the whole instruction, `usable` whether anything could be read; `misleading`
-    are the texts of examples in the prompt that it calls so."""
+    """What critiques demand, as the model read it."""
 
     requirements: tuple[Requirement, ...] = ()
     dismissed: Mapping[int, str] = field(default_factory=dict)
+    """Critiques that demand nothing, by place, with the reason: `no_demand`, `vague` or `to_the_reader`."""
     unread: tuple[int, ...] = ()
+    """Places of the critiques that no answer mentioned."""
     calls: int = 0
+    """Calls that the reading took."""
     manages: bool | None = None
+    """Whether the model fills in the form (None: unknown). A model that does not, or that copies the form's example, is asked a
+    plain question."""
     drafted: bool = False
+    """Whether the model wrote drafts of the whole instruction instead of requirements."""
     unreadable: tuple[int, ...] = ()
+    """The places among `unread` whose answer could not be read."""
     usable: bool = True
+    """Whether anything could be read."""
     misleading: tuple[str, ...] = ()
+    """Examples in the prompt that the model calls misleading."""
 
     def renumber(self, places: Sequence[int]) -> Reading:
         """The same with critiques by their places in another list."""
@@ -210,7 +214,7 @@ def _characters(critiques: Sequence[Critique]) -> int:
 
 def _mix_labels(critiques: Sequence[Critique]) -> list[int]:
     """The places of critiques, those of different labels by turns; the label that is missed most often comes first."""
-    missed = Counter(one.wanted for one in critiques)
+    missed = Counter(critique.wanted for critique in critiques)
     places = sorted(range(len(critiques)), key=lambda place: -missed[critiques[place].wanted])
     return by_turns(places, lambda place: critiques[place].wanted)
 
@@ -297,7 +301,9 @@ async def _ask(
         for text, reason in refused_texts(completion, longest):
             run.log("untested", {"at": "read", "text": text, "reason": reason})
         values = json_values(completion.text)
-        cut = completion.finish == "length" or any(one.cut for one in placed_values(completion.text)[1][:1])
+        cut = completion.finish == "length" or any(
+            value.cut for value in placed_values(completion.text)[1][:1]
+        )
         copies = copies_example(completion.text, values, len(shown))
         misleading = () if copies else misleading_parts(completion, known)
         usable = bool(own or dismissed or (is_form(values) and not copies and not cut))
@@ -321,10 +327,12 @@ def _unusable(completion: Completion) -> dict[str, JSON]:
 def _different(drafts: Sequence[Requirement], known: Sequence[Known]) -> list[Requirement]:
     """The drafts that are not mostly another text, known or drafted before: a small model writes nearly the same each time."""
     texts, kept = [k.text for k in known], []
-    for one in drafts:
-        if all(max(containment(text, one.text), containment(one.text, text)) < _PLAIN_COPY for text in texts):
-            texts.append(one.text)
-            kept.append(one)
+    for draft in drafts:
+        if all(
+            max(containment(text, draft.text), containment(draft.text, text)) < _PLAIN_COPY for text in texts
+        ):
+            texts.append(draft.text)
+            kept.append(draft)
     return kept
 
 

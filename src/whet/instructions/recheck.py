@@ -41,9 +41,12 @@ class Rechecks:
         """One critique of each instruction, to be shown once more: of those whose critique is spelt much like one of
         these new critiques or that of another instruction, the nearest first, of the `newest`, by id, and, up to `most` in all,
         of others, the oldest first. A critique that several instructions were made of tells nothing about one of them."""
-        makers = Counter(text for one in instructions for text in set(one.critiques))
-        own = {one.id: next((c for c in one.critiques if makers[c] == 1), "") for one in instructions}
-        quoted = [one for one in instructions if own[one.id]]
+        makers = Counter(text for instruction in instructions for text in set(instruction.critiques))
+        own = {
+            instruction.id: next((c for c in instruction.critiques if makers[c] == 1), "")
+            for instruction in instructions
+        }
+        quoted = [instruction for instruction in instructions if own[instruction.id]]
         vectors = trigrams([*(own[one.id] for one in quoted), *(c.text for c in critiques)])
         near = vectors[: len(quoted)] @ vectors.T
         np.fill_diagonal(near, 0.0)
@@ -61,10 +64,10 @@ class Rechecks:
         """The instructions, among one's `own`, whose critique demands something else by these requirements. Of two whose
         critiques demand each other, which say the same, the second one stays."""
         stated, other = set[str](), defaultdict[str, set[str]](set)
-        for one in requirements:
-            for place in one.critiques:
+        for requirement in requirements:
+            for place in requirement.critiques:
                 if key := self.quotes.get(critiques[place].text, ""):
-                    (stated if one.violates == key else other[key]).add(one.violates)
+                    (stated if requirement.violates == key else other[key]).add(requirement.violates)
         self.confirmed |= stated
         self.quotes = {}
         leaving: list[str] = []

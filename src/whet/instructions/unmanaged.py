@@ -50,20 +50,20 @@ def giving_way(
 ) -> Giving:
     """What the requirements say of these lines, by id; `voices` says how many answers demand one."""
     gone, left, conflicts = dict[str, str](), list[Requirement](), list[Conflict]()
-    for one in requirements:
-        line = lines.get(one.violates, "") or lines.get(one.contradicts, "")
+    for requirement in requirements:
+        line = lines.get(requirement.violates, "") or lines.get(requirement.contradicts, "")
         own = replace(
-            one,
-            violates="" if one.violates in lines else one.violates,
-            contradicts="" if one.contradicts in lines else one.contradicts,
+            requirement,
+            violates="" if requirement.violates in lines else requirement.violates,
+            contradicts="" if requirement.contradicts in lines else requirement.contradicts,
         )
-        if not line or not one.text:
+        if not line or not requirement.text:
             left += [own] if own.text or own.violates else []
-        elif voices(one) >= OUTWEIGHS:
-            gone.setdefault(line, one.text)
+        elif voices(requirement) >= OUTWEIGHS:
+            gone.setdefault(line, requirement.text)
             left.append(own)
-        elif one.contradicts in lines:
-            conflicts.append(Conflict(one.text, line))
-        elif not is_like(line, one.text):
+        elif requirement.contradicts in lines:
+            conflicts.append(Conflict(requirement.text, line))
+        elif not is_like(line, requirement.text):
             left.append(own)
     return Giving(gone, tuple(left), tuple(conflicts))

@@ -12,6 +12,7 @@ import orjson
 
 from whet.api import MethodComparison, RunResult, find_run
 from whet.reporting import Record, read_run
+from whet.reporting.record import STEP_INDEX
 
 COMPARISON = "comparison.json"
 _SCORED = ("baseline", "best", "control", "improvement", "objectives", "usage")
@@ -26,13 +27,15 @@ _FILES = (
 @dataclass(frozen=True)
 class RunFigures:
     """A run folder. `metrics` are the numbers of its result, named by their path in result.json; `points` are (name, model calls
-    made by then, value) of the search, in its order; `prompts` are the texts before and after."""
+    made by then, value) of the search, in its order; `training` are (name, step, value) of what a method notes at its steps:
+    reward, divergence, entropy, length, share of clipped tokens, and others. `prompts` are the texts before and after."""
 
     folder: Path
     parameters: Mapping[str, Any]
     metrics: Mapping[str, float]
     points: tuple[tuple[str, int, float], ...]
     prompts: Mapping[str, str]
+    training: tuple[tuple[str, int, float], ...] = ()
 
     @property
     def files(self) -> list[Path]:
@@ -65,6 +68,7 @@ def read_figures(run: RunResult | MethodComparison | str | Path, root: str | Pat
         dict(_numbers({key: result[key] for key in _SCORED if key in result})),
         tuple(_points(record)),
         {name: text for name, text in texts.items() if text is not None},
+        tuple(_training(record)),
     )
 
 
@@ -81,12 +85,15 @@ def _of_comparison(folder: Path) -> RunFigures:
     pairs = {f"{pair['a']} - {pair['b']}": pair for pair in result.get("pairs", ())}
     numbers = {"methods": {row["method"]: row for row in result["methods"]}, "pairs": pairs}
     points: list[tuple[str, int, float]] = []
+    training: list[tuple[str, int, float]] = []
     for name, run in runs:
         place = folder / name if (folder / name).is_dir() else Path(run["run"])
         if (place / "journal.sqlite").is_file():
-            points += [(f"{label}.{name}", calls, value) for label, calls, value in _points(read_run(place))]
+            record = read_run(place)
+            points += [(f"{label}.{name}", calls, value) for label, calls, value in _points(record)]
+            training += [(f"{label}.{name}", step, value) for label, step, value in _training(record)]
     prompts = {f"{name}.md": run["best"]["prompt"] for name, run in runs}
-    return RunFigures(folder, parameters, dict(_numbers(numbers)), tuple(points), prompts)
+    return RunFigures(folder, parameters, dict(_numbers(numbers)), tuple(points), prompts, tuple(training))
 
 
 def _numbers(value: object, path: str = "") -> Iterator[tuple[str, float]]:
@@ -104,3 +111,11 @@ def _points(record: Record) -> Iterator[tuple[str, int, float]]:
     yield from (("search.best_validation", p.calls, p.value) for p in record.validated if p.incumbent)
     yield from (("search.train", p.calls, p.value) for p in record.trained)
     yield from (("search.reward", p.calls, p.value) for p in record.rewards)
+
+
+def _training(record: Record) -> Iterator[tuple[str, int, float]]:
+    """The curves of the method's own figures in the report."""
+    for step in record.steps:
+        for name, value in step.items():
+            if name != STEP_INDEX:
+                yield f"training.{name}", int(step[STEP_INDEX]), value

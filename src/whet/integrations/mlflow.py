@@ -23,10 +23,10 @@ def log(run: RunResult | MethodComparison | str | Path, *, root: str | Path = "r
     (experiment_id, tags, ...).
 
     Parameters are task, method, seed, models and how it ended; metrics the numbers of result.json, named by their path
-    (`best.test.mean`, `improvement.low`), and `search.*`, whose steps are model calls; artifacts, below `whet/`, the
-    prompt before and after, result.json and the report. Of a comparison the metrics are those of its methods and pairs, the
-    curves those of all runs, the artifacts its files and the best prompt of each run. Raises UsageError where there is no run,
-    or no MLflow.
+    (`best.test.mean`, `improvement.low`), `search.*`, whose steps are model calls, and `training.*` (reward, kl, entropy, ...),
+    whose steps are those of the training; artifacts, below `whet/`, the prompt before and after, result.json and the report. Of
+    a comparison the metrics are those of its methods and pairs, the curves those of all runs, the artifacts its files and the
+    best prompt of each run. Raises UsageError where there is no run, or no MLflow.
     """
     if importlib.util.find_spec("mlflow") is None:
         raise UsageError("whet.integrations.mlflow needs MLflow. Install it with: pip install mlflow")
@@ -39,7 +39,7 @@ def log(run: RunResult | MethodComparison | str | Path, *, root: str | Path = "r
     with new or contextlib.nullcontext(active) as target:
         run_id, now = str(target.info.run_id), int(time.time() * 1000)
         points = [(name, value, 0) for name, value in figures.metrics.items()]
-        points += [(name, value, calls) for name, calls, value in figures.points]
+        points += [(name, value, at) for name, at, value in (*figures.points, *figures.training)]
         metrics = [Metric(name, value, now, step) for name, value, step in points]
         parameters = [Param(name, str(value)) for name, value in figures.parameters.items()]
         client = mlflow.MlflowClient()

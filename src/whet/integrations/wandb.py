@@ -22,8 +22,9 @@ def log(
     (project, entity, mode, ...).
 
     The config holds task, method, seed, models and how it ended; the summary the numbers of result.json, named by their path
-    (`best.test.mean`, `improvement.low`); the history `search.*` against `calls`, model calls; an artifact of the type
-    `whet-run` the prompt before and after, result.json and the report. Raises UsageError where there is no run, or no wandb.
+    (`best.test.mean`, `improvement.low`); the history `search.*` against `calls`, model calls, and `training.*` (reward, kl,
+    entropy, ...) against `step`; an artifact of the type `whet-run` the prompt before and after, result.json and the report.
+    Raises UsageError where there is no run, or no wandb.
     """
     if importlib.util.find_spec("wandb") is None:
         raise UsageError("whet.integrations.wandb needs wandb. Install it with: pip install wandb")
@@ -37,6 +38,10 @@ def log(
     target.define_metric("search.*", step_metric="calls")
     for name, calls, value in sorted(figures.points, key=lambda point: point[1]):
         target.log({"calls": calls, name: value})
+    target.define_metric("step", hidden=True)
+    target.define_metric("training.*", step_metric="step")
+    for name, step, value in figures.training:
+        target.log({"step": step, name: value})
     target.summary.update(dict(figures.metrics))
     artifact = wandb.Artifact(f"whet-{figures.folder.name}", type="whet-run")
     for path in figures.files:

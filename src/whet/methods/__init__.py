@@ -37,6 +37,7 @@ from whet.methods.method import (
     read_entries,
 )
 from whet.models.language_model import LanguageModel
+from whet.rl.mechanisms import find_mechanism, mechanism_names
 
 __all__ = [
     "BLOCKS",
@@ -56,8 +57,10 @@ __all__ = [
     "choose_method",
     "configure",
     "default_method",
+    "describe_mechanism",
     "describe_method",
     "get_method",
+    "mechanism_names",
     "register",
     "table",
 ]
@@ -84,12 +87,9 @@ def get_method(name: str) -> Method:
     plugin = plugins.find_plugin(plugins.METHODS, name, METHODS)
     if plugin is None:
         known = plugins.plugin_names(plugins.METHODS, [*METHODS, *_REGISTERED])
-        for entry in METHODS.values():
-            for variant, setting in entry.variants:
-                if variant == name:
-                    raise UsageError(
-                        f'"{name}" is a setting of the method {entry.name}: --method {entry.name} --set {setting}.'
-                    )
+        mechanism = find_mechanism(name)
+        if mechanism is not None:
+            raise UsageError(f'"{name}" is no method of its own. This is it: {mechanism.use}')
         raise UsageError(f'There is no method "{name}".{did_you_mean(name, known)}')
     return load_plugin(plugin)
 
@@ -119,6 +119,14 @@ def table() -> tuple[list[dict[str, object]], list[dict[str, str]]]:
         except UsageError as error:
             unusable.append({"name": plugin.name, "package": plugin.package, "error": str(error)})
     return [{**dataclasses.asdict(entry), "package": package} for entry, package in entries], unusable
+
+
+def describe_mechanism(name: str) -> dict[str, object] | None:
+    """A mechanism: its names, what it is with its equation, how it is used, where its code and its page are; None for an unknown
+    name, and for that of a method."""
+    of_method = name in plugins.plugin_names(plugins.METHODS, [*METHODS, *_REGISTERED])
+    mechanism = None if of_method else find_mechanism(name)
+    return None if mechanism is None else {**dataclasses.asdict(mechanism), "summary": mechanism.summary()}
 
 
 def describe_method(name: str) -> dict[str, object]:

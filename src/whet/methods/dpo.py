@@ -68,7 +68,6 @@ ENTRY = MethodEntry(
     trains="the model that answers (LoRA)",
     extra="train",
     bound="its trained weights are what answers",
-    variants=(("kto", "loss=kto"), ("pmpo_b", "loss=pmpo")),
 )
 
 SAMPLED = 32

@@ -69,7 +69,6 @@ ENTRY = MethodEntry(
     paper="Guo et al., ICLR 2024",
     arxiv="2309.08532",
     needs=("optimizer",),
-    variants=(("dvd", "diversity=bandit"),),
 )
 
 

@@ -93,7 +93,6 @@ ENTRY = MethodEntry(
     arxiv="2507.19457",
     needs=("optimizer",),
     edits_all=True,
-    variants=(("combee", "grouped=true"),),
 )
 
 

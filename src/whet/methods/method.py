@@ -45,39 +45,39 @@ BLOCKS: Mapping[str, int] = {"instructions": 8, "rl": 3, "search": 8}
 @named_fields
 @dataclass(frozen=True)
 class MethodEntry:
-    """One row of the table of methods.
-
-    `version`: raised with every change that can change what a run of the method does; a run goes on only under the version
-    that began it. None pins a run to the bytes of the method's source instead. `rank`: where the method stands in tables and
-    in advice, the lowest first. `when`: the situation in which to choose it.
-    `needs`: `optimizer` (a model that writes), `optimizer_optional` (used when there is one), `label_scores` (a task
-    model that can score labels), `policy` (a model whose weights it trains), `local` (a task model in this process),
-    `objectives` (a task with several of them), `regions` (a prompt with several regions that it may edit, or a program).
-    `trains`: what learns, in words. `extra`: the package extra it needs. `bound`: why what it trains cannot be used
-    with another task model; empty where it can. `space`: the space of `random_search` that its prompts come from, where that is
-    not the one that random search chooses by itself. `edits_all`: it edits every region of a prompt itself (a
-    property of that name in its config says so for some settings); another method is called once for each region, with that
-    one in focus. `combines`: it runs other methods. Methods do not import each other, so the registry hands its coroutine and its
-    `check` one argument more, `methods`: from a name to the Method. `programs`: its trained weights answer the calls of a program
-    too. `variants`: other published methods that a setting of it is, as (name, KEY=VALUE).
-    """
+    """One row of the table of methods."""
 
     name: str
     title: str
     paper: str = "-"
     arxiv: str = "-"
     version: int | None = None
+    """Raised with every change that can change what a run of the method does. A run goes on only under the version that began
+    it. None pins a run to the bytes of the method's source."""
     rank: int = 1000
+    """The position of the method in tables and in advice, the lowest first."""
     when: str = ""
+    """The situation in which to choose the method."""
     needs: tuple[Need, ...] = ()
+    """`optimizer` (a model that writes), `optimizer_optional` (used if there is one), `label_scores` (a task model that can
+    score labels), `policy` (a model whose weights are trained), `local` (a task model in this process), `objectives` (a task
+    with several of them), `regions` (a prompt with several regions that may be edited, or a program)."""
     trains: str = "nothing: search"
+    """What learns, in words."""
     extra: str = ""
+    """The extra of the package that the method needs."""
     bound: str = ""
+    """Why what the method trains cannot be used with another task model; empty where it can."""
     space: str = ""
+    """The space of `random_search` that its prompts come from, if random search would choose another one."""
     edits_all: bool = False
+    """Whether one call of the method edits every region of a prompt. (A property of that name in its config says so for some
+    settings.) Another method is called once for each region, with this region in focus."""
     combines: bool = False
+    """Whether it runs other methods. Methods do not import each other, so the registry passes `methods`, a function from a name
+    to the Method, to its coroutine and its `check`."""
     programs: bool = False
-    variants: tuple[tuple[str, str], ...] = ()
+    """Whether its trained weights also answer the calls of a program."""
 
 
 @named_fields

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -29,6 +30,7 @@ LONGEST = 600.0
 """Seconds that a call may take where the user says nothing."""
 FUNCTION = "callable/"
 """What the address of a function begins with."""
+_log = logging.getLogger(__name__)
 _OF_REQUESTS = ("temperature", "stop", "seed")
 """Options that reach a function in its requests."""
 _MEMBERS = ("address", "simulated", "local", "can_generate", "can_score", "generate", "count_tokens", "close")
@@ -65,7 +67,7 @@ class CallableModel(AnswersOnly):
         self._options = options or RequestOptions()
         self.identity = self._options.identity
         self.variant = content_hash(self.identity)[:12] if self.identity else ""
-        self.address = f"{FUNCTION}{name_of(function)}@{source_hash(function)[:12]}"
+        self.address = _address_of(function)
         self.simulated = bool(getattr(function, "simulated", False))
         self._wants_request = takes_request(function)
         called = getattr(function, "__call__", function)  # noqa: B004 - the method of an object that is a function
@@ -117,7 +119,18 @@ class CallableModel(AnswersOnly):
             return await call_beside(lambda: self._function(messages, **more), self._timeout)
 
     async def close(self) -> None:
-        """Nothing to release; calls in flight end by themselves."""
+        """Nothing to release; calls in flight end by themselves. Says that the function is another one now, if its calls changed
+        a value that it uses."""
+        if self._answered and _address_of(self._function) != self.address:
+            _log.warning(
+                "%s has changed a value that it uses, such as a list or a counter. By its content it is another function now: "
+                "the same call in this process asks anew. Keep the value in an object with an attribute `version`.",
+                self.address,
+            )
+
+
+def _address_of(function: Answer) -> str:
+    return f"{FUNCTION}{name_of(function)}@{source_hash(function)[:12]}"
 
 
 def as_model(
@@ -175,7 +188,7 @@ def _of_row() -> str:
 
 
 def _describe_answer(answer: object) -> str:
-    """What an answer that is none is, in a word."""
+    """The kind of a value that is no answer, in a word."""
     if isinstance(answer, Mapping):
         return f"a dict with the keys {show_value(', '.join(map(str, answer)))}"
     kind = type(answer).__name__

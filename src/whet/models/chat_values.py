@@ -119,7 +119,9 @@ def _with_calls_as_text(data: Mapping[str, object]) -> Mapping[str, object]:
     """An answer whose messages hold their tool calls in their contents, behind what else they say."""
     choices = data.get("choices")
     if isinstance(choices, list):
-        answers = [_with_calls_as_text(one) if isinstance(one, Mapping) else one for one in choices]
+        answers = [
+            _with_calls_as_text(choice) if isinstance(choice, Mapping) else choice for choice in choices
+        ]
         return {**data, "choices": answers}
     message = data.get("message")
     if isinstance(message, Mapping):

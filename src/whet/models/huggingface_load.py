@@ -57,22 +57,23 @@ WHOLE = BatchPart()
 
 @dataclass
 class Weights:
-    """A model with its tokenizer.
-
-    `model` is None where only texts are read. `lead` and `tail` are the special tokens that the tokenizer puts around one text,
-    `start` is what an empty text begins with, `limit` the longest sequence that the model takes, in tokens.
-    """
+    """A model with its tokenizer."""
 
     torch: Any
     model: Any
+    """None: only texts are read."""
     tokenizer: Any
     kind: Kind
     device: str
     lead: tuple[int, ...]
+    """The special tokens that the tokenizer puts before a text."""
     tail: tuple[int, ...]
+    """The special tokens that the tokenizer puts after a text."""
     start: int
+    """The token that an empty text begins with."""
     pad: int
     limit: int
+    """The longest sequence that the model takes, in tokens."""
     chat: bool
     warned: bool = False
 

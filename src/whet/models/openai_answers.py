@@ -354,7 +354,7 @@ _SEPARATORS = str.maketrans("", "", "-_ ")
 
 
 def _instead(message: Mapping[str, object], finish: str) -> str:
-    """What a message without a text holds."""
+    """The content of a message without a text, in words."""
     content, empty = message.get("content"), "empty answer"
     if finish == "length":
         return f"{empty} (token limit reached before any text)"
@@ -385,7 +385,7 @@ def _read_thought(message: Mapping[str, object]) -> str:
         return ""
     parts = [part for part in content if _is_thought(part)] if isinstance(content, list) else []
     fields = [message[key] for key in _THOUGHTS if message.get(key)][:1]
-    return "\n".join(words for one in (*fields, *parts) if (words := _words(one).strip()))
+    return "\n".join(words for field in (*fields, *parts) if (words := _words(field).strip()))
 
 
 def _is_thought(part: object) -> bool:

@@ -41,6 +41,10 @@ class AnswerForms:
         schema = _digest(request)
         failed = self._failed.get(_key(request, schema), ()) if self._failed else ()
         forms = (SCHEMA, OBJECT) if request.schema.get("type", "object") == "object" else (SCHEMA,)
+        if request.schema == {
+            "type": "object"
+        }:  # any object: an endpoint may hold it against a schema that it is not closed
+            forms = (OBJECT, SCHEMA)
         out = (form for form in forms if form not in failed and not self._is_left_out(form, schema))
         return next(out, FREE)
 
@@ -100,15 +104,37 @@ class AnswerForms:
         return form in self._refused_for_all or (form, schema) in self._refused
 
 
-def response_format(form: str, schema: Mapping[str, JSON]) -> dict[str, JSON] | None:
-    """The field `response_format` of a body; None where it is left out."""
+def response_format(
+    form: str, schema: Mapping[str, JSON], options: Mapping[str, JSON] | None = None
+) -> dict[str, JSON] | None:
+    """The field `response_format` of a body; None where it is left out. `options`: what whoever asks says of the schema beside
+    it; without them it is strict where every object in it is closed and names all of its properties, which endpoints demand then.
+    """
     if form == SCHEMA:
-        return {"type": SCHEMA, SCHEMA: {"name": "answer", "schema": dict(schema), "strict": True}}
+        more: Mapping[str, JSON] = {"strict": _is_closed(dict(schema))} if options is None else options
+        return {"type": SCHEMA, SCHEMA: {"name": "answer", "schema": dict(schema), **more}}
     return {"type": OBJECT} if form == OBJECT else None
 
 
+def _is_closed(schema: JSON) -> bool:
+    """Whether every object in a schema has all of its properties and no other ones."""
+    if isinstance(schema, list):
+        return all(map(_is_closed, schema))
+    if not isinstance(schema, Mapping):
+        return True
+    properties = schema.get("properties")
+    if schema.get("type") == "object" or isinstance(properties, Mapping):
+        names = set(properties) if isinstance(properties, Mapping) else set()
+        required = schema.get("required")
+        demanded = {str(name) for name in required} if isinstance(required, list) else set[str]()
+        if schema.get("additionalProperties") is not False or names != demanded:
+            return False
+    return all(map(_is_closed, schema.values()))
+
+
 def _digest(request: Request) -> str:
-    return content_hash(request.schema)
+    options = request.schema_options
+    return content_hash(request.schema if options is None else [request.schema, options])
 
 
 def _key(request: Request, schema: str) -> Hashable:

@@ -59,7 +59,7 @@ def _optional_keys_of(body: Mapping[str, object]) -> set[str]:
 
 
 def _key(request: Request) -> Hashable:
-    schema = None if request.schema is None else content_hash(request.schema)
+    schema = None if request.schema is None else content_hash([request.schema, request.schema_options])
     return (
         request.messages,
         request.n,

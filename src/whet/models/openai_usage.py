@@ -16,9 +16,10 @@ MOST_TOKENS = 2**32
 def read_usage(usage: object) -> Usage | None:
     """The usage of an answer; None where there is none, or one that cannot be right: a request takes tokens.
 
-    Providers count thoughts as part of `completion_tokens` or beside them, and input that they had cached as part of
-    `prompt_tokens` or beside them: `total_tokens` tells. Without it, more thoughts than output are beside it, and so is what
-    Anthropic calls `cache_read_input_tokens` and `cache_creation_input_tokens` beside its `input_tokens`.
+    Providers count thoughts as part of `completion_tokens` or beside them, and input that they had cached or wrote into their
+    cache as part of `prompt_tokens` or beside them: `total_tokens` tells. More thoughts than output, and more of such input than
+    input, are beside it, and without a total so is what Anthropic calls `cache_read_input_tokens` and
+    `cache_creation_input_tokens` beside its `input_tokens`.
     """
     if not isinstance(usage, dict):
         return None
@@ -34,7 +35,8 @@ def read_usage(usage: object) -> Usage | None:
     beside = (total or 0) - read - written
     if beside < 0:  # there is no total that can be one
         beside = thought if thought > written else 0
-    unread = _input_beside(usage, (cached, stored), beside, thought) if cached <= read else cached + stored
+    parts = cached + stored
+    unread = parts if parts > read else _input_beside(usage, (cached, stored), beside, thought)
     read, beside = read + unread, max(0, beside - unread)
     output = written + beside
     if not read:

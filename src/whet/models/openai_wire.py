@@ -160,8 +160,10 @@ def request_body(
         body["seed"] = request.seed
     if request.stop and "stop" not in disabled:
         body["stop"] = list(request.stop[:MAX_STOPS])
-    if request.schema is not None and (field := response_format(form, request.schema)) is not None:
-        body["response_format"] = field
+    if request.schema is not None:
+        field = response_format(form, request.schema, request.schema_options)
+        if field is not None:
+            body["response_format"] = field
     if request.top_logprobs > 0 and "logprobs" not in disabled:
         body["logprobs"] = True
         body["top_logprobs"] = min(request.top_logprobs, MAX_TOP_LOGPROBS)
@@ -326,7 +328,7 @@ def _never_fits(message: str) -> bool:
 
 
 def filter_words(failure: Failure) -> str | None:
-    """What a content filter that took the request says, None where the failure is about something else."""
+    """The message of a content filter that took the request; None if the failure has another cause."""
     if failure.status not in _FILTER_STATUSES and not failure.inside:
         return None
     message, _ = _message(failure.body, _LONGEST_WORDS)
@@ -350,8 +352,10 @@ def _codes_in(raw: bytes) -> set[str]:
     """The codes and the types of an error and of the errors inside it, which a router may relay as a text (OpenRouter)."""
     codes, level = set[str](), [_read_mapping(raw)]
     for _ in range(_DEEPEST_CODE):
-        codes |= {code for one in level for key in ("code", "type") if isinstance(code := one.get(key), str)}
-        inner = [value for one in level for value in one.values() if isinstance(value, dict | str)]
+        codes |= {
+            code for node in level for key in ("code", "type") if isinstance(code := node.get(key), str)
+        }
+        inner = [value for node in level for value in node.values() if isinstance(value, dict | str)]
         level = [
             value if isinstance(value, dict) else _read_mapping(value.encode("utf-8", "replace"))
             for value in inner

@@ -39,17 +39,21 @@ _REMEMBERED = 4096
 
 @dataclass(eq=False)
 class Replica:
-    """One server. `in_flight`: calls that it works on; `calls`: all that it got. `rests_until`: until when, by the clock of the
-    event loop, it gets no call; `outages`: how often in a row it had to rest because it did not answer; `failures`: statuses
-    500 in a row. `last_answer`: when the call that it answered last began, and when that was answered."""
+    """One server of a model."""
 
     endpoint: ModelEndpoint
     in_flight: int = 0
+    """Calls that it works on."""
     calls: int = 0
+    """All calls that it got."""
     rests_until: float = -math.inf
+    """Until when (clock of the event loop) it gets no call."""
     outages: int = 0
+    """How often in a row it had to rest because it did not answer."""
     failures: int = 0
+    """Statuses 500 in a row."""
     last_answer: tuple[float, float] = (-math.inf, -math.inf)
+    """When the call that it answered last began, and when it answered."""
     _out_since: float = -math.inf
     _clients: dict[asyncio.AbstractEventLoop, HttpClient] = field(default_factory=dict)
     _targets: dict[tuple[str, ...], str] = field(default_factory=dict)
@@ -167,7 +171,7 @@ class Replicas:
             replica.in_flight -= 1
 
     def _ready(self, tried: Sequence[Replica], now: float) -> list[Replica]:
-        """Who may get a call now. One that did not answer gets one call at first."""
+        """The servers that may get a call now. A server that did not answer gets a single call at first."""
         return [
             replica
             for replica in self.all
@@ -177,7 +181,7 @@ class Replicas:
         ]
 
     def _choose(self, beginnings: Sequence[tuple[int, int]], tried: Sequence[Replica], now: float) -> Replica:
-        """Who gets the next call; where all rest, the one that has rested longest."""
+        """The server that gets the next call; if all rest, the one that has rested longest."""
         if len(self.all) == 1:
             return self.all[0]
         ready = self._ready(tried, now)

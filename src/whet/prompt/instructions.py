@@ -44,25 +44,25 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One managed rule of a fence.
-
-    `critiques` are verbatim wordings of the complaint, `evidence` the ids of the rollouts or feedback rows
-    that they came from, `sources` the number of independent ones. `tokens` is what the line costs in every
-    call. Dates are given by the caller. `reason` says why it is expired or rejected.
-    """
+    """One managed rule of a fence. Dates are given by the caller."""
 
     id: str
     text: str
     status: str = ACTIVE
     critiques: tuple[str, ...] = ()
+    """Verbatim wordings of the complaint."""
     evidence: tuple[str, ...] = ()
+    """Ids of the rollouts or feedback rows that the critiques came from."""
     sources: int = 0
+    """Independent sources of the critiques."""
     author: str = ""
     created: str = ""
     changed: str = ""
     tokens: int = 0
+    """What the line costs in every call."""
     effect: Effect | None = None
     reason: str = ""
+    """Why it is expired or rejected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,7 +112,7 @@ def with_layout(ledger: Ledger, layout: Sequence[LayoutEntry], at: str = "") -> 
     standing, then = [entry.id for entry in ledger.layout if entry.id], [entry.id for entry in layout]
     places = [entry for entry in layout if not entry.id or entry.id in standing]
     places += [LayoutEntry(id=key) for key in standing if key not in then]
-    notes = tuple((bool(one.id), ledger[one.id].text if one.id else one.text) for one in places)
+    notes = tuple((bool(place.id), ledger[place.id].text if place.id else place.text) for place in places)
     return Read(author="optimizer", at=at, notes=notes, newline=ledger.newline)
 
 
@@ -121,7 +121,7 @@ def _without(lines: Sequence[str], gone: Sequence[str]) -> list[str]:
     empty line, or be the first or the last one, because of that."""
     left, at = list[str](), 0
     while at < len(lines):
-        here = [one.strip() for one in lines[at : at + len(gone)]]
+        here = [line.strip() for line in lines[at : at + len(gone)]]
         if here != [one.strip() for one in gone]:
             left.append(lines[at])
             at += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import regex
 
 _BARE = r"(?=[-+\u2212]?\.?\p{Nd}|\\\p{L}|\p{L}\s{0,9}(?:[$.,;:!?)*]|\\[)\]]|\Z))"
@@ -12,6 +14,8 @@ _BOX = regex.compile(
 )
 _LISTED = regex.compile(r"[\s$]{0,20}[,;][\s$]{0,20}")
 _TAG = regex.compile(r"<([A-Za-z][\w-]*+)>\s*+([^<>]*+)</\1>")
+_BESIDE = regex.compile(r"[\s$*_`]{0,9}[,;/|&]?[\s$*_`]{0,9}(?:\p{L}[\p{L}\p{M}]{0,19})?[\s$*_`]{0,9}")
+"""What stands between marks that belong together: a sign of a list or a single word."""
 _WORDING = regex.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*+\{([^{}]*+)\}")
 
 
@@ -57,3 +61,30 @@ def marked_results(text: str) -> list[str]:
     if box is not None:
         return [_WORDING.sub(r"\1", box).strip()]
     return [match[2].strip() for match in _TAG.finditer(text)] if "</" in text else []
+
+
+class Mark(NamedTuple):
+    """What an answer marks as its result, by a box or a pair of tags."""
+
+    content: str
+    start: int
+    end: int
+
+
+def last_marks(text: str) -> list[Mark]:
+    """The last `\\boxed{...}` of an answer or, where there is none, its last pair of tags, and those of the same name that stand
+    before it with nothing but a sign of a list or a single word between.
+
+    >>> [mark.content for mark in last_marks("\\\\boxed{5}? No! \\\\boxed{7} or \\\\boxed{8}")]
+    ['7', '8']
+    >>> [mark.content for mark in last_marks("<sum>3</sum> <answer></answer> 5")]
+    ['']
+    """
+    boxes = [*_BOX.finditer(text)] if "box" in text else []
+    pairs = [] if boxes or "</" not in text else [*_TAG.finditer(text)]
+    marks = [Mark(_WORDING.sub(r"\1", _content(box)).strip(), box.start(), box.end()) for box in boxes]
+    marks += [Mark(pair[2].strip(), pair.start(), pair.end()) for pair in pairs if pair[1] == pairs[-1][1]]
+    first = len(marks) - 1
+    while first > 0 and _BESIDE.fullmatch(text, marks[first - 1].end, marks[first].start):
+        first -= 1
+    return marks[max(first, 0) :]

@@ -130,7 +130,7 @@ def close_tag(completion: Completion, stops: Sequence[str]) -> Completion:
     """
     if completion.error is not None or completion.finish in ("length", "content_filter"):
         return completion
-    for name in [match[1] for one in stops if (match := _CLOSING_TAG.fullmatch(one))]:
+    for name in [match[1] for stop in stops if (match := _CLOSING_TAG.fullmatch(stop))]:
         tags = re.findall(rf"<(/?){re.escape(name)}(?:[\s=][^<>]*)?>", completion.text)
         if tags and not tags[-1]:
             return replace(completion, text=f"{completion.text}</{name}>")
@@ -344,18 +344,18 @@ def _json_texts(reply: str, tag: str, whole: bool) -> list[str]:
     """The texts of a JSON value that is all of a text, under the tag or a key that names an instruction."""
     if reply.lstrip()[:1] not in ("{", "["):
         return []
-    values = [one.value for one in find_values(reply, whole) if one.place == WHOLE and not one.cut]
+    values = [value.value for value in find_values(reply, whole) if value.place == WHOLE and not value.cut]
     return [text for value in values for text in _texts_by_name(value, tag)]
 
 
 def _json_on_lines(reply: str, tag: str, whole: bool) -> list[str]:
     """The texts of a JSON value in prose that has its lines to itself and is longer than all the rest of the reply."""
-    for one in find_values(reply, whole):
-        before = reply[reply.rfind("\n", 0, one.start) + 1 : one.start]
-        after = reply[one.stop :].partition("\n")[0]
-        longer = 2 * (one.stop - one.start) > len(reply)
-        if one.place == PROSE and longer and not one.cut and not (before + after).strip():
-            return _texts_by_name(one.value, tag)
+    for value in find_values(reply, whole):
+        before = reply[reply.rfind("\n", 0, value.start) + 1 : value.start]
+        after = reply[value.stop :].partition("\n")[0]
+        longer = 2 * (value.stop - value.start) > len(reply)
+        if value.place == PROSE and longer and not value.cut and not (before + after).strip():
+            return _texts_by_name(value.value, tag)
     return []
 
 
@@ -377,7 +377,7 @@ def _texts_by_name(value: object, tag: str) -> list[str]:
 
 def _is_json(text: str, whole: bool) -> bool:
     text = text.strip()
-    return text[:1] in ("{", "[") and any(one.place == WHOLE for one in find_values(text, whole))
+    return text[:1] in ("{", "[") and any(value.place == WHOLE for value in find_values(text, whole))
 
 
 def _clean(texts: list[str]) -> list[str]:
@@ -419,7 +419,7 @@ def _texts_in_json(reply: str, tag: str, whole: bool) -> list[str]:
     only by the key `tag`, and where instructions are wanted not even so.
     """
     values = find_values(reply, whole)
-    longer = 2 * sum(one.stop - one.start for one in values) > len(reply)
+    longer = 2 * sum(value.stop - value.start for value in values) > len(reply)
     for place in (WHOLE, FENCED, PROSE):
         texts: list[str] = []
         for one in values:

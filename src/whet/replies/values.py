@@ -65,7 +65,7 @@ def json_values(text: str, *, whole: bool = True) -> list[Any]:
     >>> json_values('{"found": [{"id": 1}, {"id": 2}, {"id": 3, "te', whole=False)
     [{'found': [{'id': 1}, {'id': 2}]}]
     """
-    return [one.value for one in placed_values(text, whole=whole)[1]]
+    return [value.value for value in placed_values(text, whole=whole)[1]]
 
 
 def placed_values(text: str, *, whole: bool = True) -> tuple[str, list[Value]]:
@@ -74,7 +74,7 @@ def placed_values(text: str, *, whole: bool = True) -> tuple[str, list[Value]]:
     reply = _plain_quotes(without_thought(text[:_LONGEST]))
     reply += " " if text[-1:].isspace() else ""  # it says that a number at the end is not cut
     values = sorted(find_values(reply, whole), key=_rank)
-    if any(any(records(one.value)) for one in values):
+    if any(any(records(value.value)) for value in values):
         return reply, values
     return reply, [Value(value, 0, 0, WHOLE) for value in _yaml(reply)] or values
 
@@ -130,7 +130,7 @@ def records(value: object, depth: int = 0) -> Iterator[dict[str, object]]:
     [{'id': 1}, {'id': 2}]
     """
     inner = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
-    records_inside = [one for item in inner if depth < _DEEPEST for one in records(item, depth + 1)]
+    records_inside = [record for item in inner if depth < _DEEPEST for record in records(item, depth + 1)]
     yield from records_inside or ([value] if isinstance(value, dict) else [])
 
 

@@ -88,6 +88,7 @@ def render_comparison(result: ComparisonJSON, methods: Methods, folder: Path) ->
             _curves_section(runs, methods),
             _transfer_section(result, methods),
             _runs_section(runs, folder),
+            _plan_section(runs, methods),
             _reproduction_section(result),
         )
         if section is not None
@@ -129,8 +130,8 @@ def _verdict(result: ComparisonJSON, methods: Methods) -> Html:
     tested = filter(None, (_mean_row(row, i) for i, row in enumerate(methods)))
     rows = [*_baseline_rows(result["runs"]), *tested]
     usage = [side(run, "usage") for run in result["runs"]]
-    trials = [side(one, "transfer") for one in (*result["runs"], result)]
-    moved = [used for one in trials if (used := side(one, "usage"))]
+    trials = [side(run, "transfer") for run in (*result["runs"], result)]
+    moved = [used for trial in trials if (used := side(trial, "usage"))]
     beside = sum(sum(side(one, "calls").values()) for one in moved)
     usage += moved
     calls = sum(sum(side(one, "calls").values()) for one in usage)
@@ -464,6 +465,43 @@ def _runs_section(runs: Sequence[RunJSON], folder: Path) -> Section:
     return Section("runs", "Runs", join(every, caption))
 
 
+def _plan_section(runs: Sequence[RunJSON], methods: Methods) -> Section | None:
+    """What the plans of a method's runs said before anything was paid, beside what these used, on average; None for runs without
+    their plans."""
+    rows: list[list[Child]] = []
+    for name in (row["method"] for row in methods):
+        own = [run for run in runs if run["method"] == name and side(side(run, "plan"), "calls")]
+        if not own:
+            continue
+        plans, usages = [side(run, "plan") for run in own], [side(run, "usage") for run in own]
+        calls = [side(plan, "limits").get("calls") for plan in plans]
+        used = [sum(side(usage, "calls").values()) for usage in usages]
+        tokens = [side(plan, "tokens").get("expected") for plan in plans]
+        read = [usage.get("input_tokens", 0) + usage.get("output_tokens", 0) for usage in usages]
+        dollars = [side(plan, "cost_usd").get("expected") for plan in plans]
+        if any(usage.get("price_unknown") or has_no_price(usage) for usage in usages):
+            dollars = []
+        spent = _mean([usage.get("cost_usd") for usage in usages]) if dollars else None
+        counts = (number_format.count(_mean(each)) for each in (calls, used, tokens, read))
+        rows.append([name, *counts, *map(number_format.dollars, (_mean(dollars), spent))])
+    if not rows:
+        return None
+    head = ["Method", "Calls at most", "used", "Tokens expected", "used", "USD expected", "used"]
+    about = (
+        "Means over the runs of a method. The plans were made before anything was paid, and expect that a search uses all its "
+        "calls. Answers from the cache, which later runs share with earlier ones, are not used."
+    )
+    return Section(
+        "plan", "Plan and use", join(table("A run, as planned and as made", head, rows), note(about))
+    )
+
+
+def _mean(values: Sequence[object]) -> float | None:
+    """The mean; None where one of them is not known, or there is none."""
+    known = [number for value in values if (number := finite_number(value)) is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
+
+
 def _link(run: RunJSON, folder: Path) -> Html:
     """The name of a run, with a link to its report where that lies below the comparison."""
     name, place = f"{run['method']}, seed {run['seed']}", Path(run["run"])
@@ -477,8 +515,8 @@ def _reproduction_section(result: ComparisonJSON) -> Section:
     limits = side(side(run, "plan"), "limits")
     pairs: list[tuple[str, Child]] = [
         ("Task", str(result["task"])),
-        ("Methods", ", ".join(dict.fromkeys(str(one["method"]) for one in result["runs"]))),
-        ("Seeds", ", ".join(dict.fromkeys(str(one["seed"]) for one in result["runs"]))),
+        ("Methods", ", ".join(dict.fromkeys(str(run["method"]) for run in result["runs"]))),
+        ("Seeds", ", ".join(dict.fromkeys(str(run["seed"]) for run in result["runs"]))),
         *((f"Model: {role}", str(address)) for role, address in side(run, "models").items()),
         *((f"Limit of each run: {name.replace('_', ' ')}", f"{value:,}") for name, value in limits.items()),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -15,7 +15,7 @@ from whet.engine.result_json import UsageJSON
 from whet.engine.usage_sums import PARTS, has_no_price, parts_of, usage_of_run
 from whet.reporting.layout import Section, facts, note, region, table
 from whet.reporting.markup import Child, el, join
-from whet.reporting.record import Record, Spending, side, usage_in
+from whet.reporting.record import Record, Spending, finite_number, side, usage_in
 from whet.reporting.verdict import openings
 
 _MODEL_OPTIONS = {"task": "--lm", "optimizer": "--optimizer-lm", "judge": "--judge-lm", "policy": "--policy"}
@@ -48,7 +48,39 @@ def cost_section(record: Record) -> Section:
         f"{_others(record)}The run itself took {number_format.duration(seconds)}."
     )
     roles = table(title, head, rows, foot=_row(total, bool(record.unpriced), bool(record.priceless)))
-    return Section("cost", "Cost", join(roles, caption, *_stages(record)))
+    return Section("cost", "Cost", join(roles, caption, *_stages(record), *_plan_and_use(record)))
+
+
+def _plan_and_use(record: Record) -> list[Child]:
+    """What the plan said before anything was paid, beside what the run used of it; nothing for a run without its plan."""
+    plan = side(record.result, "plan")
+    if not (planned := side(plan, "calls")):
+        return []
+    tokens = sum(row.input_tokens + row.output_tokens for row in record.spending)
+    calls = {row.role: row.calls for row in record.spending}
+    rows = [
+        _plan_row(f"Calls: {role}", side(planned, role), calls.get(role, 0), number_format.count)
+        for role in dict.fromkeys([*planned, *calls])
+    ]
+    rows.append(_plan_row("Tokens", side(plan, "tokens"), tokens, number_format.count))
+    if not (side(plan, "price_unknown") or record.unpriced or record.priceless):
+        dollars = sum(row.cost for row in record.spending)
+        rows.append(_plan_row("USD", side(plan, "cost_usd"), dollars, number_format.dollars))
+    head = ["", "Expected", "At most", "Used", "Used, of the expected"]
+    about = (
+        "The plan was made before anything was paid, and expects that a search uses all its calls. A dash stands for what it "
+        "did not say, such as how often the search asks the optimizer model. "
+    )
+    if not plan.get("tokens_measured", True):
+        about += "No earlier run had measured tokens, so every byte of the expected texts counted as one."
+    return [table("The plan and what was used", head, rows), note(about)]
+
+
+def _plan_row(name: str, ends: Mapping[str, Any], used: float, show: Callable[[object], str]) -> list[Child]:
+    """A row of what was expected, at most and used, and the share of the last in the first."""
+    expected = finite_number(ends.get("expected"))
+    share = f"{used / expected:.0%}" if expected else "–"
+    return [name, show(expected), show(ends.get("most")), show(used), share]
 
 
 def _others(record: Record) -> str:

@@ -100,8 +100,8 @@ def _gate(point: Mapping[str, object]) -> str:
 def _pictures(record: Record, points: Sequence[Mapping[str, object]], names: Sequence[str]) -> Html | None:
     """The first objective against each of the others."""
     start = side(record.result, "baseline").get("id")
-    dominated = [one for one in record.result.get("dominated") or () if isinstance(one, Mapping)]
-    others = [{**one, "gate": "baseline" if one.get("id") == start else ""} for one in dominated]
+    dominated = [prompt for prompt in record.result.get("dominated") or () if isinstance(prompt, Mapping)]
+    others = [{**prompt, "gate": "baseline" if prompt.get("id") == start else ""} for prompt in dominated]
     panels = [
         _panel(points, others, other, names[0], i) for i, other in enumerate(names[1 : MOST_PANELS + 1])
     ]
@@ -110,7 +110,7 @@ def _pictures(record: Record, points: Sequence[Mapping[str, object]], names: Seq
     entries = [
         (marker(shape, 14, 8, class_), text) for (shape, class_), text in _kinds([*points, *others]).items()
     ]
-    if any(not one["gate"] for one in others):
+    if any(not other["gate"] for other in others):
         entries.append((dots([(14, 8)], "dots"), "validated, but another prompt dominates it"))
     return join(el("figure", el("figcaption", legend(entries))), el("div", panels, class_="panels"))
 
@@ -129,7 +129,7 @@ def _panel(
     """One objective against another."""
     width, height = SIZE
     placed = [(_mean(point, x_name), _mean(point, y_name)) for point in points]
-    behind = [(_mean(one, x_name), _mean(one, y_name)) for one in others]
+    behind = [(_mean(other, x_name), _mean(other, y_name)) for other in others]
     everything = placed + behind
     x_scale = Scale(*pad_range(x for x, _ in everything), 62, width - 14)
     frame = Frame(width, height, x_scale, Scale(*pad_range(y for _, y in everything), height - 50, 26))

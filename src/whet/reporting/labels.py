@@ -1,4 +1,4 @@
-"""What a prompt makes of each label: accuracy, and which label was answered in the place of which."""
+"""Results by label: accuracy, and which wrong label was answered instead of which right one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whet.reporting.record import Record, finite_number, side
 
 MOST_CONFUSIONS = 10
 PAIR_LETTERS, LEAST_COLUMN = 44, 5
-"""Letters that fit the heading of a matrix on half the page, and those that a column takes at least."""
+"""Letters that fit in the heading of a matrix on half the page, and the fewest letters of a column."""
 
 
 def labels(record: Record) -> Section | None:
@@ -83,7 +83,9 @@ def _matrix(name: str, figures: Mapping[str, Any]) -> Html:
             for j, n in enumerate(counts)
         ]
         body.append(el("tr", el("th", columns[i], scope="row"), cells))
-    head = el("tr", el("th", "Right label", scope="col"), [el("th", one, scope="col") for one in columns])
+    head = el(
+        "tr", el("th", "Right label", scope="col"), [el("th", column, scope="col") for column in columns]
+    )
     inner = el("table", el("caption", f"{name}: answers in columns"), el("thead", head), el("tbody", body))
     return region("div", inner, label=f"Confusion matrix, {name.lower()}", class_="scroll matrix")
 
@@ -92,5 +94,7 @@ def _confusions(figures: Mapping[str, Any]) -> Html | None:
     errors = figures.get("confusions") or []
     if not errors:
         return None
-    rows = [[f"{one['target']} → {one['answer']}", f"{one['n']:,}"] for one in errors[:MOST_CONFUSIONS]]
+    rows = [
+        [f"{error['target']} → {error['answer']}", f"{error['n']:,}"] for error in errors[:MOST_CONFUSIONS]
+    ]
     return table("The most frequent errors of the best prompt", ["Wanted → answered", "Rows"], rows)

@@ -256,7 +256,7 @@ def _more_search(record: Record) -> Iterator[Child]:
         )
     counts = [value for value in record.others.get("replies", ()) if isinstance(value, dict)]
     requested, kept = (
-        sum(int(finite_number(one.get(name)) or 0) for one in counts) for name in ("asked", "kept")
+        sum(int(finite_number(count.get(name)) or 0) for count in counts) for name in ("asked", "kept")
     )
     if 2 * kept < requested:
         yield (

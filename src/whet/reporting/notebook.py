@@ -84,6 +84,15 @@ def evaluation_html(values: EvaluationJSON) -> Html:
     rows += [_row(name, number_format.reward(mean, 3)) for name, mean in values["parts"].items()]
     if values["failed"]:
         rows.append(_row("Failed", f"{values['failed']:,}", "they count as the lowest reward"))
+    rows += [
+        _row(
+            f"Agreement of {one['reward']} with people",
+            f"{number_format.reward(one['value'], 2)}  [{number_format.reward(one['low'], 2)} to "
+            f"{number_format.reward(one['high'], 2)}]",
+            f"{one['kind']} over {number_format.plural(one['n'], 'answer')}, 95% interval",
+        )
+        for one in values.get("agreement", ())
+    ]
     for label, one in side(values, "labels").get("each", {}).items():
         rows.append(
             _row(

@@ -28,20 +28,22 @@ FREE = ("embedded/", "hf/", "scripted/")
 
 @dataclass(frozen=True)
 class ReportedCandidate:
-    """A candidate as the journal knows it. `number` counts from 0 in order of appearance, `calls` are the
-    model calls made by then, `train` and `validation` mean rewards over `train_n` and `validation_n`
-    examples."""
+    """A candidate as the journal knows it."""
 
     number: int
+    """From 0 in order of appearance."""
     id: str
     source: str
     parents: tuple[str, ...]
     operator: str
     calls: int
+    """Model calls that were made by then."""
     train: float | None = None
+    """Mean reward over `train_n` examples."""
     train_n: int | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
     validation: float | None = None
+    """Mean reward over `validation_n` examples."""
     validation_n: int | None = None
     incumbent: bool = False
 

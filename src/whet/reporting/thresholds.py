@@ -94,7 +94,7 @@ def _side(outcome: Outcome) -> str:
 
 def junit(checks: Sequence[ThresholdCheck]) -> bytes:
     """The checks as JUnit XML: one test case a task, a failure where it is below the threshold, an error where undecided."""
-    count = {kind: str(sum(one.outcome == kind for one in checks)) for kind in ("failed", "undecided")}
+    count = {kind: str(sum(check.outcome == kind for check in checks)) for kind in ("failed", "undecided")}
     facts = {
         "name": "whet check",
         "tests": str(len(checks)),

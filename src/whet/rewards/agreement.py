@@ -185,13 +185,15 @@ def human_scores(
 ) -> list[float | None]:
     """The scores of people in one column as numbers on one scale; None for what is not read.
 
-    `4/5` and `8/10` are the same share of `high`; plain numbers beside them have the one denominator of the column, and are not
-    read where there are several. A value that `verdicts` know is an end of the scale from `low` to `high`. Plain numbers are
-    verdicts too where all are 0 or 1, or -1 or 1, and they stand beside such words or the lower one lies outside the scale.
+    `4/5`, `8/10` and `80%` are the same share of `high`, and stars are counted; plain numbers beside them have the one
+    denominator of the column, and are not read where there are several, or percentages. A value that `verdicts` know is an
+    end of the scale from `low` to `high`. Plain numbers are verdicts too where all are 0 or 1, or -1 or 1, and they stand
+    beside such words or the lower one lies outside the scale.
     """
     read = [_parts_of_score(value, verdicts) for value in values]
     denominators = {of for _, of in read if of}
     plain = {score for score, of in read if score is not None and of is None}
+    shares = any(isinstance(value, str) and value.rstrip().endswith("%") for value in values)
     worded = any(of == _WORD for _, of in read)
     binary = plain <= {0.0, 1.0} or plain <= {-1.0, 1.0}
     if plain and binary and not denominators and (worded or min(plain) < low):
@@ -204,7 +206,7 @@ def human_scores(
             return high if score else low
         if not denominators:
             return score
-        if of is None and len(denominators) > 1:
+        if of is None and (len(denominators) > 1 or shares):
             return None
         return score / (of or next(iter(denominators))) * high
 
@@ -241,7 +243,7 @@ class Labelled:
     """The answers that people scored, each with its row and its score, and the scores that were not read."""
 
     rows: Sequence[tuple[Example, str, float]]
-    unread: Sequence[object]
+    unread: Sequence[tuple[Example, object]]
 
     def warning(self, reward: RewardFunction) -> str | None:
         """What to say of the scores that were not read; None where all were."""
@@ -250,8 +252,9 @@ class Labelled:
         column, n = getattr(reward, "human", ""), len(self.unread)
         return (
             f"{n} of {quantity(n + len(self.rows), 'human score')} in the column {show_value(column)} cannot be read, such as "
-            f"{show_value(self.unread[0])}; the agreement of {reward.name} with people is measured without them. Write a number, "
-            "a number with what it is out of (4/5), or two values, of which `human_good: VALUE` names the good one."
+            f"{show_value(self.unread[0][1])} in {self.unread[0][0].place}; the agreement of {reward.name} with people is "
+            "measured without them. Write a number, a number with what it is out of (4/5, 80%), stars, or two values, of which "
+            "`human_good: VALUE` names the good one."
         )
 
 
@@ -269,7 +272,11 @@ def select_labelled(reward: RewardFunction, examples: Sequence[Example]) -> Labe
     scores = human_scores(values, *_scale_of(reward), _order_scores(reward, values))
     return Labelled(
         [(*row, score) for row, score in zip(scored, scores, strict=True) if score is not None],
-        [value for value, score in zip(values, scores, strict=True) if score is None],
+        [
+            (example, value)
+            for (example, _), value, score in zip(scored, values, scores, strict=True)
+            if score is None
+        ],
     )
 
 

@@ -181,7 +181,7 @@ def read_findings(reply: str, count: int, whole: bool = True) -> list[Finding] |
     """
     answer = read_reply(reply, whole)
     lists = [
-        _by_number(first_of(value, "items", "results", "checklist", "answers") or value)
+        _by_number(first_of(value, "items", "results", "checklist", "answers") or value, count)
         for value in answer.objects
     ]
     lists.append(_by_line(answer))
@@ -210,8 +210,17 @@ def _by_line(answer: JudgeReply) -> dict[int, list[Finding]]:
     return findings
 
 
-def _by_number(value: object) -> dict[int, list[Finding]]:
-    rows = dict(enumerate(value, 1)) if isinstance(value, list) else value if isinstance(value, dict) else {}
+def _by_number(value: object, count: int) -> dict[int, list[Finding]]:
+    """The findings of a list, or of an object by number. The place in a list counts where an entry has no number and the list has
+    `count` entries: of more of them nobody can say which item each one is about."""
+    if isinstance(value, list):
+        rows = dict(
+            enumerate(value, 1)
+            if len(value) == count
+            else ((f"entry {n}", row) for n, row in enumerate(value))
+        )
+    else:
+        rows = value if isinstance(value, dict) else {}
     findings: dict[int, list[Finding]] = {}
     for key, row in rows.items():
         keys = lower_keys(row) if isinstance(row, dict) else {"met": row}

@@ -154,7 +154,8 @@ def _json(answer: str, keys: list[str] | bool) -> str:
         value = json.loads(block.group(1) if block else answer, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         return f"The answer must be {'a JSON object' if wanted else 'JSON'}; it cannot be parsed: {error}."
-    missing = [k for k in wanted if not isinstance(value, dict) or k not in value]
+    names = {compose(key) for key in value} if isinstance(value, dict) else set()
+    missing = [key for key in wanted if compose(key) not in names]
     return f"The JSON object must have the key {', '.join(f'`{k}`' for k in missing)}." if missing else ""
 
 

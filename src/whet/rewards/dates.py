@@ -11,6 +11,7 @@ import regex
 
 from whet._util.words import fold, unwrap
 from whet.errors import UsageError
+from whet.replies.alternatives import marks_nothing, names_several
 from whet.replies.marked import marked_results
 from whet.rewards.month_names import month_names
 from whet.rewards.reward import TARGET
@@ -129,11 +130,23 @@ def _parse_named_month(text: str, first: str) -> list[datetime.date]:
     return list(days) if len(days) == 1 else []
 
 
+def _names_several_days(text: str, first: str, language: str) -> bool:
+    """Whether a text names several dates and none of them as its result."""
+
+    def read(piece: str) -> datetime.date | None:
+        days = readings(piece, first, language)
+        return days[0] if days else None
+
+    return names_several(text, read)
+
+
 def _last(text: str, first: str, language: str) -> list[datetime.date]:
-    """The readings of the date that a text marks as its result, else of the last date in it."""
+    """The readings of the date that a text marks as its result, else of the last date in it; none where it names several."""
+    if _names_several_days(text, first, language):
+        return []
     marked = [days for piece in marked_results(text) if (days := readings(piece, first, language))]
-    if len(marked) == 1:
-        return marked[0]
+    if len(marked) == 1 or marks_nothing(text):
+        return marked[0] if len(marked) == 1 else []
     folded = fold(text)
     numeric = [m for m in _NUMERIC.finditer(folded) if readings(m.group(), first)]
     for words in _windows(folded[numeric[-1].end() :] if numeric else folded, language):
@@ -165,7 +178,8 @@ def date_of(target: object) -> datetime.date | None:
 class Date:
     """1 when the answer is the date of the target, however both are written; times of the day are left aside.
 
-    The answer is wholly a date; with `last`, the last date in it counts. `first` (`day` or `month`) says how to read dates such
+    The answer is wholly a date; with `last`, the last date in it counts, and none where it names several
+    and none as its result. `first` (`day` or `month`) says how to read dates such
     as 03/04/2024; without it, such a target is refused, and such an answer is wrong. `language` names the languages, beside
     English, in which a month may be named: `de`, or several as `de, fr` (needs whet[dates]).
     """
@@ -218,6 +232,10 @@ class Date:
             f"The answer {quote_target(completion.text)}",
             f"it should be {show_target(targets[0])}.",
         )
+        if not days and self.last and _names_several_days(completion.text, self.first, self.language):
+            return Reward(
+                0.0, critique=f"{answer} names several dates, and none of them as its result; {should}"
+            )
         if not days:
             return Reward(0.0, critique=f"{answer} is no date that can be read; {should}")
         if len(days) > 1:

@@ -12,6 +12,7 @@ import regex
 from whet._util.words import fold, trim
 from whet.errors import UsageError
 from whet.replies import list_items, read_json_float, without_thought
+from whet.replies.alternatives import marks_nothing
 from whet.replies.blocks import blocks_in
 from whet.replies.marked import last_boxes, marked_results
 from whet.rewards.fields_of_json import is_same_json, json_in
@@ -95,6 +96,8 @@ class ItemList:
     def _readings(self, text: str, wanted: Sequence[object]) -> list[list[Any]]:
         """The different items of an answer, in each of the ways to read it, the likeliest first."""
         answer = without_thought(text)
+        if marks_nothing(answer):
+            return [[]]
         boxes = last_boxes(answer)
         marked = boxes if len(boxes) > 1 else marked_results(answer)
         last = _last_labelled_line(answer)

@@ -8,6 +8,8 @@ from itertools import takewhile
 
 import regex
 
+from whet._util.words import compose
+
 MISSING = object()
 """The value of a field that is not there."""
 _MOST_PAIRS = 4_000
@@ -28,7 +30,7 @@ def fields(value: object, path: str = "") -> dict[str, object]:
     {'["a.b"]': 1}
     """
     if isinstance(value, Mapping) and value:
-        inner = ((_path_of(path, str(key)), item) for key, item in value.items())
+        inner = ((_path_of(path, compose(str(key))), item) for key, item in value.items())
     elif isinstance(value, list) and value:
         inner = ((f"{path}[{n}]", item) for n, item in enumerate(value))
     else:
@@ -63,7 +65,9 @@ class Alignment:
         [('[1]', 2, 2), ('[2]', 3, 3)]
         """
         if isinstance(value, Mapping) and isinstance(target, Mapping) and value and target:
-            values, wanted = ({str(key): item for key, item in one.items()} for one in (value, target))
+            values, wanted = (
+                {compose(str(key)): item for key, item in one.items()} for one in (value, target)
+            )
             for key in dict.fromkeys((*wanted, *values)):
                 pair = values.get(key, MISSING), wanted.get(key, MISSING)
                 yield from self.pairs(*pair, _path_of(path, key))

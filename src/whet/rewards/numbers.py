@@ -12,8 +12,9 @@ from fractions import Fraction
 
 import regex
 
-from whet._util.words import fold, unwrap
+from whet._util.words import fold, sentence_ends, unwrap
 from whet.errors import UsageError
+from whet.replies.alternatives import is_between, marks_nothing, names_several
 from whet.replies.marked import marked_results
 from whet.rewards.multiples import check_multiples, multiply_han, multiply_signs
 from whet.rewards.reward import TARGET
@@ -42,6 +43,8 @@ MULTIPLIED = "multiplied_by_a_word"
 """The part of a rollout that is 1 where a number of the answer is the target but for a power of ten, and a word follows it."""
 HUNDREDTH = "hundredth"
 """The part of a rollout that is 1 where the answer is the target but for a factor of 100, and one of both has a percent sign."""
+BESIDE = "beside_another_number"
+"""The part of a rollout that is 1 where a right number is one of two in the last sentence, with a single word between them."""
 _BLANKS = re.compile(r"[\s'\u2019]")
 _NARROW = re.compile(r"(?<=[0-9])[\u00a0\u202f\u2009](?=[0-9]{3})")
 _WHOLE_PART = re.compile(r"(?<![0-9.,/^])([0-9]{1,9})[ ]\Z")
@@ -371,7 +374,8 @@ class Number:
     The answer is wholly a number, with a currency sign, a percent sign or the `unit` at most, and what `parse_answer` leaves
     aside around it; with `last`, the number in its last
     `\\boxed{}` or its only one in tags counts, else the last number in it that is no bound (<42), no tolerance (±2) and no
-    reference in square brackets directly behind a number (12 [3]). A dash before a blank at the
+    reference in square brackets directly behind a number (12 [3]). An answer that names several numbers and none as its result
+    (4 or 5) has none, nor has one with an empty mark (<answer></answer>). A dash before a blank at the
     start of a line marks an item of a list and is no sign, unless a target is written so. Two numbers are equal when they differ
     by at most `absolute`, or by the share `relative` of the target; unless a share is given, a whole target is exact, and another
     one may differ by rounding (1e-9).
@@ -441,9 +445,11 @@ class Number:
         number = self._read(text)
         if number is not None or not self.last:
             return [] if number is None else [number, *([-number] if is_amount(text, sure=True) else [])]
+        if names_several(text, self._read):
+            return []
         marked = {one for piece in marked_results(text) if (one := self._read(piece)) is not None}
-        if len(marked) == 1:
-            return list(marked)
+        if len(marked) == 1 or marks_nothing(text):
+            return list(marked) if len(marked) == 1 else []
         folded = _fold_number(_NARROW.sub("'", self._multiply_signs(text)), self.unit)
         folded = _without_references(folded, self.unit)
         for match in _values_first(folded, list(_NUMBER.finditer(folded))[::-1]):
@@ -463,6 +469,18 @@ class Number:
                 return [n / 100 for n in numbers] if hundredths else numbers
         return []
 
+    def _is_beside_another(self, text: str) -> bool:
+        """Whether the last sentence of an answer without a mark holds two different numbers with a single word between them,
+        which may be alternatives (It is 4 or 5.)."""
+        plain = text.strip()
+        if marked_results(text) or not plain:
+            return False
+        ends = sentence_ends(plain)
+        sentence = _fold_number(plain[ends[-2] if len(ends) > 1 else 0 :], self.unit)
+        places = [*_NUMBER.finditer(sentence)] if len(sentence) <= _LONGEST else []
+        values = {self._read(place.group()) for place in places}
+        return len(places) == len(values) == 2 and is_between(sentence[places[0].end() : places[1].start()])
+
     def _explain_reading(self, text: str, numbers: list[Decimal]) -> str:
         """How a number was read that a sign behind it multiplied; empty where none did."""
         plain = replace(self, multiples={})._find_numbers(text)
@@ -474,7 +492,9 @@ class Number:
         numbers = self._find_numbers(completion.text if as_written else without_list_marks(completion.text))
         wanted = [number for target in targets if (number := self._wanted_number(target)) is not None]
         if any(are_close(one, n, self.absolute, self.relative) for one in numbers for n in wanted):
-            return Reward(1.0)
+            return Reward(
+                1.0, {BESIDE: 1.0} if self.last and self._is_beside_another(completion.text) else {}
+            )
         words = [
             word for n, word in words_behind(completion.text, self.decimal) if self._is_multiple(n, wanted)
         ]
@@ -484,6 +504,9 @@ class Number:
         ):
             parts[HUNDREDTH] = 1.0
         shown = f"The answer {quote_target(completion.text)}{self._explain_reading(completion.text, numbers)}"
+        if not numbers and self.last and names_several(completion.text, self._read):
+            shown += " names several numbers, and none of them as its result"
+            return Reward(0.0, parts, f"{shown}; it should be {show_target(targets[0])}.")
         if not numbers:
             shown += " holds no number that is no bound and no tolerance" if self.last else " is no number"
             return Reward(0.0, parts, f"{shown}; it should be {show_target(targets[0])}.")

@@ -22,6 +22,10 @@ _N = r"[-+]?(?:[0-9]+(?:[.,'][0-9]+)*|[.][0-9]+)(?:e[-+]?[0-9]{1,2}(?![0-9]))?"
 _GAP = r"[\s*_`()\[\]]{0,8}"
 _WORD = r"\p{L}[\p{L}\p{M}]{0,20}"
 _UNIT = rf"\s{{0,3}}(?:{_WORD}|[\u2605\u2b50]\ufe0f?)?"
+_STAR = regex.compile(r"[\u2605\u2b50\U0001f31f]")
+_STARS = regex.compile(
+    r"(?P<full>(?:[\u2605\u2b50\U0001f31f]\ufe0f?\s?)*)(?P<half>[\u00bd\u2bea\u2bec\u2bed\u2beb]?)\s?(?P<empty>\u2606*)"
+)
 _SHARE = regex.compile(rf"({_N}){_GAP}/{_GAP}({_N}){_UNIT}")
 _PAIR = regex.compile(rf"({_N})\s{{0,3}}\(?{_WORD}(?:\s{{1,3}}{_WORD}){{0,2}}\s{{0,3}}({_N}){_UNIT}")
 _REMARK = regex.compile(r"(?<=[\p{Nd}%][*_`]{0,3})\s{0,3}\(([^()\n\p{N}]{1,80})\)?(?=[\s.;*_]{0,9}\Z)")
@@ -110,11 +114,16 @@ def _without_edges(text: str) -> str:
 
 def split_score(text: str) -> tuple[float | None, float | None]:
     """A person's score and the best one that it names (None: it names none); the score is None where there is none. Of two
-    numbers with words between them the larger one is the best score.
+    numbers with words between them the larger one is the best score. 80% is 80 out of 100, and stars are counted.
 
     >>> split_score("8,5"), split_score("4 / 5"), split_score("5点中4点"), split_score("good")
     ((8.5, None), (4.0, 5.0), (4.0, 5.0), (None, None))
+    >>> split_score("80 %"), split_score("★★★"), split_score("★★½☆☆")
+    ((80.0, 100.0), (3.0, None), (2.5, 5.0))
     """
+    if (stars := _STARS.fullmatch(text[:_LONGEST].strip())) and (stars["full"] or stars["empty"]):
+        full, half, empty = len(_STAR.findall(stars["full"])), 0.5 * bool(stars["half"]), len(stars["empty"])
+        return full + half, float(math.ceil(full + half) + empty) if empty else None
     plain = _without_edges(text[:_LONGEST])
     if share := _SHARE.fullmatch(plain):
         return _value(share[1], None), _value(share[2], None)
@@ -122,7 +131,9 @@ def split_score(text: str) -> tuple[float | None, float | None]:
         numbers_of_pair = [number for digits in pair.groups() if (number := _value(digits, None)) is not None]
         return (min(numbers_of_pair), max(numbers_of_pair)) if len(numbers_of_pair) == 2 else (None, None)
     alone = _ALONE.fullmatch(plain)
-    return (None if alone is None or alone[2] else _value(alone[1], None)), None
+    if alone is None:
+        return None, None
+    return _value(alone[1], None), 100.0 if alone[2] else None
 
 
 def _out_of(score: str, best: str, scale: Scale | None) -> float | None:

@@ -112,9 +112,9 @@ def by_problem(
 def join_played(parts: Sequence[Played]) -> Played:
     """The answers of one program to several problems, in order."""
     return Played(
-        [group for one in parts for group in one.rollouts],
-        [group for one in parts for group in one.samples],
-        [group for one in parts for group in one.rewards],
+        [group for part in parts for group in part.rollouts],
+        [group for part in parts for group in part.samples],
+        [group for part in parts for group in part.rewards],
     )
 
 

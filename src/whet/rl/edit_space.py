@@ -54,19 +54,20 @@ class EditState:
 
 @dataclass(frozen=True)
 class Space:
-    """All edits of one prompt.
-
-    `pool`: P examples, `shots` of them in the prompt. `words`: M sets of words, each in the order of the labels; the
-    first is the task's own. `phrases`: those of the editable text (`own` of them), then those that may be added.
-    """
+    """All edits of one prompt."""
 
     start: Prompt
     labels: tuple[str, ...]
     pool: tuple[Example, ...]
+    """P examples."""
     shots: int
+    """How many of them stand in the prompt."""
     words: tuple[tuple[str, ...], ...]
+    """M sets of words, each in the order of the labels; the first set is the task's own."""
     phrases: tuple[str, ...]
+    """The phrases of the editable text, then those that may be added."""
     own: int
+    """Phrases of the editable text."""
     actions: tuple[Action, ...]
 
     @classmethod

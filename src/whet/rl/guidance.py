@@ -75,7 +75,7 @@ def without_hints(
     plain_samples = [replace(one, prompt=other.prompt) for one, other in zip(samples, plain, strict=True)]
     now = policy.logprobs(plain_samples)
     moved = [replace(one, logprobs=tuple(row)) for one, row in zip(plain_samples, now, strict=True)]
-    own = [[i for i, mine in enumerate(one.own) if mine] for one in samples]
+    own = [[i for i, mine in enumerate(sample.own) if mine] for sample in samples]
     plain_rows = [[row[i] for i in places] for row, places in zip(now, own, strict=True)]
     hinted = [[one.logprobs[i] for i in places] for one, places in zip(samples, own, strict=True)]
     weights: Rows = []

@@ -76,7 +76,9 @@ def judgements_of(example: Example) -> tuple[list[tuple[str, str]], list[tuple[s
 def _read_list(example: Example, column: str) -> list[Any]:
     value = example.row.get(column)
     values = [] if value is None else value
-    if not isinstance(values, list) or not all(isinstance(one, list) and len(one) == 2 for one in values):
+    if not isinstance(values, list) or not all(
+        isinstance(value, list) and len(value) == 2 for value in values
+    ):
         raise UsageError(
             f"{example.place}: {column} must be a list of lists with two values; this is {show_value(value)}."
         )
@@ -218,7 +220,7 @@ def mismatched_baseline(policy: PolicyModel, texts: Sequence[JudgedText]) -> flo
     if len(samples) < 2:
         return 0.0
     rows = policy.logprobs(samples), policy.reference_logprobs(samples)
-    return float(losses.kto_baseline(*(torch.tensor(_whole(one)) for one in rows)))
+    return float(losses.kto_baseline(*(torch.tensor(_whole(row)) for row in rows)))
 
 
 def direct_agreement(policy: PolicyModel, judged: JudgedTexts) -> float | None:

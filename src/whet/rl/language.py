@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -50,6 +50,8 @@ class CopiedQuestion(EditRejected):
     """A text that repeats the question."""
 
 
+REPEATED, MANY_REPEATS = "repeated", 12
+"""So many equal texts in a row are worth a word: the optimizer model varies nothing."""
 IN_VAIN = 10
 """Texts that were asked for by different questions, none of them of any use, after which a search asks for no more."""
 
@@ -57,12 +59,22 @@ IN_VAIN = 10
 @dataclass
 class FormUse:
     """How replies to questions with a form were. First ones: `copied` from the form or the question, or `filled` in somehow. By
-    tag: `useful` texts, and for each question how many texts it gave up (`vain`)."""
+    tag: `useful` texts, and for each question how many texts it gave up (`vain`). How often the `last` rewritten text came in a
+    row (`repeats`)."""
 
     copied: int = 0
     filled: int = 0
     useful: Counter[str] = field(default_factory=Counter)
     vain: dict[str, list[int]] = field(default_factory=dict)
+    last: str = ""
+    repeats: int = 0
+
+    def count_repeats(self, texts: Sequence[str]) -> int:
+        """Take in the texts of a question's replies; how many texts in a row were the same, the last one included."""
+        for text in texts:
+            self.repeats = self.repeats + 1 if text == self.last else 1
+            self.last = text
+        return self.repeats
 
     @property
     def hopeless(self) -> bool:
@@ -74,17 +86,20 @@ class FormUse:
 
 @dataclass(frozen=True)
 class LanguagePolicy:
-    """The optimizer model of a run. `temperature` is that of its samples, `max_tokens` bounds one reply; that of a rewrite may be
-    longer where the text is long. `attempts`: how often a text is asked for at most. `charge` is called with the number of
-    calls that each question took. `plain`: texts are asked for without a form of the reply first, for a model that copies it.
-    `silent`: nothing is asked, and no text comes back, for a model that never wrote a useful one."""
+    """The optimizer model of a run."""
 
     temperature: float = 1.0
+    """Of its samples."""
     max_tokens: int = 1024
+    """The bound on one reply; a rewrite of a long text gets more."""
     attempts: int = 2
+    """How often a text is asked for at most."""
     charge: Callable[[int], None] = lambda calls: None
+    """Called with the number of calls that each question took."""
     plain: bool = False
+    """Whether texts are asked for without a form of the reply from the first time on, for a model that copies the form."""
     silent: bool = False
+    """Whether nothing is asked and no text comes back, for a model that never wrote a useful one."""
     forms: FormUse = field(default_factory=FormUse, compare=False, repr=False)
 
     def adapt(self) -> LanguagePolicy:
@@ -146,6 +161,7 @@ class LanguagePolicy:
             sample,
             False,
             lambda prompt: prompt.region_text(region).strip() in old,
+            lambda prompt: prompt.region_text(region).strip(),
         )
 
     async def rephrase(self, run: Run, text: str, part: str, *, sample: int = 0) -> list[str]:
@@ -163,9 +179,10 @@ class LanguagePolicy:
         sample: int,
         many: bool,
         is_old: Callable[[T], bool] = lambda result: False,
+        written: Callable[[T], str] | None = None,
     ) -> list[T]:
         """What `accept` makes of each reply to a question and a form that can be read; counts are logged as `replies`, those that
-        are no new text (`is_old`) as `unchanged`."""
+        are no new text (`is_old`) as `unchanged`, and equal texts in a row (`written`) from `REPEATED` on as `repeated`."""
 
         bare = list[str]()
 
@@ -214,6 +231,8 @@ class LanguagePolicy:
         counts = _counts([one for _, unusable in outcomes for one in unusable])
         counts |= {"unchanged": unchanged} if unchanged else {}
         counts |= {"bare": [len(bare), _begin(min(bare))]} if bare else {}
+        repeats = 0 if written is None or not kept else self.forms.count_repeats([*map(written, kept)])
+        counts |= {REPEATED: [repeats, _begin(self.forms.last)]} if repeats >= MANY_REPEATS else {}
         run.log("replies", {"asked": n, "kept": len(kept), **counts})
         return kept
 

@@ -50,11 +50,13 @@ async def state_requirements(run: Run, author: Person[PersonQuestion], question:
     async def compute() -> JSON:
         reply = await author(question)
         sentences = [reply] if isinstance(reply, str) else reply
-        if not isinstance(sentences, Sequence) or not all(isinstance(one, str) for one in sentences):
+        if not isinstance(sentences, Sequence) or not all(
+            isinstance(sentence, str) for sentence in sentences
+        ):
             raise UsageError(
                 f"ask() returned {show_value(reply)}. It returns a list of sentences, which may be empty."
             )
-        lines = [" ".join(one.split()) for one in sentences]
+        lines = [" ".join(sentence.split()) for sentence in sentences]
         for line in filter(None, lines):
             if (reason := reason_to_refuse(line)) is not None:
                 raise UsageError(

@@ -77,6 +77,6 @@ class PolicyActor:
 def samples_of(trajectories: Sequence[Trajectory]) -> list[Sample]:
     """The text of a policy in each episode, as one sample of the whole conversation."""
     records: list[Any] = [
-        [turn.action.record for turn in one.turns if turn.action.record] for one in trajectories
+        [turn.action.record for turn in trajectory.turns if turn.action.record] for trajectory in trajectories
     ]
     return [Sample.from_json(turns[-1]) for turns in records]

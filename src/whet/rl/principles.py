@@ -142,7 +142,7 @@ def operations_in(reply: str, *, whole: bool = True) -> list[Operation]:
     for value in json_values(reply, whole=whole):
         for members in value.values() if isinstance(value, dict) else [value]:
             if isinstance(members, list) and (
-                operations := [one for one in members if isinstance(one, dict)]
+                operations := [member for member in members if isinstance(member, dict)]
             ):
                 return operations
     return []

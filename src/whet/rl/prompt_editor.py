@@ -125,34 +125,46 @@ class Observer:
 
 @dataclass(frozen=True)
 class EditorSettings:
-    """Shape and update of an editor of at most `edits` edits: blocks of `width` numbers, `layers` layers of attention;
-    Adam at rate `lr` with the gradient's norm clipped at `max_norm`; `epochs` passes in `minibatches` parts; PPO's
-    `clip`, GAE's `lam`; weights of the entropy bonus and of the value loss."""
+    """Shape and update of an editor."""
 
     edits: int
+    """Edits of an input at most."""
     lr: float
+    """Adam's rate."""
     entropy: float = 0.01
+    """Weight of the entropy bonus."""
     value: float = 0.5
+    """Weight of the value loss."""
     width: int = 64
+    """Numbers of a block."""
     layers: int = 2
+    """Layers of attention."""
     max_norm: float = 0.5
+    """The norm at which a gradient is clipped."""
     epochs: int = 4
+    """Passes over the episodes."""
     minibatches: int = 4
+    """Parts of a pass."""
     clip: float = 0.2
+    """PPO's clip range."""
     lam: float = 0.95
+    """GAE's lambda."""
 
 
 @dataclass(frozen=True)
 class EditEpisode:
-    """The edits for one input: its `text`, the `states` in which the `actions` were taken, and their `rewards`; `logprobs` of
-    the actions and `values` of the states are those of the policy that took them."""
+    """The edits for one input."""
 
     text: str
+    """The input."""
     states: Sequence[EditState]
+    """The states in which the actions were taken."""
     actions: Sequence[int]
     rewards: Sequence[float]
     logprobs: Sequence[float]
+    """Log-probabilities of the actions under the policy that took them."""
     values: Sequence[float]
+    """Values of the states by the policy that took them."""
 
 
 @dataclass(frozen=True)

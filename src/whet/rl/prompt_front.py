@@ -98,7 +98,7 @@ async def evolve(
         if text not in rollouts:
             rollouts[text] = await system.evaluate(run, child, rows)
     prompts.settle({text: [r.reward for r in one] for text, one in rollouts.items()})
-    return max(fmean(r.reward for r in one) for one in rollouts.values())
+    return max(fmean(r.reward for r in rollout) for rollout in rollouts.values())
 
 
 async def _rewrite(

@@ -219,7 +219,10 @@ async def row_rewards(
     usable = list({rewrite.id: rewrite for rewrite in rewrites if rewrite is not None}.values())
     rollouts = await run.map(lambda branch, prompt: env.evaluate(branch, prompt, examples), usable)
     graded = {prompt.id: [grade(r) for r in row] for prompt, row in zip(usable, rollouts, strict=True)}
-    return [[lowest if one is None else graded[one.id][i] for one in rewrites] for i in range(len(examples))]
+    return [
+        [lowest if rewrite is None else graded[rewrite.id][i] for rewrite in rewrites]
+        for i in range(len(examples))
+    ]
 
 
 def plan_without_training(plan: SearchPlan) -> SearchPlan:

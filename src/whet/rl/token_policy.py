@@ -52,18 +52,24 @@ class TokenBackbone(Protocol):
 
 @dataclass(frozen=True)
 class TokenPolicySettings:
-    """Shape and update of a token policy. `length` words a prompt (T), drawn among the `top_k` likeliest of
-    `vocabulary` words; Adam at rate `lr` with the gradient's norm clipped at `clip`; `hidden` units; the
-    target moves by the share `polyak` at each update. `centre` moves the target's values to a mean residual of zero."""
+    """Shape and update of a token policy."""
 
     length: int = 5
+    """Words of a prompt (T)."""
     vocabulary: int = 1000
+    """Words to choose from."""
     top_k: int = 256
+    """A word is drawn among so many likeliest ones."""
     lr: float = 2e-3
+    """Adam's rate."""
     hidden: int = 512
+    """Hidden units."""
     polyak: float = 0.05
+    """The share by which the target moves at each update."""
     clip: float = 5.0
+    """The norm at which a gradient is clipped."""
     centre: bool = True
+    """Whether the target's values move to a mean residual of zero."""
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ def _behaviours(members: Sequence[Individual[G]], span: float) -> list[list[floa
     scores = [member.candidate.score for member in members]
     rewards = [{} if score is None or score.rewards is None else score.rewards for score in scores]
     rows = sorted(set.intersection(*map(set, rewards))) if rewards else []
-    return [[one[row] / span for row in rows] for one in rewards] if rows else None
+    return [[reward[row] / span for row in rows] for reward in rewards] if rows else None
 
 
 def _standard(values: Numbers) -> Numbers:

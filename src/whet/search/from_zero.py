@@ -94,7 +94,11 @@ async def from_zero(
     """
     if not rows or not earns_nothing(env, archive, start) or not await targets_are_answers(run, env):
         return []
-    made = [one for one in proposals(env, start, rows, objections, k, inline) if one[1] not in archive]
+    made = [
+        proposal
+        for proposal in proposals(env, start, rows, objections, k, inline)
+        if proposal[1] not in archive
+    ]
 
     async def answers(branch: Run, one: tuple[str, Prompt, Sequence[Demonstration]]) -> list[Rollout]:
         return await env.evaluate(branch, one[1], rows_not_shown(rows, one[2]) or rows)

@@ -100,7 +100,9 @@ class Front:
     def front(self) -> list[Candidate]:
         """The candidates that no other dominates, in the order in which they came."""
         free = [
-            one for one in self.members if not any(self.dominates(o, one) for o in self.members if o != one)
+            member
+            for member in self.members
+            if not any(self.dominates(o, member) for o in self.members if o != member)
         ]
         return [self.members[one] for one in free or self.members]
 

@@ -20,18 +20,20 @@ from whet.types import Example, Rollout
 
 @dataclass
 class FrontRace(Track):
-    """Prompts with what they answered: `incumbents`, which no other incumbent dominates, and `others`, which one did.
-
-    `front` holds the values of all; `measure` turns rollouts into them. `keep` prompts stay in all. Without `drops` a challenger
-    answers all rows that all incumbents answered, whoever beats it on the way.
-    """
+    """Prompts with what they answered."""
 
     front: Front = field(default_factory=lambda: Front((), tested=False))
+    """The values of all prompts."""
     measure: Callable[[Sequence[Rollout]], Vectors] = lambda rollouts: {}
+    """Turns rollouts into values."""
     keep: int = 10
+    """How many prompts stay in all."""
     drops: bool = True
+    """Whether a challenger drops out when it is beaten; otherwise it answers all rows that all incumbents answered."""
     incumbents: list[str] = field(default_factory=list)
+    """Prompts that no other incumbent dominates."""
     others: list[str] = field(default_factory=list)
+    """Prompts that an incumbent dominates."""
     answered: dict[str, set[int]] = field(default_factory=dict)
     """The blocks that a prompt answered, by number."""
 
@@ -53,7 +55,7 @@ class FrontRace(Track):
         incumbents, and whom then another one dominates leaves them. For each challenger an incumbent with the fewest blocks
         answers one more.
         """
-        common = sorted(set.intersection(*(self.answered[one] for one in self.incumbents)))
+        common = sorted(set.intersection(*(self.answered[incumbent] for incumbent in self.incumbents)))
         standing = list({prompt.id: prompt for prompt in prompts if prompt.id not in self.answered}.values())
         entered = [prompt.id for prompt in standing]
         for block in run.rng.sample(common, len(common)):
@@ -110,8 +112,10 @@ class FrontRace(Track):
 
     async def extend(self, run: Run) -> None:
         """One of the incumbents with the fewest blocks answers one more: one that another has answered, else a new one."""
-        least = min(len(self.answered[one]) for one in self.incumbents)
-        one = run.rng.choice([one for one in self.incumbents if len(self.answered[one]) == least])
+        least = min(len(self.answered[incumbent]) for incumbent in self.incumbents)
+        one = run.rng.choice(
+            [incumbent for incumbent in self.incumbents if len(self.answered[incumbent]) == least]
+        )
         union = set().union(*(self.answered[other] for other in self.incumbents))
         missing = sorted(union - self.answered[one]) or sorted(set(self._blocks) - union)
         if missing and self.affords(1):

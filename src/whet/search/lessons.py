@@ -78,16 +78,16 @@ class LessonList:
     def update(self, key: object, text: object) -> LessonList:
         """The list with another text for a lesson, whose counts begin anew; the same list for an unknown key or an unfit text."""
         line, name = _line(text), _key(key)
-        others = [one for one in self.lessons if one.key != name]
+        others = [lesson for lesson in self.lessons if lesson.key != name]
         if not line or len(others) == len(self.lessons) or _same(line, others):
             return self
-        lessons = tuple(Lesson(name, line) if one.key == name else one for one in self.lessons)
+        lessons = tuple(Lesson(name, line) if lesson.key == name else lesson for lesson in self.lessons)
         return self._if_fit(line, replace(self, lessons=lessons))
 
     def without(self, keys: Collection[object]) -> LessonList:
         """The list without the lessons of these keys."""
         gone = {_key(key) for key in keys}
-        kept = tuple(one for one in self.lessons if one.key not in gone)
+        kept = tuple(lesson for lesson in self.lessons if lesson.key not in gone)
         return self if len(kept) == len(self.lessons) else replace(self, lessons=kept)
 
     def count_verdicts(self, helped: Sequence[object], harmed: Sequence[object]) -> LessonList:
@@ -95,17 +95,20 @@ class LessonList:
         good, bad = {_key(key) for key in helped}, {_key(key) for key in harmed}
         lessons = (
             replace(
-                one,
-                helpful=one.helpful + (one.key in good - bad),
-                harmful=one.harmful + (one.key in bad - good),
+                lesson,
+                helpful=lesson.helpful + (lesson.key in good - bad),
+                harmful=lesson.harmful + (lesson.key in bad - good),
             )
-            for one in self.lessons
+            for lesson in self.lessons
         )
         return replace(self, lessons=tuple(lessons))
 
     def halve_counts(self) -> LessonList:
         """The list with half of each count, rounded down: what was said long ago counts little."""
-        lessons = (replace(one, helpful=one.helpful // 2, harmful=one.harmful // 2) for one in self.lessons)
+        lessons = (
+            replace(lesson, helpful=lesson.helpful // 2, harmful=lesson.harmful // 2)
+            for lesson in self.lessons
+        )
         return replace(self, lessons=tuple(lessons))
 
     def apply_operations(self, operations: Sequence[Mapping[str, object]]) -> tuple[LessonList, int]:
@@ -113,7 +116,7 @@ class LessonList:
 
         {"op": "add", "text"}; {"op": "update", "id", "text"}; {"op": "delete", "id"}, without a text, wins over an update.
         """
-        gone = {_key(one.get("id")) for one in operations if one.get("op") == "delete"}
+        gone = {_key(operation.get("id")) for operation in operations if operation.get("op") == "delete"}
         result, dropped = self, 0
         for one in operations:
             op, key, before = one.get("op"), _key(one.get("id")), result
@@ -156,4 +159,4 @@ def _key(key: object) -> str:
 
 
 def _same(line: str, lessons: Sequence[Lesson]) -> bool:
-    return comparable(line) in {comparable(one.text) for one in lessons}
+    return comparable(line) in {comparable(lesson.text) for lesson in lessons}

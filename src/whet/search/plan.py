@@ -31,27 +31,31 @@ LOST_SHARE, LOST_LEAST, LOST_MOST = 64, 3, 6
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What a search may spend. `env` has its validation split cut to what can be paid.
-
-    `rollouts` are left for training examples and `asks` for the optimizer model, None without a limit;
-    `validations` counts prompts that may be validated, the start included, `finalists` those at the end. `fit` adds the
-    sizes: `rounds` rounds of `width` new prompts, each scored on `examples` training examples. `wanted_rounds` and
-    `wanted_finalists` are those of the settings; a new prompt takes `asks_each` calls of the optimizer model, and a round has
-    `least` new prompts or more.
-    """
+    """What a search may spend. `fit` adds the sizes: `rounds` rounds of `width` new prompts."""
 
     env: Environment
+    """The environment, with as many validation rows as can be paid."""
     rollouts: int | None
+    """Rollouts that are left for training examples; None: no limit."""
     asks: int | None
+    """Calls that are left of the optimizer model; None: no limit."""
     validations: int
+    """Prompts that may be validated, the start included."""
     finalists: int
+    """Prompts that are validated at the end."""
     rounds: int = 0
     width: int = 0
+    """New prompts of a round."""
     examples: int = 0
+    """Training examples that each new prompt is scored on."""
     wanted_rounds: int = 0
+    """Rounds of the settings."""
     wanted_finalists: int = 0
+    """Finalists of the settings."""
     asks_each: float = 0.0
+    """Calls of the optimizer model for a new prompt."""
     least: int = 1
+    """The fewest new prompts of a round."""
 
     @property
     def limited(self) -> bool:
@@ -151,7 +155,7 @@ async def count_purse(run: Run, env: Environment) -> Purse:
 
 
 def without_lost(limits: Budget, left: Budget) -> Budget:
-    """What is left, without the calls that a kill may lose."""
+    """The rest of the limits, without the calls that a kill may lose."""
     names = "calls", "task_calls", "judge_calls"
     rest = {n: max(0, getattr(left, n) - may_be_lost(getattr(limits, n))) for n in names if getattr(left, n)}
     return replace(left, **rest)

@@ -79,12 +79,12 @@ class TransitionMemory:
                 "this is not a memory of transitions: it holds no actions, transitions and successes."
             )
         self.actions = facts["actions"]
-        self.transitions = [Transition(**one) for one in facts["transitions"]]
+        self.transitions = [Transition(**fact) for fact in facts["transitions"]]
         self.successes = [[Transition(**one) for one in episode] for episode in facts["successes"]]
 
     def recall(self, run: Run, action: str, outcome: str, how: Planning) -> list[Transition]:
         """Transitions of an action in random order, each value of the `outcome` (reward, done) as often as the others."""
-        same = [one for one in self.transitions if one.action == action]
+        same = [transition for transition in self.transitions if transition.action == action]
         drawn = run.rng.sample(same, len(same))
         if not how.balanced:
             return drawn[: how.shown]
@@ -148,7 +148,7 @@ class Planner:
             spent, number = spent + usage, NUMBER.search(text)
             if number is None:
                 break
-            rewards = [one.reward for one in memory.transitions]
+            rewards = [transition.reward for transition in memory.transitions]
             total += how.gamma**step * min(max(rewards), max(min(rewards), float(number[0])))
             if step + 1 == self.horizon:
                 break
@@ -171,7 +171,7 @@ class Planner:
     async def ask(
         self, run: Run, task: str, kind: str, shown: Sequence[Transition], state: str, action: str = ""
     ) -> tuple[str, Usage]:
-        """What the model writes behind `kind`, after transitions that are shown in the same form; '' where it failed."""
+        """The model's continuation after `kind`, given transitions in the same form; '' if the call failed."""
         pairs = [*((one.seen, one.action, answer(kind, one)) for one in shown), (state, action, "")]
         items = [
             f"{STATE} {seen}\n" + (f"{ACTION} {did}\n" if kind != ACTION else "") + f"{kind} {known}".strip()
@@ -185,7 +185,7 @@ class Planner:
 
 
 def answer(kind: str, one: Transition) -> str:
-    """What stands behind `kind` in a transition."""
+    """The part of a transition after `kind`."""
     return {REWARD: f"{one.reward:g}", DONE: YES if one.done else NO, AFTER: one.after, ACTION: one.action}[
         kind
     ]

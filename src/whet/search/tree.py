@@ -50,7 +50,7 @@ class PromptNode:
 
     @property
     def value(self) -> float:
-        """What the paths through the node gave on average (Q)."""
+        """The mean reward of the paths through the node (Q)."""
         return fmean(self.returns) if self.returns else self.reward
 
     def errors(self, run: Run, env: Environment, size: int) -> list[Rollout]:
@@ -123,7 +123,7 @@ async def grow(run: Run, tree: Tree, iterations: int, expansions: int, expand: E
             and not tree.is_terminal(node)
             and (node.depth <= tree.least or node.reward <= best)
         ):
-            best, expansions = max(one.reward for one in tree.nodes), expansions - 1
+            best, expansions = max(node.reward for node in tree.nodes), expansions - 1
             children = await expand(run, node)
             if not children:
                 break
@@ -177,7 +177,7 @@ def fit_tree(
 
 @dataclass
 class Growth:
-    """How the nodes of a tree come about: each new prompt is scored on the same training rows and enters the archive."""
+    """Makes the nodes of a tree: each new prompt is scored on the same training rows and enters the archive."""
 
     env: Environment
     archive: Archive

@@ -40,8 +40,8 @@ def compare_rewards(olds: Sequence[Rollout], news: Sequence[Rollout]) -> str:
 def show_versions(text: str, versions: Sequence[OtherVersion]) -> str:
     """Versions of a text, each shortened to what differs from it, with what it earned."""
     return "\n".join(
-        f"Mean reward {one.earned}:\n<{VERSION_TAG}>\n{differing_stretches(text, one.text)}\n</{VERSION_TAG}>"
-        for one in versions
+        f"Mean reward {version.earned}:\n<{VERSION_TAG}>\n{differing_stretches(text, version.text)}\n</{VERSION_TAG}>"
+        for version in versions
     )
 
 

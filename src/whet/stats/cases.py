@@ -143,7 +143,7 @@ def _of_worst(
         [paired.high, *(_bound_difference(own.candidate, own, o.baseline, o, alpha)[1] for o in others)]
     )
     before, after = (
-        min(float(np.mean(getattr(one, side))) for one in rows.values()) for side in ("baseline", "candidate")
+        min(float(np.mean(getattr(row, side))) for row in rows.values()) for side in ("baseline", "candidate")
     )
     verdict = replace(
         whole,

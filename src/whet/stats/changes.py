@@ -44,16 +44,20 @@ Histogram = dict[float, int]
 
 @dataclass(frozen=True, slots=True)
 class ChangeAlarm:
-    """The mean left where it was: the `direction` is `FALL` or `RISE`, `began` the day on which the change is likeliest to have
-    begun, `before` and `after` are the means of the days before it and since, `bound` the end of the reference that was
-    crossed, `evidence` the capital."""
+    """The mean of a series changed."""
 
     direction: str
+    """`FALL` or `RISE`."""
     began: int
+    """The day on which the change is likeliest to have begun."""
     before: float
+    """The mean of the days before `began`."""
     after: float
+    """The mean of the days since `began`."""
     bound: float
+    """The end of the reference that was crossed."""
     evidence: float
+    """The capital."""
 
 
 @dataclass
@@ -153,7 +157,7 @@ def _merge(histograms: Iterable[Histogram]) -> tuple[Array, Array]:
         for value, count in counts.items():
             total[value] = total.get(value, 0) + count
     values = sorted(total)  # one order, so that a stored watch adds up to the same digits
-    return np.array(values, dtype=np.float64), np.array([total[one] for one in values], dtype=np.float64)
+    return np.array(values, dtype=np.float64), np.array([total[value] for value in values], dtype=np.float64)
 
 
 def _mean(histograms: Iterable[Histogram]) -> float:

@@ -111,7 +111,7 @@ class Design:
         Of aliases the main effect stands first; interactions of three and more factors are taken to be nothing and not listed.
         """
         numbers = range(self.factors)
-        words: list[Word] = [(one,) for one in numbers] + list(combinations(numbers, 2))
+        words: list[Word] = [(number,) for number in numbers] + list(combinations(numbers, 2))
         groups: dict[int, list[Word]] = {}
         for word in words:
             groups.setdefault(reduce(xor, (self.columns[i] for i in word)), []).append(word)

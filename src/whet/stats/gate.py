@@ -24,34 +24,40 @@ _TIE = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class Improvement:
-    """Verdict on a candidate against a baseline, on the same n examples.
-
-    `difference` is the mean of candidate minus baseline, `low` and `high` the ends of its interval with the confidence
-    1 - `alpha`, in units of the reward, by `method`. `p_value` is one-sided against the minimum effect, and promotion needs
-    alpha/2; the e-value of the same differences is the evidence of the anytime-valid test, which needs 2/alpha.
-    `clusters` are the independent units among the examples; `wins`, `losses` and `ties` count examples. `reason` is one
-    sentence for people. `more_examples`: where a gain was seen and not shown, how many more would show it if it stays like this,
-    roughly; None where nothing can be said. `missing` pairs have no answer (`decide_answered`); `withheld`: what they hold would
-    decide, so that there is no verdict.
-    """
+    """Verdict on a candidate against a baseline, on the same examples."""
 
     difference: float
+    """The mean of candidate minus baseline, in units of the reward."""
     low: float
+    """The lower end of the interval of the difference, with the confidence 1 - `alpha`."""
     high: float
+    """The upper end of that interval."""
     promoted: bool
     reason: str
+    """The verdict in one sentence for people."""
     e_value: float
+    """The evidence of the anytime-valid test on the same differences; a promotion needs 2 / `alpha`."""
     n: int
+    """Examples."""
     wins: int
+    """Examples on which the candidate earned more."""
     losses: int
+    """Examples on which the candidate earned less."""
     ties: int
+    """Examples on which both earned the same."""
     p_value: float
+    """One-sided, against the minimum effect; a promotion needs `alpha` / 2."""
     clusters: int
+    """The independent units among the examples."""
     alpha: float
     method: str
+    """How the interval was made."""
     more_examples: int | None = None
+    """If a gain was seen but not shown: roughly how many more examples would show it if it stays the same; None: unknown."""
     missing: int = 0
+    """Pairs without an answer (`decide_answered`)."""
     withheld: bool = False
+    """Whether the missing pairs would decide, so that there is no verdict."""
 
 
 def decide(

@@ -96,7 +96,7 @@ def _tests(
     alpha: float,
 ) -> list[ContrastTest]:
     """Contrasts of any size: those whose absolute values sum to more than 2 are tested in smaller units."""
-    flat = np.stack([one.ravel() for one in weights])
+    flat = np.stack([weight.ravel() for weight in weights])
     units = np.maximum(1.0, np.abs(flat).sum(axis=1) / 2)
     tests = evaluate_contrasts(cells, flat / units[:, None], low, high, clusters, alpha)
     return [

@@ -39,20 +39,22 @@ MOST_ALIKE = 10
 
 @dataclass(frozen=True)
 class Rules:
-    """What every row must satisfy. `slots`: name to file:line in the prompt; `reward`: its name for
-    messages; `group`: the key whose value rows have in common that are not independent; `rewards`: those that compare with the
-    target; `folder`: where files of images lie whose names are relative; `shown`: the values of an input that the slots show the
-    model; None: it may see all of them.
-    """
+    """What every row must satisfy."""
 
     slots: Mapping[str, str]
+    """For each slot of the prompt, its file:line."""
     labels: Mapping[str, str]
     needs_target: bool
     reward: str
+    """The name of the reward, for messages."""
     group: str | None = None
+    """The key of a row's data; rows with the same value under it are not independent."""
     rewards: tuple[RewardFunction, ...] = ()
+    """The rewards that compare with the target."""
     folder: Path = Path()
+    """The folder of images whose names are relative."""
     shown: Sequence[str] | None = None
+    """The values of an input that the slots show the model; None: it may see all values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +240,7 @@ def looks_like_messages(value: object) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
-        and all(isinstance(one, Mapping) and {"role", "content"} <= one.keys() for one in value)
+        and all(isinstance(item, Mapping) and {"role", "content"} <= item.keys() for item in value)
     )
 
 
@@ -269,12 +271,12 @@ def _mark_values(value: Any, folder: Path, where: str) -> Any:
     if isinstance(value, str):
         return media.keep_data_url(value, where) if _SENT_URL.match(value) else value
     if isinstance(value, list):
-        inner = [_mark_values(one, folder, where) for one in value]
+        inner = [_mark_values(item, folder, where) for item in value]
         if (
-            any(isinstance(one, Mapping) and one.get("type") in _TEXT_PARTS for one in value)
+            any(isinstance(item, Mapping) and item.get("type") in _TEXT_PARTS for item in value)
             and inner != value
         ):
-            texts = [one["text"] if isinstance(one, Mapping) else str(one) for one in inner]
+            texts = [item["text"] if isinstance(item, Mapping) else str(item) for item in inner]
             return "\n".join(texts)
         return inner
     if not isinstance(value, Mapping):
@@ -317,7 +319,7 @@ def holds_media(value: object) -> bool:
 
 
 def _group(row: SourceRow, key: str | None) -> str | None:
-    """What the row says under the key that groups rows, beside its input or inside it."""
+    """The value of a row under the key that groups rows, beside its input or inside it."""
     if key is None:
         return None
     inside = row.value["input"] if isinstance(row.value["input"], dict) else {}

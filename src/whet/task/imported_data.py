@@ -18,25 +18,26 @@ _LANGFUSE_STATUS = ("ACTIVE", "ARCHIVED")
 
 @dataclass(frozen=True)
 class ImportedData:
-    """Rows by split (`""`: not divided), and what came with them. `notes` say what was chosen on the way.
-
-    `columns`: the rows are those of a table, in which input and target are still to be chosen. `inputs` are the columns that
-    their author calls inputs. `settings` are further keys of task.yaml. `places`: by split, where each row was read. `labels`:
-    whether frequent targets may become labels; not where the reward that came with the rows compares texts. `warnings`: what may
-    have been misread.
-    """
+    """Rows by split (`""`: not divided), and what came with them."""
 
     rows: Mapping[str, list[dict[str, Any]]]
     prompt: str | None = None
     reward: Any = None
     files: Mapping[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    """What was chosen on the way."""
     columns: bool = True
+    """Whether the rows are those of a table, whose input and target are still to be chosen."""
     inputs: tuple[str, ...] = ()
+    """The columns that their author calls inputs."""
     settings: Mapping[str, object] = field(default_factory=dict)
+    """Further keys of task.yaml."""
     places: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """By split, where each row was read."""
     labels: bool = True
+    """Whether frequent targets may become labels; False if the reward that came with the rows compares texts."""
     warnings: Sequence[str] = ()
+    """What may have been misread."""
 
     def all_rows(self) -> list[dict[str, object]]:
         """The rows of every split."""

@@ -14,6 +14,7 @@ from whet._util.arguments import check_path
 from whet._util.plugins import source_files
 from whet._util.user_modules import digest_of_file
 from whet._util.variables import restrict
+from whet.environments.dialogue import DialogueWorld
 from whet.environments.environment import is_strict
 from whet.environments.labels import count_everyday_labels
 from whet.environments.program import Program
@@ -220,6 +221,8 @@ def make_task(
         if one is not None:
             check_targets(one, [example for part in splits.values() for example in part])
             warnings += reward_warnings(one, [example for part in splits.values() for example in part])
+    if environment is not None and isinstance(environment.world, DialogueWorld):
+        warnings += environment.world.unsaid_lines([one for part in splits.values() for one in part])
     warnings += [*_rows_outside(get("data"), folder), *_without_rows(labels, splits["train"])]
     if labels and not is_strict(reward):
         warnings += _everyday_labels(labels, [*splits["train"], *splits["validation"]][:_MOST_LOOKED_AT])
@@ -270,7 +273,7 @@ def _without_slots(prompt: Prompt, row: Example) -> list[str]:
 
 
 def read_key(keys: Mapping[str, Node], name: str, default: object = None) -> Any:
-    """What the task file says under a key, as its type; `default` where it says nothing. Raises UsageError."""
+    """The value of a key of the task file, as its type; `default` if the key is missing. Raises UsageError."""
     return decode_field(keys[name], TaskFile, name) if name in keys else default
 
 
@@ -337,7 +340,7 @@ def _gate(keys: Mapping[str, Node], reward: RewardFunction) -> dict[str, Any]:
 
 
 def _plain(key: str, node: Node) -> Any:
-    """What a key of task.yaml says, as values that YAML can hold; of data which splits it names."""
+    """The value of a key of task.yaml, as values that YAML can hold; of data, the names of the splits."""
     if key == "data":
         return sorted(split_nodes(node) or ())
     return plain_reward(node.plain()) if key in _PINNED[:3] else node.plain()
@@ -453,7 +456,7 @@ _PINNED = ("reward", "objectives", "second_opinion", "group", "region")
 def _content(
     keys: Mapping[str, Node], environment: TaskEnvironment | None, program: Program | None
 ) -> dict[str, object]:
-    """What task.yaml says of rewards, environment, program and region, for the fingerprint."""
+    """The rewards, environment, program and region of task.yaml, for the fingerprint."""
     spec: dict[str, object] = {"reward": None}
     spec |= {key: _plain(key, keys[key]) for key in _PINNED if key in keys}
     if program is not None:

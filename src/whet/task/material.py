@@ -40,7 +40,7 @@ _SPLITS = {"train": "train", "dev": "validation", "val": "validation", "test": "
 
 
 def read_material(source: str) -> ImportedData:
-    """What a file, a data set of Hugging Face (`datasets:NAME[:split]`) or `example` holds. Raises UsageError."""
+    """The rows of a file, of a data set of Hugging Face (`datasets:NAME[:split]`) or of `example`. Raises UsageError."""
     if source == "example":
         return example()
     if source.startswith(DATASETS):
@@ -122,8 +122,8 @@ def _are_turns(value: object) -> bool:
         isinstance(value, list)
         and bool(value)
         and all(
-            isinstance(one, dict) and ({"role"} <= one.keys() or {"from", "value"} <= one.keys())
-            for one in value
+            isinstance(item, dict) and ({"role"} <= item.keys() or {"from", "value"} <= item.keys())
+            for item in value
         )
     )
 
@@ -138,8 +138,10 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
     for row in rows:
         turns = [
             (_ROLES.get(speaker, speaker), text)
-            for one in row.value[key]
-            for speaker, text in [(one.get("role", one.get("from")), one.get("content", one.get("value")))]
+            for item in row.value[key]
+            for speaker, text in [
+                (item.get("role", item.get("from")), item.get("content", item.get("value")))
+            ]
         ]
         roles, texts = [role for role, _ in turns], [text for _, text in turns]
         rest = {name: value for name, value in row.value.items() if name != key}
@@ -149,7 +151,7 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
         roles = roles[len(system) :]
         if not system and isinstance(rest.get("system"), str) and rest["system"].strip():
             system = {"system": rest.pop("system")}
-        whole = all(isinstance(one, str) for one in (*texts[:-1], *system.values()))
+        whole = all(isinstance(text, str) for text in (*texts[:-1], *system.values()))
         if (
             roles[-2:] != ["user", "assistant"]
             or {*roles} - {"user", "assistant"}
@@ -159,7 +161,7 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
             raise UsageError(
                 f"{row.where}: a conversation must be texts of the user and the assistant, perhaps after a system message, and "
                 f"end with an answer; this has the roles "
-                f"{show_value([one.get('role', one.get('from')) for one in row.value[key]])}. Write input and target instead."
+                f"{show_value([item.get('role', item.get('from')) for item in row.value[key]])}. Write input and target instead."
             )
         systems.add(system.get("system"))
         talk = [{"role": role, "content": text} for role, text in zip(roles[:-1], texts[:-1], strict=True)]
@@ -230,7 +232,7 @@ def _program(path: Path) -> ImportedData:
 
 def _are_examples(value: object) -> bool:
     rows = value if isinstance(value, list | tuple) and value else ()
-    return bool(rows) and all(isinstance(one, dict) or hasattr(one, "toDict") for one in rows)
+    return bool(rows) and all(isinstance(row, dict) or hasattr(row, "toDict") for row in rows)
 
 
 def _plain(row: Any) -> dict[str, Any]:

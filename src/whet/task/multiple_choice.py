@@ -33,8 +33,8 @@ def find_option_columns(names: Sequence[str], target: str, rows: Sequence[Mappin
     return [
         name
         for columns in counted
-        if answers <= {one.casefold() for one in columns}
-        or not all(_is_number(row.get(one)) for one in columns for row in rows)
+        if answers <= {column.casefold() for column in columns}
+        or not all(_is_number(row.get(column)) for column in columns for row in rows)
         for name in columns
     ]
 
@@ -82,7 +82,7 @@ def write_options(values: Sequence[object], targets: Sequence[object]) -> list[s
         return None
     if all(map(_is_list_of_options, values)):
         return _write_lists(
-            [[_text(one) for one in value] for value in values if isinstance(value, list)], answers
+            [[_text(item) for item in value] for value in values if isinstance(value, list)], answers
         )
     named = [_named_options(value, one) for value, one in zip(values, answers, strict=True)]
     return [_write(one) for one in named if one] if all(named) else None
@@ -95,9 +95,9 @@ def _write_lists(options: Sequence[Sequence[str]], answers: Sequence[str]) -> li
     for names in (_LETTERS.upper(), _LETTERS):
         if all(one in names[: len(listed)] and len(one) == 1 for listed, one in pairs):
             return [_write([*zip(names, listed, strict=False)]) for listed in options]
-    if not all(one.isascii() and one.isdigit() for one in answers):
+    if not all(answer.isascii() and answer.isdigit() for answer in answers):
         return None
-    places = [int(one) for one in answers]
+    places = [int(answer) for answer in answers]
     from_0 = 0 in places and all(at < len(listed) for at, listed in zip(places, options, strict=True))
     from_1 = 0 not in places and all(at <= len(listed) for at, listed in zip(places, options, strict=True))
     if not from_0 and not (
@@ -113,13 +113,13 @@ def _named_options(value: object, answer: str) -> list[tuple[str, str]]:
     if not isinstance(value, Mapping) or len(value) < 2:
         return []
     parts = [*value.values()]
-    if all(isinstance(one, str) for one in parts):
+    if all(isinstance(part, str) for part in parts):
         return [(str(name), str(text)) for name, text in value.items()] if answer in value else []
     if len(parts) != 2 or not all(map(_is_list_of_options, parts)) or len(parts[0]) != len(parts[1]):
         return []
     lists = [[_text(one) for one in part] for part in parts]
     for at, (names, texts) in enumerate((lists, lists[::-1])):
-        written = all(isinstance(one, str) for one in parts[1 - at])
+        written = all(isinstance(part, str) for part in parts[1 - at])
         if written and answer in names and len({*names}) == len(names):
             return [*zip(names, texts, strict=True)]
     return []
@@ -133,7 +133,7 @@ def _is_list_of_options(value: object) -> bool:
     return (
         isinstance(value, list)
         and len(value) > 1
-        and all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in value)
+        and all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in value)
     )
 
 

@@ -133,18 +133,19 @@ def read_promptfoo(path: Path) -> ImportedData:
             f"every test has a variable that computes something, the first {show_value(left.rows[0], 60)}. Write the results."
         )
     rubrics = _common_rubrics(rows, left.checks)
-    kept = [row for row in rows if row["assert"] or rubrics]
+    kept = [row for row in rows if rubrics or any(map(_weight, row["assert"]))]
     notes += left.lines()
     if not kept:
+        found = "".join(f"; {line}" for line in left.lines())
         config["tests"].refuse(
-            f"no test has an assertion that whet can check ({', '.join(KINDS[:4])}, ...). "
+            f"no test has an assertion that whet can check ({', '.join(KINDS[:4])}, ...){found}. "
             "Add such assertions, or begin from the rows (--from tests.csv) with --reward reward.py."
         )
     if len(kept) < len(rows):
         lost = len(rows) - len(kept)
         are = "is" if lost == 1 else "are"
         notes.append(f"{quantity(lost, 'test')} without such an assertion {are} left out")
-    other = sum(_weight(one) for row in kept for one in row["assert"]) / len(kept)
+    other = sum(_weight(assertion) for row in kept for assertion in row["assert"]) / len(kept)
     material = _with_reward(_prompt(prompts[0], path, notes), kept, notes)
     return replace(_with_judge(material, rubrics, other) if rubrics else material, settings=settings)
 
@@ -206,11 +207,11 @@ def _base(node: Node | None, path: Path) -> dict[str, Node]:
 
 def _common_rubrics(rows: list[dict[str, Any]], left_out: Counter[str]) -> list[dict[str, object]]:
     """The rubrics that every row has, without slots; the assertions of the rows are then those that need no judge."""
-    judged = [[one for one in row["assert"] if one["type"] in RUBRICS] for row in rows]
+    judged = [[assertion for assertion in row["assert"] if assertion["type"] in RUBRICS] for row in rows]
     common = [one for one in judged[0] if all(one in own for own in judged)] if judged else []
     for row, own in zip(rows, judged, strict=True):
         left_out.update(f"{one['type']} of a single test" for one in own if one not in common)
-        row["assert"] = [one for one in row["assert"] if one["type"] not in RUBRICS]
+        row["assert"] = [assertion for assertion in row["assert"] if assertion["type"] not in RUBRICS]
     return common
 
 
@@ -252,9 +253,9 @@ def _with_reward(prompt: str | None, rows: list[dict[str, Any]], notes: list[str
     named = {"equals": {"exact_match": {"strict": True}}, "iequals": "exact_match", "icontains": "contains"}
     named["contains"] = {"contains": {"strict": True}}
     (kind,) = kinds if len(kinds) == 1 else ("",)
-    values = [one.get("value") for row in rows for one in row["assert"]]
+    values = [assertion.get("value") for row in rows for assertion in row["assert"]]
     literal = all(
-        isinstance(one, str) and (kind != "icontains" or not one.strip().isdigit()) for one in values
+        isinstance(value, str) and (kind != "icontains" or not value.strip().isdigit()) for value in values
     )
     if kind not in named or not literal:
         files = {"reward.py": inspect.getsource(promptfoo_reward).encode()}
@@ -386,7 +387,7 @@ def _rows(test: Node, base: Mapping[str, Node], path: Path, left: _Left) -> Iter
         for one in (*_list(base.get("assert")), *_list(own.get("assert")))
         if (check := _check(one, left, values)) is not None
     ]
-    choices = [[(name, _value(one, path)) for one in _values(node)] for name, node in values.items()]
+    choices = [[(name, _value(value, path)) for value in _values(node)] for name, node in values.items()]
     left.empty += [name for name, node in values.items() if not _values(node)][:1]
     if (count := math.prod(map(len, choices))) > MOST_ROWS:
         test.refuse(
@@ -398,7 +399,7 @@ def _rows(test: Node, base: Mapping[str, Node], path: Path, left: _Left) -> Iter
         if computing:
             left.rows.append(computing[0])
             continue
-        yield {"input": known, "assert": [{**one, **_fill_variables(one, known)} for one in checks]}
+        yield {"input": known, "assert": [{**check, **_fill_variables(check, known)} for check in checks]}
 
 
 def _resolve_variables(values: Mapping[str, str], test: Node) -> dict[str, str]:
@@ -452,6 +453,9 @@ def _check(node: Node, left: _Left, variables: Collection[str]) -> dict[str, obj
     left.note(parts, "an assertion")
     weight = {"weight": parts["weight"].number("a weight", 0.0)} if "weight" in parts else {}
     metric = {"metric": name} if (name := _metric(parts.get("metric"))) else {}
+    if not _weight(weight) and (kind in RUBRICS or not metric):
+        left.keys[f"{kind} of weight 0"] += 1
+        return None
     return {"type": kind, **({} if expected is None else {"value": expected}), **weight, **metric}
 
 
@@ -504,7 +508,7 @@ def _as_printed(value: object) -> Any:
     ['true', '5', '1000', '0.1', '1e+21', '1.5e-7', '5.0']
     """
     if isinstance(value, list):
-        return [_as_printed(one) for one in value]
+        return [_as_printed(item) for item in value]
     if isinstance(value, bool):
         return str(value).lower()
     return _number_as_printed(float(value)) if isinstance(value, int | float) else value
@@ -535,5 +539,5 @@ def _fill_value(value: object, known: Mapping[str, str]) -> object:
     if isinstance(value, dict):
         return {key: _fill_value(one, known) for key, one in value.items()}
     if isinstance(value, list):
-        return [_fill_value(one, known) for one in value]
+        return [_fill_value(item, known) for item in value]
     return fill(value, known) if isinstance(value, str) else value

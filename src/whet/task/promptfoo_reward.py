@@ -20,7 +20,7 @@ def texts(value: object) -> list[str]:
     if isinstance(value, str):
         parts = [part for row in csv.reader(value.splitlines(True), skipinitialspace=True) for part in row]
         return [part.strip() for part in parts if part.strip()]
-    return [str(one).strip() for one in (value if isinstance(value, list) else [value])]
+    return [str(item).strip() for item in (value if isinstance(value, list) else [value])]
 
 
 def refuse_constant(name: str) -> None:
@@ -83,18 +83,26 @@ def holds(kind: str, value: object, output: str) -> bool:
     return all(matches) if name == "contains-all" else any(matches)
 
 
+def share(weights: list[float], kept: list[bool], places: list[int]) -> float:
+    """The share of the assertions at these places that hold, by weight; where none has a weight, each counts the same."""
+    weighed = weights if any(weights[place] for place in places) else [1.0] * len(weights)
+    total = sum(weighed[place] for place in places)
+    return sum(weighed[place] for place in places if kept[place]) / total if places else 1.0
+
+
 def reward(example: dict, output: str) -> dict:  # type: ignore[type-arg]
-    """A number from 0 to 1, the same of the assertions of each `metric`, and what does not hold as the critique."""
+    """A number from 0 to 1, the same of the assertions of each `metric`, and what does not hold as the critique. Assertions of
+    weight 0 count in their metric alone."""
     rows = example["assert"]
     weights = [float(row.get("weight", 1)) for row in rows]
     kept = [holds(row["type"], row.get("value"), output) for row in rows]
-    failed = [f"{row['type']}: {row.get('value', '')}" for row, ok in zip(rows, kept, strict=True) if not ok]
-    parts: dict[str, list[int]] = {"reward": list(range(len(rows)))}
+    counted = [place for place, weight in enumerate(weights) if weight]
+    failed = [
+        f"{rows[place]['type']}: {rows[place].get('value', '')}" for place in counted if not kept[place]
+    ]
+    parts: dict[str, list[int]] = {"reward": counted}
     for place, row in enumerate(rows):
         if "metric" in row:
             parts.setdefault(row["metric"], []).append(place)
-    values = {
-        name: sum(weights[i] for i in places if kept[i]) / (sum(weights[i] for i in places) or 1.0)
-        for name, places in parts.items()
-    }
+    values = {name: share(weights, kept, places) for name, places in parts.items()}
     return {**values, "critique": "This does not hold: " + "; ".join(failed) if failed else ""}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from whet.task.files import read_text
 from whet.task.spec import ROUND_ROBIN
 from whet.task.tree import Node, parse_yaml, write_yaml
 from whet_client.prompt import chat
+from whet_client.prompt.document import MASK
 from whet_client.prompt.fence import front_matter_of, regions_of
 from whet_client.prompt.headings import fence_section, fence_sections, has_heading, headings_of
 from whet_client.prompt.slots import SLOT, canonical_name, name_slot
@@ -89,7 +90,7 @@ def check_braced_names(prompt: Prompt, fields: Collection[str], where: str) -> N
 
 
 def front_matter_note(prompt: Prompt, place: str) -> list[str]:
-    """That front matter stands above the prompt and no model gets it, where there is any; `place` names the prompt."""
+    """A warning about front matter above the prompt, which no model gets; `place` names the prompt."""
     front = front_matter_of(prompt.messages[0].content).rstrip()
     if not front:
         return []
@@ -243,3 +244,20 @@ def _fence_parts(prompt: Prompt, heading: str | None) -> tuple[Prompt, str]:
     [(name, part)] = fenced.items()
     region = fence_headings(part, heading)[1]
     return whole, name if len(part.regions) == 1 else f"{name}.{region}"
+
+
+def _has_lines(value: object, name: str) -> bool:
+    text = value.get(name) if isinstance(value, Mapping) else value
+    return isinstance(text, str) and "\n" in text.strip()
+
+
+def first_prompt(value: object, labels: Sequence[str], *, scored: bool = False) -> str:
+    """A prompt to begin with: an instruction, or for a model that scores labels a text in which a label takes the place of the
+    mask."""
+    names = list(value) if isinstance(value, Mapping) else ["input"]
+    lines = [f"{name}:" + ("\n" if _has_lines(value, name) else " ") + f"{{{{{name}}}}}" for name in names]
+    filled = "{{" + names[0] + "}}" if len(names) == 1 else "\n".join(lines)
+    if scored:
+        return f"{filled}\n<!-- whet:begin -->It is about<!-- whet:end --> {{{{{MASK}}}}}\n"
+    end = f"\n\nAnswer with one of: {', '.join(labels)}." if labels else ""
+    return f"<!-- whet:begin -->\nGive the right answer.\n<!-- whet:end -->\n\n{filled}{end}\n"

@@ -19,7 +19,7 @@ def prompt_with_requirements(prompt: Prompt, requirements: Sequence[str]) -> Pro
     text = prompt.region_text().rstrip()
     before, _, list_of_lines = text.rpartition(f"{HEAD}\n")
     goes_on = bool(before) and all(line.startswith("- ") for line in list_of_lines.splitlines())
-    lines = "\n".join(f"- {one}" for one in requirements)
+    lines = "\n".join(f"- {requirement}" for requirement in requirements)
     return prompt.edit(f"{text}\n{lines}\n" if goes_on else f"{text}\n\n{HEAD}\n{lines}\n")
 
 

@@ -222,7 +222,7 @@ def _find_wrapped_list(text: str, at: int) -> int:
     while text[here] != "}":
         here = _skip_space(text, _skip_space(text, read(text, here)[1]) + 1)
         value, stop = read(text, here)
-        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
+        if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
             places.append(here)
         here = _skip_space(text, stop)
         here = _skip_space(text, here + 1) if text[here] == "," else here

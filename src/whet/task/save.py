@@ -11,16 +11,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whet._util.arguments import check_path, unwritable
+from whet._util.arguments import check_path, write_fault
 from whet.environments.tools import ToolWorld
 from whet.errors import UsageError
 from whet.rewards import FILE, ProgramReward, RewardFunction, Weighted
+from whet.task.examples import MESSAGES
 from whet.task.load import read_folder
 from whet.task.prompts import prompt_file
 from whet.task.spec import SPLITS, TaskContent
 from whet.task.tree import write_yaml
 from whet.types import Example
-from whet_client.media import content_bytes, content_of, read_mime
+from whet_client.media import MARK, content_bytes, content_of, read_mime
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -48,7 +49,7 @@ def check_folder(folder: str | Path) -> Path:
         raise UsageError(f"{path} is a file, and nothing is overwritten. Name a new folder.")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise UsageError(f"{path} is not empty, and nothing is overwritten. Name a new folder.")
-    if (reason := unwritable(path)) is not None:
+    if (reason := write_fault(path)) is not None:
         raise UsageError(f"{path} cannot be made: {reason}. Name a folder elsewhere.")
     return path
 
@@ -152,7 +153,19 @@ def _rows_of(task: TaskContent, split: str, named: Sequence[str]) -> list[Exampl
 
 
 def _jsonl(rows: Sequence[Example]) -> bytes:
-    return "".join(json.dumps(_with_parts(dict(e.row)), ensure_ascii=False) + "\n" for e in rows).encode()
+    return "".join(
+        json.dumps(_with_parts(_with_messages(e)), ensure_ascii=False) + "\n" for e in rows
+    ).encode()
+
+
+def _with_messages(example: Example) -> dict[str, Any]:
+    """A row with its conversation as messages, which it holds as one text."""
+    row = dict(example.row)
+    messages = [{"role": m.role, "content": content_of(m.content)} for m in example.messages]
+    if messages:
+        whole = row["input"]
+        row["input"] = {**whole, MESSAGES: messages} if isinstance(whole, Mapping) else messages
+    return row
 
 
 def _with_parts(value: Any) -> Any:
@@ -166,10 +179,12 @@ def _with_parts(value: Any) -> Any:
             and mime.startswith(("image/", "audio/"))
         ):
             return f"data:{mime};base64,{base64.b64encode(data).decode()}"
-        return content_of(value)
+        content = content_of(value)
+        alone = isinstance(content, list) and len(content) == 1 and MARK.fullmatch(value)
+        return content[0] if alone else content
     if isinstance(value, Mapping):
         return {key: _with_parts(one) for key, one in value.items()}
-    return [_with_parts(one) for one in value] if isinstance(value, list) else value
+    return [_with_parts(item) for item in value] if isinstance(value, list) else value
 
 
 def _reward_files(task: TaskContent, reward: RewardFunction | None) -> Iterator[tuple[str, bytes]]:

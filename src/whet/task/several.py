@@ -68,12 +68,12 @@ def _refuse_unshared(prompt: Prompt, member: TaskContent) -> None:
 
 
 def combine(cases: Sequence[TaskCase], worst: bool) -> dict[str, Any]:
-    """What the rows, rewards, labels, descriptions and warnings of the cases are together, by the fields of a task."""
+    """The joined rows, rewards, labels, descriptions and warnings of the cases, by the fields of a task."""
     labels = [dict(case.task.labels) for case in cases]
     described = [f"{case.name}: {case.task.description}" for case in cases if case.task.description]
     return {
         **{split: _deal([_rows(case, split) for case in cases]) for split in SPLITS},
-        "labels": labels[0] if all(one == labels[0] for one in labels) else {},
+        "labels": labels[0] if all(label == labels[0] for label in labels) else {},
         "reward": CaseRewards({case.name: case.task.reward for case in cases}, worst),
         "description": "\n".join(dict.fromkeys(described)),
         "warnings": tuple(dict.fromkeys(w for case in cases for w in _warnings(case))),

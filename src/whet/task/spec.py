@@ -50,38 +50,40 @@ HEADINGS = "headings"
 @named_fields
 @dataclass(frozen=True)
 class ModelSpec:
-    """How one role's model is reached and asked. None: the command line or a default decides.
-
-    `timeout` in seconds per call, `max_tokens` bounds the output, `requests_per_minute` and `concurrency`
-    bound the traffic. `price_per_hour`: US dollars that an hour of training costs; for the policy model only.
-    `thoughts`: what the task model thinks is a part of its answers. `model`: a model or a function in the place of an
-    address, in Python. `key_variable` names the environment variable with the key; in a value of `headers` `$NAME` stands for
-    one. `base_url`: several servers of the model stand in it with commas between them. `overrides`: the fields that the person
-    who starts the run set, in the place of what the task says. `priced_as`: the address whose price it is, where the model is
-    another one.
-    """
+    """How the model of one role is reached and asked. None: the command line or a default decides."""
 
     address: str | None = None
     base_url: str | None = None
+    """Any OpenAI-compatible endpoint; commas separate several servers of the model."""
     temperature: float | None = None
     max_tokens: int | None = None
+    """Bound on the output of a call."""
     stop: tuple[str, ...] = ()
     concurrency: int | None = None
+    """Calls in flight at most."""
     requests_per_minute: float | None = None
     timeout: float | None = None
+    """Seconds for a call."""
     price: Price | None = None
     price_per_hour: float = 0.0
+    """US dollars that an hour of training costs; for the policy model only."""
     model: Any = None
+    """A model or a function instead of an address, in Python."""
     thoughts: bool = False
+    """Whether the thoughts of the task model are part of its answers."""
     key_variable: str | None = None
+    """The environment variable with the key."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """HTTP headers; `$NAME` in a value stands for an environment variable."""
     extra_body: Mapping[str, object] = field(default_factory=dict)
     top_p: float | None = None
     reasoning_effort: str | None = None
     seed: int | None = None
     stream: bool | None = None
     overrides: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+    """The fields that the person who starts the run has set, instead of the task."""
     priced_as: str | None = field(default=None, compare=False, repr=False)
+    """The address whose price `price` is, if the model is another one."""
 
     @property
     def named(self) -> bool:
@@ -109,22 +111,9 @@ class Fractions:
 
 @dataclass(frozen=True)
 class TaskContent:
-    """What a task is made of, read and checked.
+    """What a task is made of, read and checked. No example is in two splits.
 
-    `labels` maps each label to the word that stands for it; empty for free text. `models` has an entry for
-    each role. Examples stand in the order of their seeded content hash, whatever the order of the files.
-    `fingerprint` is the content hash (64 hex digits) of prompt, rows with their splits, labels and reward,
-    the source of reward programs included; `parts` are the hashes of what people edit in it. No example is in two splits.
-    `world` is what the task is played in; None
-    for one question and one answer. `second_opinion` grades the answers to the sealed test again before anything is promoted.
-    `document` is what task.yaml says, or would say; of `data` the names of the splits. `alpha` is the chance of a false
-    promotion that all openings of the test rows may have together (with the `alpha_policy` fdr the share of false promotions
-    among all), `minimum_effect` the difference that a promotion must
-    exceed, `group` the key whose value rows have in common that are not independent. `program` answers with several prompts;
-    `region` says which region is edited (`whet.search.regions`), `longest` how many tokens the prompt may have at most
-    (None: three times those of the start, at least 2,000). `cases`: the tasks that a task made of several consists of, each asked
-    of one model; `aggregate` says what a prompt is worth: the `mean` over cases, or the `worst` of them.
-    `setting_places` says where each of the `settings` stands.
+    Examples stand in the order of their seeded content hash, whatever the order of the files.
     """
 
     name: str
@@ -135,28 +124,46 @@ class TaskContent:
     validation: tuple[Example, ...]
     test: tuple[Example, ...]
     labels: Mapping[str, str]
+    """The word that stands for each label; empty for free text."""
     reward: RewardFunction
     models: Mapping[str, ModelSpec]
+    """One entry for each role."""
     budget: Budget
     method: str | None
     settings: Mapping[str, Any] = field(default_factory=dict)
     setting_places: Mapping[str, str] = field(default_factory=dict)
+    """Where each of the `settings` is written, for messages."""
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
+    """Content hash (64 hex digits) of prompt, rows with their splits, labels and reward, the source of reward programs
+    included."""
     parts: Mapping[str, str] = field(default_factory=dict)
+    """The hashes of the single parts that people edit."""
     world: World | None = None
+    """The game or tools of an episode; None for one question and one answer."""
     shaping: Shaping | None = None
     second_opinion: RewardFunction | None = None
+    """A reward that grades the answers to the sealed test again before anything is promoted."""
     document: Mapping[str, Any] = field(default_factory=dict)
+    """The content of task.yaml, as it is or as it would be; of `data`, the names of the splits."""
     alpha: float = ALPHA
+    """The chance of a false promotion over all openings of the test rows together; with the `alpha_policy` fdr, the share of
+    false promotions among all promotions."""
     alpha_policy: str = STRICT
     minimum_effect: float = 0.0
+    """The difference that a promotion must exceed."""
     group: str | None = None
+    """The key of a row's data; rows with the same value under it are not independent."""
     program: Program | None = None
+    """A program that answers with several prompts."""
     region: str = ROUND_ROBIN
+    """Which region is edited (`whet.search.regions`)."""
     longest: int | None = None
+    """Tokens that the prompt may have at most; None: three times those of the start, at least 2,000."""
     cases: tuple[TaskCase, ...] = ()
+    """The cases of a task made of several, each asked of one model."""
     aggregate: str = MEAN
+    """The score of a prompt with several cases: the `mean` over them, or the `worst` of them."""
 
     @property
     def has_targets(self) -> bool:

@@ -33,13 +33,14 @@ from whet.task.files import read_text
 from whet.task.imported_data import ImportedData, leave_out_archived
 from whet.task.memory import LONGEST_PATH, names_prompt_file
 from whet.task.multiple_choice import write_options
-from whet.task.prompts import load_prompt, prompt_file
+from whet.task.prompts import first_prompt, load_prompt, prompt_file
 from whet.task.requirements import prompt_with_requirements, reward_with_requirements
 from whet.task.save import check_folder, write_folder
 from whet.task.spec import ALPHA
 from whet.task.target_objects import lists_nothing, lists_spans, read_python_values, read_targets
 from whet.task.task import Task, load_task
 from whet.task.tree import write_yaml
+from whet.task.unit_tests import PYTHON_TESTS, with_named_tests
 from whet.task.worked_answers import BOX, split_worked_answers
 from whet_client.prompt.document import MASK
 from whet_client.prompt.slots import canonical_name, name_slot
@@ -88,6 +89,9 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     chosen, warnings = list(material.notes), list(material.warnings)
     files = dict(material.files)
     prompt = starting_prompt(choices.prompt, material)
+    free = choices.reward is choices.target is choices.labels is material.reward is None
+    if free and (tested := with_named_tests(material, choices.input, chosen)) is not None:
+        material, choices = tested, replace(choices, reward=PYTHON_TESTS)
     rows, material = _rows(folder, material, choices, prompt, chosen, warnings)
     every = [row for part in rows.values() for row in part]
     if choices.reward is None and material.reward is None:
@@ -106,7 +110,7 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
         chosen.append(how)
     if prompt is None:
         scored = bool(labels) and (choices.lm or "").startswith("embedded/")
-        prompt = Prompt.parse(_first_prompt(every[0]["input"], labels, scored=scored))
+        prompt = Prompt.parse(first_prompt(every[0]["input"], labels, scored=scored))
         chosen.append("prompt: a first one; write there what you know of the task")
     if MASK in prompt.slots and not labels and not any(MASK in row["input"] for row in every):
         why = why_no_labels([row.get("target") for row in every]) or "there are none"
@@ -289,8 +293,8 @@ def _with_objects_as_text(
     objects = [value for value in values if isinstance(value, Mapping)]
     if not objects or any(map(holds_media, objects)):
         return material
-    column, fields = inputs[0], dict.fromkeys(str(key) for one in objects for key in one)
-    alike = len(objects) == len(values) and all(len(one) == len(fields) for one in objects)
+    column, fields = inputs[0], dict.fromkeys(str(key) for item in objects for key in item)
+    alike = len(objects) == len(values) and all(len(item) == len(fields) for item in objects)
     by_field = bool(filled & fields.keys()) or (not filled and column in _OF_FIELDS and alike)
     if by_field and len(objects) == len(values):
         chosen.append(f"{column}: each field of its objects fills the slot of its name: {', '.join(fields)}")
@@ -481,20 +485,3 @@ def _reward(
 
 def _columns_note(material: ImportedData) -> str:
     return f"The columns: {describe_columns(material)}. " if material.columns else ""
-
-
-def _has_lines(value: object, name: str) -> bool:
-    text = value.get(name) if isinstance(value, Mapping) else value
-    return isinstance(text, str) and "\n" in text.strip()
-
-
-def _first_prompt(value: object, labels: Sequence[str], *, scored: bool = False) -> str:
-    """A prompt to begin with: an instruction, or for a model that scores labels a text in which a label takes the place of the
-    mask."""
-    names = list(value) if isinstance(value, Mapping) else ["input"]
-    lines = [f"{name}:" + ("\n" if _has_lines(value, name) else " ") + f"{{{{{name}}}}}" for name in names]
-    filled = "{{" + names[0] + "}}" if len(names) == 1 else "\n".join(lines)
-    if scored:
-        return f"{filled}\n<!-- whet:begin -->It is about<!-- whet:end --> {{{{{MASK}}}}}\n"
-    end = f"\n\nAnswer with one of: {', '.join(labels)}." if labels else ""
-    return f"<!-- whet:begin -->\nGive the right answer.\n<!-- whet:end -->\n\n{filled}{end}\n"

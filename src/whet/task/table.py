@@ -125,7 +125,10 @@ def _feature(kind: Any) -> object:
     fields = getattr(kind, "fields", None)
     if fields is None:
         return str(kind)
-    return {one.name: _feature(getattr(one, "dtype", None) or getattr(one, "type", None)) for one in fields}
+    return {
+        field.name: _feature(getattr(field, "dtype", None) or getattr(field, "type", None))
+        for field in fields
+    }
 
 
 def _as_dict(row: Any) -> object:

@@ -110,13 +110,13 @@ def _spellings(answer: Mapping[str, object]) -> list[str]:
     lists = [
         value
         for value in answer.values()
-        if isinstance(value, list) and value and all(isinstance(one, str) for one in value)
+        if isinstance(value, list) and value and all(isinstance(item, str) for item in value)
     ]
     main = next((text for text in texts if any(text in listed for listed in lists)), None)
     if main is None:
         return []
     kept: dict[str, str] = {}
-    for one in (main, *(one for listed in lists for one in listed)):
+    for one in (main, *(item for listed in lists for item in listed)):
         kept.setdefault(fold(one).strip(), one)
     return list(kept.values())
 
@@ -125,8 +125,8 @@ def _spans(answer: Mapping[str, object], row: Mapping[str, object]) -> list[Any]
     """The texts of an object that lists texts and the places where a text of the row has them: accepted answers, as in SQuAD;
     empty where the object is none such."""
     lists = [value for value in answer.values() if isinstance(value, list) and value]
-    texts = next((one for one in lists if all(isinstance(item, str) for item in one)), [])
-    places = next((one for one in lists if all(type(item) is int and item >= 0 for item in one)), [])
+    texts = next((listed for listed in lists if all(isinstance(item, str) for item in listed)), [])
+    places = next((listed for listed in lists if all(type(item) is int and item >= 0 for item in listed)), [])
     if len(answer) != 2 or not texts or len(texts) != len(places):
         return []
     pairs = list(zip(texts, places, strict=True))

@@ -52,7 +52,11 @@ def _split_at_boxes(texts: Sequence[str]) -> WorkedAnswers | None:
     if not all("\\boxed" in text for text in texts):
         return None
     results = [marked_results(text) for text in texts]
-    return WorkedAnswers([one[0] for one in results], BOX) if all(one and one[0] for one in results) else None
+    return (
+        WorkedAnswers([result[0] for result in results], BOX)
+        if all(result and result[0] for result in results)
+        else None
+    )
 
 
 def _split_at_mark(texts: Sequence[str]) -> WorkedAnswers | None:

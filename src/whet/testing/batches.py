@@ -24,23 +24,26 @@ _ENDED = ("completed", "failed", "expired", "cancelled")
 @named_fields
 @dataclass(frozen=True)
 class BatchBehaviour:
-    """How batches go.
-
-    `looks`: how often a batch must be looked at until it has ended. `unanswered` and `refused`: shares (0 to 1) of the requests
-    of a batch that it does not get to before it expires, and that end in a status 500, drawn by `seed` and the id of a request.
-    `ends`: completed, expired, failed (for `reason`) or cancelled. `words`: openai, mistral or together, whose names and forms it
-    uses. `listed`: whether batches are listed. `lost`: how many of the first batches begin without an answer to who began them.
-    """
+    """How the batches of the local server go."""
 
     looks: int = 2
+    """How often a batch must be looked at until it has ended."""
     unanswered: float = 0.0
+    """The share (0 to 1) of a batch's requests that it does not reach before it expires."""
     refused: float = 0.0
+    """The share (0 to 1) of a batch's requests that end with the status 500."""
     ends: str = "completed"
+    """completed, expired, failed or cancelled."""
     reason: str = ""
+    """Why a batch has failed."""
     words: str = "openai"
+    """The provider whose names and forms are used: openai, mistral or together."""
     listed: bool = True
+    """Whether batches are listed."""
     lost: int = 0
+    """How many of the first batches begin although their creator gets no answer."""
     seed: int = 0
+    """With the id of a request, decides which requests are unanswered or refused."""
 
 
 @dataclass

@@ -124,24 +124,25 @@ _LOGPROBS: Mapping[str, Mapping[str, object]] = {
 @named_fields
 @dataclass(frozen=True)
 class ServerBehaviour:
-    """How the server behaves besides its faults.
-
-    `latency`: seconds before each answer. `retry_after`: seconds that a 429 asks for. `most_in_flight`: above
-    it a request gets a 429; 0 means no bound. `api_key`: what a request must carry; a wrong one is echoed in
-    the 401. `reject`: features (response_format, seed, n, ...) that are refused with a 400 naming them. `context`:
-    words that a request may hold, above them it gets a 400; 0 means no bound. `most_output`: the largest `max_tokens`, above it
-    a request gets a 400 in the words of OpenAI; 0 means no bound. `habits`: names from `HABITS`.
-    """
+    """How the local server behaves beside its faults."""
 
     latency: float = 0.0
+    """Seconds before each answer."""
     retry_after: float = 0.1
+    """Seconds that a 429 asks for."""
     most_in_flight: int = 0
+    """With more requests in flight, a request gets a 429; 0: no bound."""
     api_key: str = ""
+    """The key that a request must carry; a wrong one is echoed in the 401."""
     reject: tuple[str, ...] = ()
+    """Features (response_format, seed, n, ...) that are refused with a 400 that names them."""
     seed: int = 0
     context: int = 0
+    """Words that a request may hold; with more, it gets a 400. 0: no bound."""
     most_output: int = 0
+    """The largest `max_tokens`; a larger one gets a 400 in the words of OpenAI. 0: no bound."""
     habits: tuple[str, ...] = ()
+    """Names from `HABITS`."""
 
     def __post_init__(self) -> None:
         for habit in self.habits:

@@ -265,7 +265,7 @@ class LocalServer:
         if isinstance(self._answerer, LanguageModel):
             return await self._answerer.generate(request)
         answers = [self._answerer(request) for _ in range(request.n)]
-        return [Completion(await one if inspect.isawaitable(one) else one) for one in answers]
+        return [Completion(await answer if inspect.isawaitable(answer) else answer) for answer in answers]
 
     async def _send(
         self, http: web.Request, status: int, raw: bytes, fault: str | None

@@ -47,9 +47,9 @@ def reviews(n: int, first: int = 0) -> tuple[Example, ...]:
 def review_world(
     model: LanguageModel | None = None, *, train: int = 60, validation: int = 20, scores: bool = False
 ) -> Environment:
-    """Sort simulated reviews. By default with `scripted/labels`, which four words help and two hinder.
+    """A task: sort simulated reviews. The default model is `scripted/labels`: four words in the prompt help it, and two harm.
 
-    `scores` asks for the labels' log-probabilities instead of an answer.
+    With `scores`, the model gives log-probabilities of the labels instead of an answer.
     """
     if model is None:
         model = load(
@@ -92,7 +92,7 @@ class Answers(AnswersOnly):
         self.questions: list[str] = []
 
     async def generate(self, request: Request) -> list[Completion]:
-        """What the function says."""
+        """The answer of the function."""
         self.requests.append(request)
         self.questions.append("\n\n".join(m.content for m in request.messages))
         answer = self.answer(self.questions[-1], request.sample)

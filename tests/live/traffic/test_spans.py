@@ -170,6 +170,25 @@ def test_feedback_about_a_span_that_is_no_answer_is_about_the_answer_of_its_trac
     assert about == {HTTP: answer.seq, TRACE: answer.seq, SERVED: None}
 
 
+@pytest.mark.parametrize(
+    "order", ["feedback all", "agent feedback gate", "gate feedback agent", "feedback gate agent"]
+)
+def test_feedback_about_a_span_that_is_no_answer_waits_for_the_span_and_its_answer(
+    traffic: Traffic, order: str
+) -> None:
+    agent = span(HTTP, "", {"gen_ai.operation.name": "invoke_agent"}, 0)
+    gate = span(GATE, HTTP, {**OUTER, **INNER}, 1)
+    for what in order.split():
+        if what == "feedback":
+            traffic.add([], [thumb(HTTP), thumb(TRACE), thumb(SERVED)])
+        else:
+            send(traffic, *{"all": [gate, agent], "agent": [agent], "gate": [gate]}[what])
+    (answer,) = traffic.inferences().rows
+    about = {row.feedback.target: row.about for row in traffic.find().rows}
+    assert about == {HTTP: answer.seq, TRACE: answer.seq, SERVED: None}
+    assert counted(traffic)[("shop/help", 2, "thumb")] == (2, 1.0)
+
+
 @pytest.mark.parametrize("first", [True, False])
 def test_feedback_names_runs_of_langsmith_by_their_own_ids(traffic: Traffic, first: bool) -> None:
     root, run = "0b9c2b1d-1111-4222-8333-444455556667", "0a9c2b1d-1111-4222-8333-444455556666"

@@ -113,6 +113,53 @@ async def test_a_test_of_objects_that_cannot_be_run_is_marked(test: str, value: 
     assert "Proxy" not in (graded.critique or "")
 
 
+RAISING = """import configparser, json, sys
+class Odd(SystemExit): pass
+def leave(): sys.exit(3)
+def stop(): raise KeyboardInterrupt
+def odd(): raise Odd("no")
+def decode(): return b"\\xff".decode()
+def parse(): return json.loads("{")
+def section(): raise configparser.NoSectionError("shops")
+def look(): return {}["a"]
+def read(): return open("none.txt")"""
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "try:\n    leave()\n    assert False\nexcept SystemExit as error:\n    assert error.code == 3 and str(error) == '3'",
+        "try:\n    stop()\n    assert False\nexcept KeyboardInterrupt:\n    assert True",
+        "try:\n    odd()\n    assert False\nexcept SystemExit as error:\n    assert str(error) == 'no'",
+        "try:\n    decode()\n    assert False\nexcept UnicodeDecodeError as error:\n    assert error.start == 0 and 'byte 0xff' in str(error)",
+        "import json\ntry:\n    parse()\n    assert False\nexcept json.JSONDecodeError as error:\n    assert error.pos == 1",
+        "import configparser\ntry:\n    section()\n    assert False\nexcept configparser.NoSectionError as error:\n    assert 'shops' in str(error)",
+        "try:\n    look()\n    assert False\nexcept KeyError as error:\n    assert error.args == ('a',) and str(error) == \"'a'\"",
+        "try:\n    read()\n    assert False\nexcept FileNotFoundError as error:\n    assert error.errno == 2 and error.filename == 'none.txt'",
+        "import unittest\nclass TestIt(unittest.TestCase):\n    def test_it(self):\n        with self.assertRaises(SystemExit) as caught: leave()\n"
+        "        self.assertEqual(caught.exception.code, 3)",
+    ],
+)  # fmt: skip
+async def test_exceptions_arrive_as_they_were_raised(test: str) -> None:
+    tests = test if "unittest" in test else [test]
+    assert (await grade("python_tests", RAISING, {"tests": tests})).value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "test"),
+    [
+        ("import sys\ndef f(): sys.exit(0)", "assert f() == 1"),
+        ("import sys\ndef f(): sys.exit(0)", "try:\n    f()\n    assert False\nexcept Exception:\n    assert True"),
+        ("class __main__: pass\nclass AnswerEnded(BaseException): __module__ = '__main__'\ndef f(): raise AnswerEnded", "assert f() == 1"),
+        ("class Odd(ValueError):\n  def __reduce__(self): raise SystemExit\n  def __str__(self): raise SystemExit\ndef f(): raise Odd", "assert f() == 1"),
+        ("def f(): raise ValueError('x' * 10 ** 7)", "assert f() == 1"),
+        ("import unittest\ndef f(): raise unittest.SkipTest('later')", "assert f() == 1"),
+    ],
+)  # fmt: skip
+async def test_an_exception_that_no_test_expects_fails_it(answer: str, test: str) -> None:
+    assert (await grade("python_tests", answer, {"tests": [test, "assert f is not None"]})).value == 0.5
+
+
 def test_a_run_says_how_many_answers_failed_such_tests(tmp_path: Path) -> None:
     rows = [
         {"input": f"{n}", "tests": ["assert V(2) * 3 == V(6)"] if n < 2 else ["assert V(1).x == 1"]}

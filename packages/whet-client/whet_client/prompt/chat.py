@@ -14,6 +14,8 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NoReturn
 
 from whet_client import media
@@ -56,6 +58,7 @@ _HELD = ("messages", "system")
 _OPTION_NAMES = {"model": "address", "max_completion_tokens": "max_tokens", "max_output_tokens": "max_tokens"}
 _OPTIONS = ("temperature", "top_p", "max_tokens", "stop", "seed", "reasoning_effort", "stream", "timeout")
 """Options of a request that a role in task.yaml has too: by another name, and by the same."""
+_KEPT: ContextVar[dict[str, object] | None] = ContextVar("kept", default=None)
 _log = logging.getLogger("whet.prompt")
 _TRIPLE = re.compile(r"(?<!\{)\{{3}\{*+[^{}]*+\}{3}\}*+")
 """A name in three or more braces: a slot between single braces of text."""
@@ -160,6 +163,18 @@ def looks_like_chat(value: Any) -> bool:
     )
 
 
+@contextmanager
+def options_kept() -> Iterator[dict[str, object]]:
+    """What stands beside the messages of a prompt that is read inside of it (the `config` of Langfuse, the options of a request);
+    the reader keeps it, and no warning says that it is left out."""
+    kept = dict[str, object]()
+    token = _KEPT.set(kept)
+    try:
+        yield kept
+    finally:
+        _KEPT.reset(token)
+
+
 def read_messages(value: Any, where: str | Place = "prompt") -> tuple[Message, ...]:
     """The messages of a value of JSON, YAML or Python. Raises UsageError that names the place and what cannot be read.
 
@@ -183,16 +198,20 @@ def _read_messages(value: Any, where: str | Place) -> tuple[Message, ...]:
 
 def _say_what_is_lost(value: object, where: str) -> None:
     """Log the options of a request that a prompt does not hold, where they belong, and a role that is read as another."""
+    beside: Mapping[Any, object] = {}
     if not isinstance(value, Mapping):
-        options, messages = [], value
+        messages = value
     elif "messages" in value:
-        options = [str(key) for key, held in value.items() if key not in _HELD and held is not None]
+        beside = {key: held for key, held in value.items() if key not in _HELD and held is not None}
         messages = value["messages"]
     else:
         config = value.get("config")
-        options = list(map(str, config)) if isinstance(config, Mapping) else []
+        beside = config if isinstance(config, Mapping) else {}
         messages = value.get("prompt")
-    if options and not {"lc", "_type"} & set(options):
+    options, kept = list(map(str, beside)), _KEPT.get()
+    if options and not {"lc", "_type"} & set(options) and kept is not None:
+        kept.update(zip(options, beside.values(), strict=True))
+    elif options and not {"lc", "_type"} & set(options):
         places = ", ".join(f"{key} -> {_option_of_role(key)}" for key in options)
         _log.warning(
             "%s: a prompt holds messages only; these keys beside them are left out: %s. The options of the role in task.yaml "
@@ -202,7 +221,7 @@ def _say_what_is_lost(value: object, where: str) -> None:
             places,
         )
     if isinstance(messages, list | tuple) and any(
-        isinstance(one, Mapping) and one.get("role") == "developer" for one in messages
+        isinstance(message, Mapping) and message.get("role") == "developer" for message in messages
     ):
         _log.warning(
             "%s: the role developer is read as system; a model that knows no system role gets its text all the same.",

@@ -154,7 +154,7 @@ def _prompty(prompt: Prompt) -> str:
     front = _front(prompt) or "".join(
         ["---\n", *(["inputs:\n", *inputs] if inputs else ["name: prompt\n"]), "---\n"]
     )
-    return front + "\n\n".join(f"{m.role}:\n{m.content.rstrip()}" for m in messages) + "\n"
+    return front + "\n\n".join(f"{m.role}:\n{m.content}" for m in messages)
 
 
 def _dotprompt(prompt: Prompt) -> str:
@@ -169,8 +169,8 @@ def _dotprompt(prompt: Prompt) -> str:
     schema = ["input:\n  schema:\n", *fields] if fields else ["input: {}\n"]
     front = _front(prompt) or "".join(["---\n", *schema, "---\n"])
     roles = {"assistant": "model"}
-    return front + "".join(
-        f'{{{{role "{roles.get(m.role, m.role)}"}}}}\n{MARK.sub(_media_helper, m.content.rstrip())}\n'
+    return front + "\n\n".join(
+        f'{{{{role "{roles.get(m.role, m.role)}"}}}}\n{MARK.sub(_media_helper, m.content)}'
         for m in _messages(prompt)
     )
 

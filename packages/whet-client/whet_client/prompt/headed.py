@@ -27,6 +27,8 @@ PROMPTY_HEADING = re.compile(
 _DOTPROMPT_HEADING = re.compile(
     rf"""\{{\{{~?[ \t]*+role[ \t]++["']({"|".join(ROLES)})["'][ \t]*+~?\}}\}}[ \t]*+(?:\r?\n)?"""
 )
+_BEFORE_HEADING = re.compile(r"(?:\r?\n){1,2}\Z")
+"""The end of a message's last line and an empty line, or either."""
 _MEDIA_HELPER = re.compile(r"\{\{\{?~?[ \t]*+media[ \t]([^{}\n]*+)\}\}\}?")
 _MEDIA_OPTION = re.compile(r"""\b(\w++)[ \t]*+=[ \t]*+("[^"]*+"|'[^']*+'|[^\s"'~]++)""")
 _PROMPTY_IMAGE = re.compile(
@@ -54,12 +56,12 @@ def parse_headed_messages(text: str, heading: re.Pattern[str] = _HEADING) -> tup
 def _parse_below(body: str, heading: re.Pattern[str]) -> tuple[Message, ...] | None:
     """The messages of a text that begins with such a heading; None for any other text.
 
-    Empty lines between a message and the next heading belong to neither.
+    One empty line between a message and the next heading belongs to neither.
     """
     messages = parse_headed_messages(body.lstrip("\r\n"), heading)
     if messages is None:
         return None
-    return *(Message(m.role, m.content.rstrip("\r\n")) for m in messages[:-1]), messages[-1]
+    return *(Message(m.role, _BEFORE_HEADING.sub("", m.content)) for m in messages[:-1]), messages[-1]
 
 
 def parse_below_front_matter(text: str, where: str) -> tuple[Message, ...] | None:

@@ -11,6 +11,7 @@ import click
 from whet.cli.common import (
     count,
     examples,
+    good_and_bad_options,
     json_option,
     line,
     options,
@@ -183,10 +184,7 @@ def _scale(text: str) -> tuple[str, str]:
     click.option("--version", type=click.IntRange(min=0), default=0, metavar="N", help="Version of that prompt."),
     click.option("--scale", "scales", multiple=True, metavar="NAME=SCALE",
                  help="Scale of a column or metric: WORST..BEST, thumbs, stars or score (rating=1..10)."),
-    click.option("--good", multiple=True, metavar="VALUE",
-                 help="Rating value that means good. If there are two values, the other one means bad."),
-    click.option("--bad", multiple=True, metavar="VALUE",
-                 help="Rating value that means bad. If there are two values, the other one means good."),
+    good_and_bad_options,
     click.option("--dry-run", is_flag=True, help="Read and check all rows without storing them."),
     output(_show_import),
 )  # fmt: skip
@@ -274,7 +272,7 @@ def _check_prompt(live: Live, name: str) -> None:
     if live.registry.exists(name) or live.traffic.counts([name]):
         return
     known = {one.prompt for one in live.traffic.counts() if one.prompt}
-    known |= {one.name for one in live.registry.prompts(limit=500).items}
+    known |= {item.name for item in live.registry.prompts(limit=500).items}
     hint = did_you_mean(name, known)
     if len(hint) > _LONGEST_HINT:
         hint = " List them with: whet prompts list."
@@ -299,9 +297,11 @@ def _show_feedback(rows: Sequence[StoredFeedback], after: str | None) -> None:
 def _show_weights(model: BehaviourModel) -> None:
     click.echo(f"{model.rated} of {model.answers} answers are rated, by {count(model.sources, 'source')}.\n")
     click.echo(f"{'signal':<22}{'weight':>8}  {'95% interval':<18}{'without correction':>20}")
-    for one in model.weights:
-        bounds = f"[{one.weight.low:+.2f}, {one.weight.high:+.2f}]"
-        click.echo(f"{one.feature:<22}{one.weight.value:>+8.2f}  {bounds:<18}{one.naive.value:>+20.2f}")
+    for weight in model.weights:
+        bounds = f"[{weight.weight.low:+.2f}, {weight.weight.high:+.2f}]"
+        click.echo(
+            f"{weight.feature:<22}{weight.weight.value:>+8.2f}  {bounds:<18}{weight.naive.value:>+20.2f}"
+        )
     click.echo(f"\nIntervals: {model.corrected.method}.")
     click.echo(
         "A weight is the change in the log-odds of a good rating per standard deviation of the signal."
@@ -344,7 +344,9 @@ def _show_rewards(estimates: VersionRewards) -> None:
     if estimates.model is None:
         click.echo(f"\nNot calibrated: {estimates.reason}")
     else:
-        kinds = ", ".join(f"{one.feature} {one.weight.value:+.2f}" for one in estimates.model.weights)
+        kinds = ", ".join(
+            f"{weight.feature} {weight.weight.value:+.2f}" for weight in estimates.model.weights
+        )
         click.echo(f"\nSignals are weighted by the ratings of the same answers: {kinds}.")
         click.echo(
             "Both figures range from 0 to 1. Their 95% intervals treat the answers of a user as one cluster."

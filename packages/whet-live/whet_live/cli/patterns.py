@@ -105,8 +105,8 @@ def _edit_patterns(learner: Learner, prompt: str, edits: Mapping[str, Any]) -> N
 
 
 def _show(report: PatternReport) -> None:
-    for one in report.patterns:
-        _show_pattern(one)
+    for pattern in report.patterns:
+        _show_pattern(pattern)
     if not report.patterns:
         click.echo("No critique of this prompt is in a pattern yet.")
     rest = [

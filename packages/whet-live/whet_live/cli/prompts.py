@@ -88,6 +88,8 @@ def show(address: str, text: bool, form: str | None, as_json: bool) -> None:
     with open_here() as live:
         version = live.registry.get(address)
     if form is not None:
+        if version.config:
+            warn(f"The file holds no config ({', '.join(version.config)}). --json shows it.", err=True)
         print_prompt(version.prompt, form)
     elif text and not as_json:
         print_exactly(version.prompt.source)

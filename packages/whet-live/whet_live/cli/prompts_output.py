@@ -32,8 +32,8 @@ def show_difference(difference: Difference) -> None:
 
 def show_summaries(summaries: Sequence[Summary]) -> None:
     """Prompts, one a line."""
-    for one in summaries:
-        row(one.name, one.newest, *(f"{name}={version}" for name, version in one.labels.items()))
+    for summary in summaries:
+        row(summary.name, summary.newest, *(f"{name}={version}" for name, version in summary.labels.items()))
     if not summaries:
         click.echo(
             "There are no prompts. Add a prompt with: whet prompts import prompt.md --name NAME", err=True
@@ -103,9 +103,9 @@ def show_alerts(alerts: Sequence[QualityAlert]) -> None:
     """What was noticed, one a line, with what became of it on each channel."""
     from whet_live.database import iso
 
-    for one in alerts:
-        sent = " ".join(f"{channel}={state}" for channel, state in one.deliveries.items())
-        row(f"{iso(one.began)[:16]}Z", one.kind, "" if one.worse else "better", one.text, sent)
+    for alert in alerts:
+        sent = " ".join(f"{channel}={state}" for channel, state in alert.deliveries.items())
+        row(f"{iso(alert.began)[:16]}Z", alert.kind, "" if alert.worse else "better", alert.text, sent)
     if not alerts:
         click.echo("There are no alerts. A server watches the traffic while it runs: whet serve", err=True)
 
@@ -113,7 +113,7 @@ def show_alerts(alerts: Sequence[QualityAlert]) -> None:
 def show_history(history: Mapping[str, Any]) -> None:
     """Versions, then moves of labels."""
     for version in history["versions"]:
-        labels = " ".join(f"@{one}" for one in version["labels"])
+        labels = " ".join(f"@{label}" for label in version["labels"])
         row(version["version"], version["created"], version["author"], version["message"], labels)
     for move in history["moves"]:
         what = f"{move['label']}: {move['old'] or '-'} -> {move['new'] or '-'}"
@@ -186,14 +186,14 @@ def show_exported(done: Mapping[str, Any]) -> None:
 def show_imported(done: Version | Mapping[str, Any]) -> None:
     """The versions that an import added."""
     if not isinstance(done, Mapping):
-        click.echo(f"{done.address} {' '.join(f'@{one}' for one in done.labels)}")
+        click.echo(f"{done.address} {' '.join(f'@{label}' for label in done.labels)}")
         return
-    for one in done["prompts"]:
-        if one["name"] == "*":
-            click.echo(f"Protected on every prompt: {', '.join(one['protected'])}")
+    for prompt in done["prompts"]:
+        if prompt["name"] == "*":
+            click.echo(f"Protected on every prompt: {', '.join(prompt['protected'])}")
             continue
-        there = f"{one['known']} {'was' if one['known'] == 1 else 'were'} there before"
-        click.echo(f"{one['name']}: {count(one['added'], 'version')} added, {there}")
+        there = f"{prompt['known']} {'was' if prompt['known'] == 1 else 'were'} there before"
+        click.echo(f"{prompt['name']}: {count(prompt['added'], 'version')} added, {there}")
 
 
 def show_entries(entries: Sequence[AuditEntry]) -> None:

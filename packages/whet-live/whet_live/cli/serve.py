@@ -320,7 +320,7 @@ def token(name: str, prompts: tuple[str, ...], all_prompts: bool, days: int | No
             name, by=_BY, prompts=prompts, all_prompts=all_prompts, expires=users.expiry(days)
         )
         click.echo(secret)
-        _show_link(users, not any(one.app for one in users.users() if one.name == name), secret)
+        _show_link(users, not any(user.app for user in users.users() if user.name == name), secret)
 
 
 @_user_command("role", "Change the role of a user.", _NAME, _ROLE)

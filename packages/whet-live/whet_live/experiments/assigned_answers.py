@@ -128,11 +128,11 @@ def _segment_of(value: object) -> str:
 def _chances(connection: Connection, prompt: str) -> dict[tuple[str, str], dict[int, float]]:
     rows = connection.execute(select(experiments).where(experiments.c.prompt == prompt)).all()
     return {
-        (one.id, str(revision.number)): {
+        (experiment.id, str(revision.number)): {
             version: weight / sum(revision.weights)
-            for version, weight in zip(one.definition.versions, revision.weights, strict=True)
+            for version, weight in zip(experiment.definition.versions, revision.weights, strict=True)
             if weight > 0
         }
-        for one in read_experiments(connection, rows)
-        for revision in one.revisions
+        for experiment in read_experiments(connection, rows)
+        for revision in experiment.revisions
     }

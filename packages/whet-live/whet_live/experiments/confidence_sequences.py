@@ -1,19 +1,18 @@
-"""Comparisons that go on where they were: the evidence and the interval of all units, at the cost of the new ones.
+"""Comparisons of arms that are continued: evidence and interval of all units, computed from the new units and a stored state.
 
-Evidence is followed unit by unit, in blocks whose bounds are whole multiples of BLOCK: what is done with a block depends on
-nothing but the units before it, so that everybody gets the same figures to the last digit, however often they look.
+The state advances in blocks of BLOCK units. The result for a block depends only on the units before it, so everybody gets the
+same figures to the last digit, however often they look.
 
-An interval asks for the capital at many nulls m, of which nobody knows before which they will be. It is that of a bettor who
-after the first HEAD units, whose mean is c, stakes b = min(s / spread, 0.95 / (c + ROOM - low)) for each m up to c + ROOM.
-The first HEAD units are kept as they are, and later ones that lie more than FAR spreads from c. Of the others there are sums
-of powers: with x = b (phi - m), which is never below -x0,
+An interval needs the capital at many nulls m that are not known in advance. It is the capital of a bettor who, after the first
+HEAD units with the mean c, stakes b = min(s / spread, 0.95 / (c + ROOM - low)) for each m up to c + ROOM. The first HEAD units
+are stored one by one, and so are later units that lie more than FAR spreads from c. Of the other units, sums of powers are
+stored: with x = b (phi - m), which is never below -x0,
 
     log(1 + x) >= x - x^2/2 + x^3/3 - x^4/4 + x^5/5 - x^6 / (6 (1 - x0)^6)
 
 (Taylor's theorem with Lagrange's remainder). The sum of the right-hand side over the units is a polynomial in m, whose
 coefficients are sums of b^j (phi - c)^i. So the capital is bounded from below, and the interval can only become wider. Bets
-for which the bound would be poor are left out, which makes it no narrower either.
-"""
+with a poor bound are left out, which also can only make the interval wider."""
 
 from __future__ import annotations
 
@@ -41,9 +40,13 @@ from whet_live.experiments.effects import (
 )
 
 BLOCK = 2048
+"""Units by which a stored state advances."""
 HEAD = 1024
+"""The first units, which are stored one by one."""
 FAR = 4.0
+"""Later units are stored one by one if they lie so many spreads from the mean of the first units."""
 ROOM = 0.2
+"""How far above that mean a null may lie for bets on stored sums."""
 LEAD_SCALE = 0.085
 """Where the bound of a lead is tightest, in standard deviations of one score: in the middle of the bets."""
 _ORDER = 6
@@ -65,7 +68,7 @@ Scored = Callable[[MetricSample, Before], ArmScores]
 
 
 class Null(NamedTuple):
-    """An effect that somebody bets against: that the effect, or what it is when the arms are swapped, is `value` at most."""
+    """A null hypothesis: the effect is at most `value`. With `swapped`, it is about the effect with swapped arms."""
 
     value: float
     swapped: bool = False
@@ -81,22 +84,25 @@ class SequenceInterval:
     high: float
 
     def swap_arms(self) -> SequenceInterval:
-        """The same when the arms are swapped."""
+        """The interval of the effect with swapped arms."""
         return SequenceInterval(self.n, -self.estimate, -self.high, -self.low)
 
     def above(self, null: float) -> SequenceInterval:
-        """The same when the evidence against `null` was reached: it lies above it, whatever was lost by rounding."""
+        """The interval once the evidence against `null` was reached: its lower end is at least `null`, despite rounding."""
         return replace(self, low=max(self.low, null))
 
     def times(self, width: float) -> SequenceInterval:
-        """The same differences on another scale."""
+        """The interval on another scale: all figures times `width`."""
         return SequenceInterval(self.n, self.estimate * width, self.low * width, self.high * width)
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Units that are not kept, summed for bets on more (0) and on less (1): of x = b (phi - centre), where b is the bet of
-    a size, the sums of x^i b^j at [way, size, i, j], and the largest bet at [way, size]."""
+    """Sums over the units that are not stored, for bets on a larger (way 0) and a smaller (way 1) effect.
+
+    `table` has the sums of x^i b^j at [way, size, i, j], where b is the bet of a size and x = b (phi - centre). `steepest` has
+    the largest bet at [way, size].
+    """
 
     table: Array
     steepest: Array
@@ -121,8 +127,8 @@ class Sums:
         return Sums(table, steepest)
 
     def log(self, null: float, centre: float, way: int) -> Array:
-        """A lower bound of the logarithm of what each bet makes of a unit of capital; hardly anything for bets that are
-        left out."""
+        """A lower bound of the logarithm of the capital that each bet makes of 1; almost minus infinity for bets that are left
+        out."""
         logs, away = np.full(len(SIZES), _LITTLE), null - centre * (1 - 2 * way)
         signs = np.multiply.outer(
             (1.0 - 2.0 * way) ** np.arange(_ORDER + 1), (-away) ** np.arange(_ORDER + 1)
@@ -148,7 +154,7 @@ def _powers(x: Array, b: Array) -> Array:
 
 @dataclass(frozen=True)
 class Capital:
-    """What is needed to know the capital at any null after some units: those that are kept, and sums over the others.
+    """The state from which the capital at any null is computed: the stored units (`kept`), and `sums` over the others.
 
     `centre` is the mean score of the first HEAD units, `last` the spread of the newest unit.
     """
@@ -166,7 +172,7 @@ class Capital:
         return self.total / self.n if self.n else math.nan
 
     def plus(self, arm_scores: ArmScores, bounds: bool = True) -> Capital:
-        """After more units, all of them used. Without `bounds` only their number and mean are known."""
+        """The state after further units, all of them used. Without `bounds`, only number and mean are updated."""
         count, first = len(arm_scores.phi), max(0, HEAD - self.n)
         if not count:
             return self
@@ -191,7 +197,7 @@ class Capital:
         return top + math.log(float(np.exp(growth - top).sum()))
 
     def interval(self, needed: float, span: tuple[float, float]) -> SequenceInterval:
-        """What a capital of `needed` has not refuted, each end by itself; `span` is the range of possible effects."""
+        """The effects that a capital of `needed` has not refuted, each end by itself; `span` is the range of possible effects."""
         if not self.n:
             return SequenceInterval(0, math.nan, *span)
         mean, step, threshold = self.mean, self.last / math.sqrt(self.n), math.log(needed)
@@ -219,8 +225,8 @@ def lead_width(n: Numbers | int, needed: float) -> Array:
 
 @dataclass
 class SequenceState:
-    """What is known of a comparison after some units: for each null the capital of each bet, the logarithm of the largest
-    capital that was reached, and `Capital` at that moment; `now` is that after all units."""
+    """The state of a comparison after some units. For each null, `paths` has the capital of each bet, `tops` the logarithm of the
+    largest capital so far, and `peaks` the `Capital` at that unit. `now` is the `Capital` after all units."""
 
     before: Before
     paths: list[Array]
@@ -229,7 +235,7 @@ class SequenceState:
     now: Capital = field(default_factory=Capital)
 
     def add(self, arm_scores: ArmScores, nulls: Sequence[Null], bounds: bool) -> None:
-        """Go on with some units."""
+        """Take in further units."""
         used = arm_scores.only(arm_scores.used)
         if not len(used.phi):
             return
@@ -244,7 +250,7 @@ class SequenceState:
         self.now = self.now.plus(used, bounds)
 
     def copy(self) -> SequenceState:
-        """A state that goes on by itself."""
+        """An independent copy."""
         return SequenceState(self.before.copy(), [*self.paths], [*self.tops], [*self.peaks], self.now)
 
     def evidence(self, i: int) -> float:
@@ -253,7 +259,7 @@ class SequenceState:
 
 
 class ConfidenceSequence:
-    """One comparison of arms, followed from block to block against some nulls. Without `bounds` it gives no interval."""
+    """One comparison of arms, continued from block to block against some nulls. Without `bounds` it gives no interval."""
 
     def __init__(self, scored: Scored, nulls: Sequence[Null], bounds: bool = True) -> None:
         self._scored, self._nulls, self._bounds = scored, tuple(nulls), bounds
@@ -262,7 +268,7 @@ class ConfidenceSequence:
         self._state = SequenceState(Before(), [LOG_SHARES] * many, [0.0] * many, [Capital()] * many)
 
     def follow(self, sample: MetricSample) -> SequenceState:
-        """The state after all units of a sample, which goes on the one of the last call."""
+        """The state after all units of a sample, which continues the sample of the last call."""
         n = len(sample.arms)
         while self._done + BLOCK <= n:
             self._add(self._state, sample, self._done, self._done + BLOCK)
@@ -276,7 +282,7 @@ class ConfidenceSequence:
 
 
 class Imbalance:
-    """The evidence that arms do not have the units that their shares explain, from block to block."""
+    """The evidence that the arms got other numbers of units than their shares explain, continued from block to block."""
 
     def __init__(self) -> None:
         self._before, self._top, self._done = Before(), 0.0, 0
@@ -296,7 +302,7 @@ class Imbalance:
 class ConfidenceSequences:
     """All comparisons of one experiment. Not for several threads at once.
 
-    Samples go on those of earlier calls; `renew` says that they do not.
+    Samples continue those of earlier calls, unless `renew` says otherwise.
     """
 
     def __init__(self) -> None:
@@ -326,5 +332,5 @@ class ConfidenceSequences:
         return self._sequences.setdefault((key, arm, *nulls), sequence).follow(sample)
 
     def imbalance(self, units: MetricSample) -> float:
-        """The logarithm of the evidence that the arms do not have the units that their shares explain."""
+        """The logarithm of the evidence that the arms got other numbers of units than their shares explain."""
         return self._imbalance.follow(units)

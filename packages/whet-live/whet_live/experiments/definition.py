@@ -123,32 +123,34 @@ class Watch:
 
 @dataclass(frozen=True)
 class Definition:
-    """The definition of an experiment; it does not change after the start. `read` makes one from JSON.
-
-    `label` of `prompt` is where the winner goes, after an approval if `approval` is set. `alpha` bounds the
-    chance of a wrong winner. `margin`: arms that differ by less (units of the goal) count as equal; 0 never
-    does. `most_units` assigned units without a decision end the experiment. `stratum` names a tag whose values
-    are compared within. `watch` is what follows a winner's move, None for nothing. A winner is named by the units of whole
-    cycles of `cycle` seconds since the first unit, at least `cycles` of them: what comes and goes with the days of the week
-    averages out. 0 cycles: at any time.
-    """
+    """The definition of an experiment; it does not change after the start. `read` makes one from JSON."""
 
     prompt: str
     label: str
+    """The label that the winner gets."""
     arms: tuple[Arm, ...]
     control: int
     goal: Metric
     unit: Unit = "session"
     guards: tuple[Guard, ...] = ()
     alpha: float = 0.05
+    """Bound on the chance of a wrong winner."""
     margin: float = 0.0
+    """Arms that differ by less (in units of the goal) count as equal; 0: they never do."""
     most_units: int = 1_000_000
+    """The experiment ends without a decision after so many assigned units."""
     policy: AllocationPolicy = field(default_factory=AllocationPolicy)
     approval: bool = True
+    """Whether the move of the label waits for an approval."""
     stratum: str | None = None
+    """A tag; units are compared within the same value of it."""
     watch: Watch | None = field(default_factory=Watch)
+    """What follows the move of a winner; None: nothing."""
     cycle: float = WEEK
+    """Seconds of a cycle. A winner is named by the units of whole cycles since the first unit, so that the effects of the days
+    of the week average out."""
     cycles: int = 1
+    """The fewest cycles before a winner is named; 0: a winner may be named at any time."""
 
     @property
     def versions(self) -> list[int]:

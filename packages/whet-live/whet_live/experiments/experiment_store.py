@@ -28,33 +28,33 @@ WAITING = "waiting"
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment: its definition, the shares so far, and how it ended.
-
-    `state` is running, winner, no_difference, futile, rolled_back, stopped, or of a watch that is over: passed if it found no
-    harm, unmeasured if it saw no outcomes.
-    `start` is the number of the last row of traffic before it, `label_move` that of the newest move of the label that it
-    knows of. `proposal` is the id of the request that waits for an approval, or waited. `verdict` are the figures at the
-    end, as JSON. `watch` is the id of the experiment that watches the label after the winner's move (WAITING before it),
-    `watches` that of the one which a watch follows. Times are in microseconds.
-    """
+    """One experiment: its definition, the shares so far, and how it ended. Times are in microseconds."""
 
     id: str
     definition: Definition
     salt: str
     state: State
+    """running, winner, no_difference, futile, rolled_back or stopped; of a watch that is over: passed if it found no harm,
+    unmeasured if it saw no outcomes."""
     author: str
     message: str
     created: int
     start: int
+    """The number of the last row of traffic before the experiment."""
     label_move: int
+    """The number of the newest move of the label that the experiment knows."""
     ended: int | None
     winner: int | None
     reason: str | None
     proposal: str | None
+    """The id of the request that waits, or waited, for an approval."""
     verdict: dict[str, Any] | None
+    """The figures at the end, as JSON."""
     revisions: tuple[Revision, ...]
     watch: str | None = None
+    """The id of the experiment that watches the label after the winner's move; WAITING before the move."""
     watches: str | None = None
+    """For a watch: the id of the experiment that it follows."""
 
     @property
     def weights(self) -> tuple[float, ...]:

@@ -136,5 +136,5 @@ def _replace_nan(value: Any) -> Any:
     if isinstance(value, dict):
         return {str(key): _replace_nan(one) for key, one in value.items()}
     if isinstance(value, list | tuple):
-        return [_replace_nan(one) for one in value]
+        return [_replace_nan(item) for item in value]
     return value

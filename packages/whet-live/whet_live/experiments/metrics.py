@@ -132,7 +132,7 @@ def read_reward(value: Mapping[str, object]) -> BehaviourModel:
     """The reward in a definition (`BehaviourModel.as_json`). Raises UsageError for anything else."""
     try:
         model = BehaviourModel.from_json(value)
-        named = [one.feature for one in model.weights]
+        named = [weight.feature for weight in model.weights]
         usable = 0 < len(named) == len(set(named) & _FEATURES) and len(model.hidden) == 2
         usable = usable and all(map(is_number, _numbers(model))) and all(w.scale > 0 for w in model.weights)
         usable = usable and all(isinstance(x, str) for x in model.warnings)
@@ -150,7 +150,7 @@ def _numbers(model: BehaviourModel) -> Iterator[object]:
     """Every number of a reward."""
     yield from (model.intercept, model.answers, model.rated, model.sources, model.explained, model.effective)
     yield from model.hidden
-    for one in model.weights:
-        yield from (one.mean, one.scale, one.rates)
+    for weight in model.weights:
+        yield from (weight.mean, weight.scale, weight.rates)
     for span in (model.naive, model.corrected, *(e for w in model.weights for e in (w.weight, w.naive))):
         yield from (span.value, span.low, span.high)

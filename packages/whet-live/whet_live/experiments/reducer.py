@@ -114,26 +114,28 @@ class Omissions:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a fold knows at one time; it does not change when the fold goes on, so that it can be judged beside it.
-
-    `samples` are the settled outcomes of each metric, `known` whether one arrived (1) or none (0), `units` all units
-    without outcomes, `values` and `clipped` how many values of each metric arrived in time, and how many of them lay
-    outside its range. `amended` counts outcomes that were put right after they were settled, `fold` tells folds apart: of one
-    with as many amendments, later snapshots go on the earlier ones. `cycles` whole cycles are over, and `whole` settled outcomes
-    of the goal are of units of these (None: all).
-    """
+    """What a fold knows at one time. It stays as it is while the fold goes on, so that both can be judged side by side."""
 
     definition: Definition
     samples: Mapping[str, MetricSample]
+    """The settled outcomes of each metric."""
     known: Mapping[str, Array]
+    """For each metric, whether an outcome of a unit arrived (1) or none (0)."""
     units: MetricSample
+    """All units, without outcomes."""
     counts: Omissions
     values: Mapping[str, int]
+    """Values of each metric that arrived in time."""
     clipped: Mapping[str, int]
+    """Those of `values` that lay outside of the metric's range."""
     amended: int = 0
+    """Outcomes that were corrected after they were settled."""
     fold: object = None
+    """Tells folds apart. Later snapshots continue earlier ones of the same fold with as many amendments."""
     cycles: int = 0
+    """Whole cycles that are over."""
     whole: int | None = None
+    """Settled outcomes of the goal from units of these cycles; None: all."""
 
     @property
     def decisive(self) -> MetricSample | None:

@@ -27,7 +27,7 @@ def build_watch(definition: Definition, winner: int) -> Definition | None:
     watch = definition.watch
     if watch is None or winner == definition.control:
         return None
-    guards = tuple(one for one in definition.guards if watch.holdout > 0 or one.against == "value")
+    guards = tuple(guard for guard in definition.guards if watch.holdout > 0 or guard.against == "value")
     if not guards:
         return None
     arms = tuple(

@@ -49,12 +49,9 @@ _DIFFERENCES, _MEANS = (-1.0, 1.0), (0.0, 1.0)
 
 @dataclass(frozen=True)
 class EffectEstimate:
-    """A difference with its evidence: `version` minus `against` in units of the metric, more is better.
+    """The difference `version` minus `against` with its evidence, in units of the metric; more is better.
 
-    `low` and `high` are the ends of a confidence sequence (the whole range before the first outcome), `evidence` is the
-    largest e-value that was reached, `needed` the one that decides, `n` the number of units with an outcome. All of these
-    are of all units so far but the evidence, which may have been reached earlier: `reached` is what was known when it was
-    largest, once it decides, and lies above 0. `lead` is the bound of `Capital.lead` for all units so far.
+    All figures are of all units so far, except `evidence` and `reached`.
     """
 
     metric: str
@@ -62,12 +59,19 @@ class EffectEstimate:
     against: int
     estimate: float
     low: float
+    """Lower end of the confidence sequence; before the first outcome, the lowest possible effect."""
     high: float
+    """Upper end of the confidence sequence; before the first outcome, the highest possible effect."""
     evidence: float
+    """The largest e-value so far; it may have been reached at an earlier unit."""
     needed: float
+    """The e-value that decides."""
     n: int
+    """Units with an outcome."""
     reached: SequenceInterval | None = None
+    """Once `evidence` decides: what was known when the e-value was largest. It lies above 0."""
     lead: float = -math.inf
+    """The bound of `Capital.lead`."""
 
     @property
     def proven(self) -> bool:

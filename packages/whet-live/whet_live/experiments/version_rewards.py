@@ -65,44 +65,51 @@ State = Literal["calibrated", "not calibrated"]
 
 @dataclass(frozen=True, slots=True)
 class AssignedAnswer:
-    """An answer with its signals and rating, and how its version was chosen: `draw` names the experiment (`LOGGED`: an assigner
-    of the app; empty: nobody drew), `chances` are the probabilities of the versions that could have been drawn. `time` is in
-    microseconds, `position` its place in a list of answers from 1 on, 0 where it stood alone. `unread_chance`: the app logged a
-    chance that is none."""
+    """An answer with its signals and rating, and how its version was chosen."""
 
     answer: RatedAnswer
     version: int
     time: int
+    """Microseconds."""
     draw: str = ""
+    """The experiment that drew the version; `LOGGED`: an assigner of the app; empty: no draw."""
     chances: Mapping[int, float] = field(default_factory=dict)
+    """The probabilities of the versions that could have been drawn."""
     segment: str = ""
     position: int = 0
+    """Its position in a list of answers, from 1 on; 0: it stood alone."""
     unread_chance: bool = False
+    """Whether the app logged a chance that is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class VersionReward:
-    """What the answers of a version in a segment (empty: all) are worth, from 0 to 1.
-
-    `naive` is the mean of their ratings, `weighted` the same with inverse propensities, `value` the joined estimate; each None
-    where there is none. `answers` are those of the version, `rated` of them by `people` users. `drawn` says whether the value is
-    corrected for the draw of versions; it then is the mean over the `population` of all answers that could have got the version.
-    `clipped` answers had a larger weight than is allowed. `notes` say what limits the estimate.
-    """
+    """The reward of a version's answers in a segment, from 0 to 1."""
 
     version: int
     segment: str
+    """Empty: all answers."""
     state: State
     answers: int
+    """Answers of the version."""
     rated: int
+    """Answers that were rated."""
     people: int
+    """Users who rated."""
     drawn: bool
+    """Whether `value` is corrected for the draw of versions."""
     population: int
+    """With `drawn`, the answers that could have got the version, over which `value` is the mean."""
     naive: Estimate | None = None
+    """The mean rating; None: there is none."""
     weighted: Estimate | None = None
+    """The mean rating with inverse propensities; None: there is none."""
     value: Estimate | None = None
+    """The joined estimate; None: there is none."""
     clipped: int = 0
+    """Answers whose weight was larger than is allowed."""
     notes: tuple[str, ...] = ()
+    """What limits the estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +127,7 @@ class VersionRewards:
 
     def as_json(self) -> dict[str, Any]:
         """The estimates as JSON values."""
-        shown = [{**asdict(one), "notes": list(one.notes)} for one in self.rewards]
+        shown = [{**asdict(reward), "notes": list(reward.notes)} for reward in self.rewards]
         return {
             "prompt": self.prompt,
             "answers": self.answers,
@@ -275,7 +282,7 @@ def _rating_chances(
         for one, n in zip(values, counts, strict=True)
         if n >= _LEAST_DRAWN and one != values[counts.argmax()]
     ]
-    parts += [(version == one).astype(np.float64)[:, None] for one in others]
+    parts += [(version == other).astype(np.float64)[:, None] for other in others]
     design = np.column_stack(parts)
     penalty = np.array([1e-9] + [ridge] * (design.shape[1] - 1))
     weights = logistic(design, rated.astype(np.float64), ridge=penalty)

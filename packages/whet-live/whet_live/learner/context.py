@@ -135,29 +135,34 @@ class FeedbackSnapshot:
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """What a process learns with: the optimizer model, which reads the feedback and writes (None: a person does both), at most
-    `calls` of it for one step of reading and for one update, a gate for each prompt that is gated offline (`*` for every
-    other one), what an experiment measures (its definition without prompt, label and arms; None: no experiment is started),
-    where journals go, and the model `lm` that answers a few recent inputs before and after a change of a prompt without a gate
-    (None: nothing is shown). `evaluators` grade a sample of live answers, `searches` look for better prompts once a day.
-    `embed` puts likely neighbours before the optimizer
-    together; with `group` the embedded encoder does so for a person. `today` gives the day by which dates of instructions
-    are carried out (None: the day in UTC). `pattern_calls` are the calls a day in which the optimizer sorts the critiques of a
-    prompt into patterns of failures (0: never)."""
+    """What a process learns with."""
 
     optimizer_lm: RoleModel = None
+    """The model that reads the feedback and writes instructions; None: a person does both."""
     base_url: str | None = None
     calls: int = 20
+    """Calls of the optimizer at most, for one step of reading and for one update."""
     gates: Mapping[str, GateConfig] = field(default_factory=dict)
+    """The offline gate of each prompt that has one; `*` for every other prompt."""
     experiment: Mapping[str, Any] | None = None
+    """What an experiment measures: its definition without prompt, label and arms. None: no experiment is started."""
     root: Path = Path("runs")
+    """The folder of the journals."""
     lm: RoleModel = None
+    """The model that answers a few recent inputs before and after a change of a prompt without a gate; None: no answers are
+    shown."""
     embed: Embed | None = None
+    """Puts likely neighbours before the optimizer together."""
     group: bool = False
+    """Whether the embedded encoder puts likely neighbours together for a person."""
     today: Callable[[], date] | None = None
+    """Gives the day by which dates of instructions are carried out; None: the day in UTC."""
     evaluators: tuple[EvaluatorConfig, ...] = ()
+    """They grade a sample of live answers."""
     searches: tuple[SearchConfig, ...] = ()
+    """They look for better prompts once a day."""
     pattern_calls: int = 0
+    """Calls a day in which the optimizer sorts the critiques of a prompt into patterns of failures; 0: it never does."""
 
     @property
     def reader_url(self) -> str | None:
@@ -273,7 +278,7 @@ class LearnerContext:
             why = f"version {version} was rolled back by {move.actor}" + (
                 f": {move.reason}" if move.reason else ""
             )
-            learned = [(one.text, tuple(one.rows)) for one in update.requirements]
+            learned = [(requirement.text, tuple(requirement.rows)) for requirement in update.requirements]
             for _, rule in self.registry.get(f"{name}/{version}").instructions:
                 if set(rule.evidence) & set(update.rows):
                     learned.append((rule.text, rule.evidence))

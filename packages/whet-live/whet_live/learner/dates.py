@@ -1,7 +1,7 @@
-"""What a person ordered about instructions is carried out: dates when their day comes, and the return of one that left.
+"""Carries out what a person ordered for instructions: dates on which they leave or return, and the return of one that has left.
 
-On a label that moves freely this makes a version and moves the label; on a protected one it files a proposal, which somebody
-else than whoever set the dates has to approve.
+On a label that moves freely, this makes a version and moves the label. On a protected label, it files a proposal, which somebody
+else than the person who set the dates must approve.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DATES = "dates"
 
 @dataclass(frozen=True)
 class Carried:
-    """What became of a change that a person ordered: the version on which the label stands now, or the proposal that waits."""
+    """The result of a change that a person ordered: the version on which the label stands now, or the proposal that waits."""
 
     version: int | None = None
     proposal: str | None = None
@@ -48,8 +48,7 @@ class Carried:
 def apply_dates(
     context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
 ) -> PromptUpdate | None:
-    """Carry out the dates of a prompt's instructions that are due, once for each version; what became of it, None where nothing
-    is due."""
+    """Carry out the dates of a prompt's instructions that are due, once for each version. None if nothing is due."""
     base = context.base(name, settings)
     if base is None:
         return None
@@ -95,7 +94,8 @@ def _describe(ids: Sequence[str], one: str, several: str) -> str:
 def restore(
     context: LearnerContext, name: str, settings: LearnerSettings, base: Version, key: str, by: ChangeActor
 ) -> Carried:
-    """Have an instruction that left stand again, as a person orders. Raises UsageError for one that stands, or is unknown."""
+    """Put an instruction that has left back into the prompt, as a person orders. Raises UsageError for an instruction that is
+    in the prompt, or that is unknown."""
     region = region_of(base, settings)
     event = Restore(id=key, reason=by.reason, author=by.actor, at=iso(context.database.read_time()))
     fold_events([*base.ledgers.get(region, ()), event])
@@ -114,8 +114,8 @@ def carry_out(
     by: ChangeActor,
     provenance: Provenance | None = None,
 ) -> Carried:
-    """Make the version after a change of the version under a label, and move the label there or, where it is protected, propose
-    it."""
+    """Apply a change to the version under a label. A free label moves to the new version; for a protected label, the change is
+    proposed."""
     name = base.name
     if is_protected(connection, name, label):
         filed = file_proposal(

@@ -54,17 +54,22 @@ _ABSENT = {TARGET: "a target", LABELS: "labels", TARGET_SCORE: "the score of a t
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorState:
-    """What an evaluator of a prompt did: up to row `seq` of traffic it has chosen its answers, `answers` of them on `day`, of
-    which `low` got a low grade and `failed` could not be graded. `at` is when it last did (microseconds)."""
+    """What an evaluator of a prompt has done."""
 
     prompt: str
     evaluator: str
     seq: int = 0
+    """The row of traffic up to which it has chosen its answers."""
     day: str = ""
+    """The day of the following counts."""
     answers: int = 0
+    """Answers that it chose on `day`."""
     low: int = 0
+    """Those of `answers` that got a low grade."""
     failed: int = 0
+    """Those of `answers` that could not be graded."""
     at: int = 0
+    """When it last did something (microseconds)."""
 
     def as_json(self) -> dict[str, Any]:
         """The state as JSON values."""
@@ -147,7 +152,9 @@ async def _grade_part(
     stored = [row for key in part if (row := context.traffic.inference(key)) is not None]
     answers = [row.inference for row in stored]
     rewards = await _grade(config, task, answers) if answers else {}
-    rows = [_as_feedback(config, task, one, rewards[one.id]) for one in answers if one.id in rewards]
+    rows = [
+        _as_feedback(config, task, answer, rewards[answer.id]) for answer in answers if answer.id in rewards
+    ]
     context.traffic.add((), rows)
     low = sum(_is_low(config, task, row.value) for row in rows)
     return replace(state, low=state.low + low, failed=state.failed + len(part) - len(rows))
@@ -190,7 +197,7 @@ async def _grade(config: EvaluatorConfig, task: Task, answers: Sequence[Inferenc
     options = config.options(task)
     assembly = assemble(task, options, limits)
     method = get_method(METHOD)
-    how = {"evaluate": [one.id for one in answers], **assembly.generation}
+    how = {"evaluate": [answer.id for answer in answers], **assembly.generation}
     plan = RunPlan(task, method, method.config(), limits, 0, assembly.addresses, how)
     folder = config.root / f"evaluate-{task.name}-{content_hash(how)[:12]}"
     try:

@@ -39,18 +39,21 @@ WORDED_KINDS = tuple(sorted(_KINDS))
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """One row of feedback about one answer, with its words as they are. `at` is when it came in (microseconds), `who` the
-    source that it counts for, `about` the id of the inference, `version` that of the prompt which answered. `flags` say why it
-    is in quarantine."""
+    """One row of feedback about one answer, with its words as they are."""
 
     id: str
     seq: int
     at: int
+    """When it came in (microseconds)."""
     who: str
+    """The source that it counts for."""
     version: int
+    """The version of the prompt that answered."""
     about: str
+    """The id of the answer."""
     text: str
     flags: tuple[str, ...] = ()
+    """Why it is in quarantine."""
 
 
 @dataclass(frozen=True)

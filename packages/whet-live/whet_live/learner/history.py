@@ -102,7 +102,7 @@ def _round(
     sources = len({row.who for row in rows})
     return Round(
         answers=max(int(counts.get(version.version, 0)), sources),
-        shown={one.id: one.text for one in version.ledger(region).active},
+        shown={instruction.id: instruction.text for instruction in version.ledger(region).active},
         violated={key: len(who) for key, who in violated.items() if key},
         opposed={key: len(who) for key, who in opposed.items() if key},
         criticised=sources,

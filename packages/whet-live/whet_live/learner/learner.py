@@ -167,7 +167,9 @@ class Learner:
         text = without_list_mark(text.strip())
         if (why := reason_to_refuse(text)) is not None:
             raise UsageError(f"This cannot be an instruction: {why}.")
-        requirement = next((one for one in self._requirements(name) if one.key == key), None)
+        requirement = next(
+            (requirement for requirement in self._requirements(name) if requirement.key == key), None
+        )
         if requirement is None or requirement.instruction:
             raise UsageError(
                 f'No requirement on {name} waits under "{visible(key)}" for a text. Look it up again.'
@@ -194,8 +196,10 @@ class Learner:
         today, state = self.context.today(), self.context.snapshot.cached_state(name)[0]
         feedback = self.settings(name).select_rows(state.prompts.get(name, PromptFeedback()))
         effects = history_of(self.context, base, region, feedback, readings).effects
-        measures = effects.measure({one.id: one.text for one in base.ledger(region).active})
-        measured = {one.id: asdict(one.effect) for one in measures}
+        measures = effects.measure(
+            {instruction.id: instruction.text for instruction in base.ledger(region).active}
+        )
+        measured = {measure.id: asdict(measure.effect) for measure in measures}
         rows = []
         for one in base.ledger(region).instructions.values():
             own = terms.get(one.id, InstructionTerms())
@@ -300,7 +304,7 @@ class Learner:
             )
             requirements = find_requirements(feedback, state.clock, base, region, facts)
             to_read = len(unread(feedback, base, region, facts))
-        verdicts = Counter(one.verdict for one in facts.readings.rows.values() if one.verdict)
+        verdicts = Counter(row.verdict for row in facts.readings.rows.values() if row.verdict)
         with context.database.read() as connection:
             recent = learner_store.read_updates(connection, name, limit=10)
             faults = learner_store.read_faults(connection, [learner_store.READER, name])
@@ -334,7 +338,10 @@ class Learner:
             "quarantine": quarantine,
             "updates": [update.as_json() for update in recent],
             # The keys of 0.1.0, for programs that read them.
-            "demands": [{**one.as_json(), "requirement": one.requirement_id} for one in requirements],
+            "demands": [
+                {**requirement.as_json(), "requirement": requirement.requirement_id}
+                for requirement in requirements
+            ],
             "lessons": [update.as_json() for update in recent],
         }
 

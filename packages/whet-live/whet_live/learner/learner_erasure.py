@@ -115,7 +115,7 @@ class _QuoteErasure:
             for row in (*filed, *made)
             if isinstance(row.evidence, Mapping)
         ]
-        self._sort([one for requirements in known for one in _items(requirements)])
+        self._sort([item for requirements in known for item in _items(requirements)])
         for row in made:
             self._version(row)
         for row in filed:
@@ -237,7 +237,10 @@ class _QuoteErasure:
         return kept
 
     def _requirements(self, requirements: Sequence[object]) -> list[Any]:
-        return [self._requirement(one) if isinstance(one, Mapping) else one for one in requirements]
+        return [
+            self._requirement(requirement) if isinstance(requirement, Mapping) else requirement
+            for requirement in requirements
+        ]
 
     def _requirement(self, requirement: Json) -> Json:
         """A requirement without words that were written from deleted rows."""
@@ -286,7 +289,10 @@ class _QuoteErasure:
         whole = [*before, *new]
         if all(self.touched.isdisjoint(event.get("evidence") or ()) for event in whole):
             return list(new)
-        shown = {one.id: one.text for one in fold_events(from_json(event) for event in whole).active}
+        shown = {
+            instruction.id: instruction.text
+            for instruction in fold_events(from_json(event) for event in whole).active
+        }
         held = [note for event in whole if event["kind"] == "read" for note in event["notes"]]
         cleaned, about, lost = list[Json](), set[str](), set[str]()
         for n, event in enumerate(whole):
@@ -310,7 +316,7 @@ class _QuoteErasure:
 
 def _items(value: object) -> list[Json]:
     """The objects of a list; evidence may be anything."""
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def _keys(value: Json) -> list[str]:

@@ -107,7 +107,7 @@ class PromptUpdate:
         """The update as JSON values."""
         return {
             **vars(self),
-            "requirements": [one.as_json() for one in self.requirements],
+            "requirements": [requirement.as_json() for requirement in self.requirements],
             "at": iso(self.at),
         }
 
@@ -195,7 +195,7 @@ def read_decisions(connection: Connection, name: str) -> tuple[set[str], set[str
 
 def read_accepters(connection: Connection, name: str, requirements: Sequence[LiveRequirement]) -> list[str]:
     """Who ever accepted one of these requirements, or a row behind it, whatever was decided about it since."""
-    keys = {f"requirement {one.key}" for one in requirements}
+    keys = {f"requirement {requirement.key}" for requirement in requirements}
     for one in requirements:
         keys.update(key for row in (*one.rows, *one.origin) for key in (row, f"requirement row {row}"))
     entries = audit.about(connection, name, ["learner.accept"])
@@ -367,7 +367,7 @@ def read_updates(
 
 
 def _update(row: Row[Any]) -> PromptUpdate:
-    requirements = tuple(LiveRequirement.from_json(one) for one in row.requirements)
+    requirements = tuple(LiveRequirement.from_json(requirement) for requirement in row.requirements)
     return PromptUpdate(**{**row._mapping, "requirements": requirements, "flags": tuple(row.flags)})
 
 
@@ -385,7 +385,7 @@ def count_gated_updates(connection: Connection, name: str) -> int:
 
 def open_update(connection: Connection, update: PromptUpdate) -> None:
     """Write a new update down, before anything is paid for it."""
-    requirements = [one.as_json() for one in update.requirements]
+    requirements = [requirement.as_json() for requirement in update.requirements]
     connection.execute(updates.insert().values({**vars(update), "requirements": requirements}))
 
 

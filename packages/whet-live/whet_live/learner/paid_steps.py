@@ -42,8 +42,8 @@ MOST_CONFIRMED = 60
 async def read_unread_feedback(
     context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
 ) -> bool:
-    """Have a model read some rows that nobody read yet, and confirm the votes that decide what is ready; whether there is more to
-    read or to confirm.
+    """Let a model read some unread rows, and confirm the votes that decide which requirements are ready. Returns whether more is
+    left to read or to confirm.
 
     Does nothing without a model. Raises ProviderError or UsageError when the model call fails, and RunLocked when another
     learner took over.
@@ -110,8 +110,8 @@ def _store(
     facts: RequirementEvidence,
     change: Callable[[Readings, Collection[str]], Readings],
 ) -> RequirementEvidence:
-    """Store what was read about a prompt, on top of what is stored by now, without rows that were erased since the feedback was
-    folded; `where` names the prompt and that event."""
+    """Apply `change` to the readings of a prompt as they are stored now, and store them without the rows that were erased since
+    the feedback was read. `where`: the prompt, and the last row of traffic that was read."""
     name, seq = where
     with context.registry.change() as connection:
         lease.check(connection)
@@ -126,9 +126,9 @@ def _store(
 async def model_session(
     config: LearnerConfig, name: str, step: str, identity: Mapping[str, object], most: int | None = None
 ) -> AsyncIterator[ModelSession]:
-    """A run of at most `most` calls (None: as many as an update may take) for a step of a prompt, the same one for the same
-    identity. Nothing of it is cached. The caller discards its folder when the result is stored; what an earlier step of that kind
-    left behind is discarded here."""
+    """A run of at most `most` calls (None: as many as an update may take) for a step of a prompt; the same identity resumes the
+    same run. None of its answers are cached. The caller discards the folder of the run once the result is stored. Folders of
+    earlier steps of this kind are discarded here."""
     task = f"{name.replace('/', '-').replace(' ', '_')}-{content_hash(name)[:8]}-{step}"
     calls = config.calls if most is None else most
     lm = config.optimizer_lm if config.reader and config.optimizer_lm is not None else NONE

@@ -71,7 +71,7 @@ def sorting_question(critiques: Sequence[Critique], known: Sequence[PatternName]
         f"{n}. {_INDENT.join([one_line(one.text), *map(one_line, one.context)])}"
         for n, one in enumerate(critiques, 1)
     ]
-    about = [_WITH_CONTEXT] if any(one.context for one in critiques) else []
+    about = [_WITH_CONTEXT] if any(critique.context for critique in critiques) else []
     patterns = "\n".join(["Known kinds of failures:", *(lines or ["(none yet)"])])
     return "\n\n".join([_TASK, *about, _FORM, patterns, "\n".join(["Critiques:", *shown])])
 
@@ -84,7 +84,7 @@ def read_sorting(answer: Completion, many: int, known: Sequence[PatternName]) ->
     ids = {one.id: one.number for one in known}
     names = {comparable(one.name): one.number for one in known}
     value = next(
-        (one for one in json_values(answer.text) if isinstance(one, dict) and "critiques" in one), {}
+        (value for value in json_values(answer.text) if isinstance(value, dict) and "critiques" in value), {}
     )
     described = dict(_descriptions(value.get("new")))
     placed, named, nothing, new = dict[int, int](), dict[int, str](), set[int](), dict[str, tuple[str, str]]()
@@ -126,16 +126,16 @@ def _clean(text: str, longest: int) -> str:
 
 def _descriptions(value: object) -> Iterator[tuple[str, tuple[str, str]]]:
     """The new kinds of an answer by comparable name."""
-    for one in value if isinstance(value, list) else ():
-        if isinstance(one, dict) and isinstance(name := one.get("name"), str):
-            described = one.get("description")
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, dict) and isinstance(name := item.get("name"), str):
+            described = item.get("description")
             yield comparable(name), (name, described if isinstance(described, str) else "")
 
 
 def _entries(value: object) -> Iterator[tuple[int, str]]:
     """The numbers of critiques with their kinds."""
-    for one in value if isinstance(value, list) else ():
-        number, kind = (one.get("number"), one.get("kind")) if isinstance(one, dict) else (None, None)
+    for item in value if isinstance(value, list) else ():
+        number, kind = (item.get("number"), item.get("kind")) if isinstance(item, dict) else (None, None)
         if isinstance(number, int) and not isinstance(number, bool) and isinstance(kind, str):
             yield number, kind
 

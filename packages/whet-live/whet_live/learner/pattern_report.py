@@ -55,48 +55,60 @@ class PatternWeek:
 
 @dataclass(frozen=True, slots=True)
 class FailurePattern:
-    """A way in which answers fail, as the reader or a person (`model`) named it: all its `critiques`, about answers to so many
-    `users`, the times of the `first` and the `last` of these answers, its `weeks`, and the newest answers as `examples` (ids)."""
+    """A way in which answers fail."""
 
     id: str
     name: str
     description: str
     model: str
+    """Who named it: the reader's model, or a person."""
     named: int
     critiques: int
+    """All critiques of the pattern."""
     users: int
+    """The users whose answers they are about."""
     first: int
+    """Time of the first of these answers."""
     last: int
+    """Time of the last of these answers."""
     weeks: tuple[PatternWeek, ...]
     examples: tuple[str, ...]
+    """Ids of the newest of these answers."""
 
     def as_json(self) -> dict[str, Any]:
         """The pattern as JSON values."""
-        shown = {**asdict(self), "weeks": [one.as_json() for one in self.weeks]}
+        shown = {**asdict(self), "weeks": [week.as_json() for week in self.weeks]}
         return shown | {name: iso(getattr(self, name)) for name in ("named", "first", "last")}
 
 
 @dataclass(frozen=True, slots=True)
 class PatternReport:
-    """The patterns of a prompt, those that most users met in the `weeks` (their begins) first. Of its critiques, `in_patterns`
-    are in one, `no_failure` report none, `withheld` look like an attack and were not read, `unreadable` could not be read, and
-    `waiting` of the last `recent_days` are not sorted yet. `calls` were made on `day` (UTC)."""
+    """The patterns of failures of a prompt, and how many of its critiques they hold."""
 
     prompt: str
     weeks: tuple[int, ...]
+    """The weeks by which users are counted (their begins)."""
     patterns: tuple[FailurePattern, ...]
+    """The patterns, those that most users met first."""
     in_patterns: int
+    """Critiques that are in a pattern."""
     no_failure: int
+    """Critiques that report no failure."""
     withheld: int
+    """Critiques that look like an attack and were not read."""
     unreadable: int
+    """Critiques that could not be read."""
     waiting: int
+    """Critiques of the last `recent_days` that are not sorted yet."""
     day: str
+    """The day of `calls` (UTC)."""
     calls: int
+    """Calls that were made on `day`."""
 
     def as_json(self) -> dict[str, Any]:
         """The report as JSON values."""
-        shown = {**asdict(self), "weeks": [iso(one) for one in self.weeks]}
-        return {**shown, "patterns": [one.as_json() for one in self.patterns]}
+        shown = {**asdict(self), "weeks": [iso(week) for week in self.weeks]}
+        return {**shown, "patterns": [pattern.as_json() for pattern in self.patterns]}
 
 
 class WeeklyUsers:
@@ -140,9 +152,17 @@ def report_patterns(
         patterns = _patterns(connection, prompt, begins, active)
         waiting, day = count_waiting(connection, prompt, since_when(at))[0], read_day(connection, prompt)
     return PatternReport(
-        prompt, begins, patterns, sum(one.critiques for one in patterns), counts.get(NO_FAILURE, 0), counts.get(WITHHELD, 0),
-        counts.get(UNREADABLE, 0), waiting, day.day, day.calls,
-    )  # fmt: skip
+        prompt=prompt,
+        weeks=begins,
+        patterns=patterns,
+        in_patterns=sum(pattern.critiques for pattern in patterns),
+        no_failure=counts.get(NO_FAILURE, 0),
+        withheld=counts.get(WITHHELD, 0),
+        unreadable=counts.get(UNREADABLE, 0),
+        waiting=waiting,
+        day=day.day,
+        calls=day.calls,
+    )
 
 
 def _week(connection: Connection) -> ColumnElement[Any]:

@@ -165,6 +165,6 @@ def is_erased(connection: Connection, rows: Iterable[WaitingCritique]) -> set[st
     """The ids of those of some critiques that were erased, or whose answers were."""
     items = list(rows)
     gone = set[str]()
-    for part in chunks([*(one.row for one in items), *(one.answer for one in items)]):
+    for part in chunks([*(item.row for item in items), *(item.answer for item in items)]):
         gone |= set(connection.execute(select(erased.c.id).where(erased.c.id.in_(part))).scalars())
-    return {one.row for one in items if one.row in gone or one.answer in gone}
+    return {item.row for item in items if item.row in gone or item.answer in gone}

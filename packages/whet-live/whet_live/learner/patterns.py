@@ -186,7 +186,7 @@ def _as_shown(
     critiques = [
         Critique(mask_personal(row.text), row.id, context=contexts.get(row.id, ())) for _, row in shown
     ]
-    texts = [[one.source, one.text, list(one.context)] for one in critiques]
+    texts = [[critique.source, critique.text, list(critique.context)] for critique in critiques]
     names = [[one.id, one.name, one.description] for one in known]
     return critiques, {"prompt": name, "shown": content_hash([texts, names, [one.tries for one, _ in shown]])}
 

@@ -76,16 +76,17 @@ def begin_update(
     able = bool(context.config.reader)  # to rewrite an instruction that is violated takes a model
     locked = context.locked_instructions(base, region_of(base, settings))
     ready = [
-        one
-        for one in requirements
-        if one.state == READY and (not one.instruction or (able and one.instruction not in locked))
+        requirement
+        for requirement in requirements
+        if requirement.state == READY
+        and (not requirement.instruction or (able and requirement.instruction not in locked))
     ]
     written = base.ledger(region_of(base, settings)).instructions
     fit = [
-        one
-        for one in ready
-        if not (one.rejected or one.against)
-        and (not one.instruction or written[one.instruction].author == OPTIMIZER)
+        requirement
+        for requirement in ready
+        if not (requirement.rejected or requirement.against)
+        and (not requirement.instruction or written[requirement.instruction].author == OPTIMIZER)
     ]
     auto = settings.mode == learner_store.MODE_AUTO and bool(fit)
     chosen = tuple(replace(requirement, texts=()) for requirement in (fit if auto else ready))
@@ -343,7 +344,11 @@ def _find_giving_way(
     """The instructions of models that give way to a requirement of the update: as many as it takes want the contrary, and a
     larger share of those who were answered object to the instruction than objected to what it once took the place of."""
     facts, region = context.facts(update.name, base, settings), region_of(base, settings)
-    wanted = [one for one in update.requirements if one.confirmed >= one.needed and not one.instruction]
+    wanted = [
+        requirement
+        for requirement in update.requirements
+        if requirement.confirmed >= requirement.needed and not requirement.instruction
+    ]
     keys = {key for one in wanted for key in one.contradicts if key in facts.models_own}
     if not keys:
         return []
@@ -354,7 +359,9 @@ def _find_giving_way(
 def _sources(context: LearnerContext, update: PromptUpdate) -> list[str]:
     """Who sent the feedback behind an update, or what its texts were written from: users of apps and accounts, by name."""
     kept = context.feedback(update.name).rows
-    keys = dict.fromkeys(row for one in update.requirements for row in (*one.rows, *one.origin))
+    keys = dict.fromkeys(
+        row for requirement in update.requirements for row in (*requirement.rows, *requirement.origin)
+    )
     senders = [kept[key].who if key in kept else context.traffic.sender(key) for key in keys]
     return sorted({who.partition(":")[2] for who in senders} - {""})
 
@@ -363,7 +370,7 @@ def _provenance(connection: Connection, result: _UpdateResult) -> dict[str, list
     """Who shaped an update: the people who wrote texts of it, accepted what it rests on, or sent feedback behind it."""
     requirements = result.update.requirements
     return {
-        AUTHORS: [one.author for one in requirements],
+        AUTHORS: [requirement.author for requirement in requirements],
         ACCEPTER: learner_store.read_accepters(connection, result.update.name, requirements),
         SOURCE: list(result.sources),
     }
@@ -432,7 +439,7 @@ def _find_locked(connection: Connection, result: _UpdateResult) -> list[str]:
     terms = read_terms(connection, result.update.name, result.region, result.base.ledger(result.region))
     before = fold_events(result.base.ledgers.get(result.region, ()))
     after = fold_events([*result.base.ledgers.get(result.region, ()), *result.candidate.events])
-    return [one.id for one in changes(before, after) if one.id in locked_ids(terms)]
+    return [change.id for change in changes(before, after) if change.id in locked_ids(terms)]
 
 
 def _note_instructions(connection: Connection, result: _UpdateResult) -> None:

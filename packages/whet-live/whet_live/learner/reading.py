@@ -77,7 +77,7 @@ class Readings:
 
     def instruction(self, key: str, ledger: Ledger) -> str:
         """The instruction that stands for an id: itself, or what became of a requirement; empty if there is none."""
-        standing = {one.id for one in ledger.active}
+        standing = {instruction.id for instruction in ledger.active}
         if key in standing:
             return key
         one = self.requirements.get(key)
@@ -92,7 +92,7 @@ class Readings:
         more; then those that were read among others as nothing, or as what they alone do not require: they are read once more,
         alone, for a comment in their pack may have spoiled how they were read. `learned` are rows that an update rests on."""
         texts = {key: one.text for key, one in self.requirements.items()}
-        texts |= {one.id: one.text for one in ledger.active}
+        texts |= {instruction.id: instruction.text for instruction in ledger.active}
         first: list[Comment] = []
         again: list[Comment] = []
         for row in rows:
@@ -154,8 +154,8 @@ class ReadOutcome:
 def known_by(readings: Readings, ledger: Ledger) -> list[Known]:
     """What the reader is shown as known: the instructions that stand, and the requirements with the most rows that wait."""
     votes: dict[str, int] = {}
-    for one in readings.rows.values():
-        for key in one.ids:
+    for row in readings.rows.values():
+        for key in row.ids:
             votes[key] = votes.get(key, 0) + 1
     waiting = [r for r in readings.requirements.values() if not readings.instruction(r.id, ledger)]
     waiting.sort(key=lambda r: (-votes.get(r.id, 0), int(r.id[1:])))
@@ -181,7 +181,7 @@ async def read_comments(
     requirements that they do not confirm. Raises ProviderError when the model call fails.
     """
     known = known_by(readings, ledger)
-    standing = {*readings.requirements, *(one.id for one in ledger.active)}
+    standing = {*readings.requirements, *(instruction.id for instruction in ledger.active)}
     before = {row.id: readings.rows.get(row.id, RowReading()) for row in rows}
     first = [row for row in rows if not before[row.id].verdict and standing.isdisjoint(before[row.id].ids)]
     alone = not first
@@ -202,8 +202,8 @@ async def read_comments(
         united = await consolidate(run, reading.requirements, known, most=left, embed=embed)
     except BudgetExceeded:
         return ReadOutcome(ids)
-    supported = [one for one in united.requirements if one.critiques]
-    texts = {comparable(one.text): one.text for one in supported}
+    supported = [requirement for requirement in united.requirements if requirement.critiques]
+    texts = {comparable(requirement.text): requirement.text for requirement in supported}
     for one in reading.requirements:  # a wording that was merged away stands for the one that stayed
         merged = next((two for two in supported if set(one.critiques) <= set(two.critiques)), None)
         if one.text and merged is not None and merged.text:
@@ -211,7 +211,7 @@ async def read_comments(
     opposite = [(texts.get(comparable(a), a), texts.get(comparable(b), b)) for a, b in united.contradictions]
     return ReadOutcome(
         ids,
-        tuple((one, tuple(ids[n] for n in one.critiques)) for one in supported),
+        tuple((requirement, tuple(ids[n] for n in requirement.critiques)) for requirement in supported),
         {ids[n]: why for n, why in reading.dismissed.items()},
         united.same,
         tuple(opposite),
@@ -229,7 +229,7 @@ def taken_in(
 ) -> Readings:
     """The readings after an outcome, without the rows that are `gone` by now. What names something that is no more counts for
     nothing: its rows are read again."""
-    standing = {one.id: one.text for one in ledger.active}
+    standing = {instruction.id: instruction.text for instruction in ledger.active}
     requirements = dict(readings.requirements)
     counter = readings.counter
     ids: dict[str, list[str]] = {row: [] for row in outcome.rows if row not in gone}
@@ -269,7 +269,9 @@ def _add_oppositions(
 ) -> Readings:
     """With what consolidation says of texts that cannot both be met."""
     known = {comparable(text): key for key, text in standing.items()}
-    known |= {comparable(one.text): one.id for one in readings.requirements.values()} | dict(ours)
+    known |= {
+        comparable(requirement.text): requirement.id for requirement in readings.requirements.values()
+    } | dict(ours)
     requirements = dict(readings.requirements)
     for pair in pairs:
         keys = [known.get(comparable(text), "") for text in pair]

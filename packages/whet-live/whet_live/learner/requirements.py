@@ -32,28 +32,34 @@ _LONGEST_TEXT = 400
 
 @dataclass(frozen=True)
 class RequirementEvidence:
-    """What is known beside the feedback. `readings` is what was read in it; with `grouping` rows that nobody read are shown by
-    their texts, for a person to write an instruction, or as `alike` names the first row of their group. `done` are rows that
-    were learned from, each with the requirement or instruction (empty: with all that it holds). `accepted` and `dismissed` are
-    keys of rows and requirements that a person decided about, `rejected` texts that were rejected with the reasons,
-    `behind` the rows that they rested on, `until` the times (microseconds) at which some were rolled back: who asked for one by
-    then is no new evidence. `standing` are the instructions that each version shows. `in_context` says that rows are read with
-    the answers that they are about, so that the same words about another answer may want something else. `models_own` are the
-    instructions that a model wrote and nobody locked: they may give way to their contrary, for twice the sources."""
+    """What is known beside the feedback itself."""
 
     policy: LearningPolicy = field(default_factory=LearningPolicy)
     readings: Readings = field(default_factory=Readings)
+    """What was read in the feedback."""
     grouping: bool = False
+    """Whether rows that nobody read are shown by their texts, for a person to write an instruction."""
     alike: Mapping[str, str] = field(default_factory=dict)
+    """With `grouping`, the first row of the group of each row."""
     done: Collection[tuple[str, str]] = ()
+    """Rows that were learned from, each with the requirement or instruction; empty: with everything in the row."""
     accepted: Collection[str] = ()
+    """Keys of rows and requirements that a person accepted."""
     dismissed: Collection[str] = ()
+    """Keys of rows and requirements that a person dismissed."""
     rejected: Mapping[str, str] = field(default_factory=dict)
+    """Texts that were rejected, with the reasons."""
     behind: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """The rows that each rejected text rested on."""
     until: Mapping[str, int] = field(default_factory=dict)
+    """When some requirements were rolled back (microseconds); whoever asked for one before that is no new evidence."""
     standing: Mapping[int, Collection[str]] = field(default_factory=dict)
+    """The instructions that each version shows."""
     in_context: bool = False
+    """Whether rows are read with the answers that they are about, so that the same words about another answer may want
+    something else."""
     models_own: frozenset[str] = frozenset()
+    """Instructions that a model wrote and nobody locked; twice the sources suffice for them to give way to their contrary."""
 
     def wording(self, row: Comment) -> str:
         """What rows that are read as one have in common."""
@@ -62,33 +68,40 @@ class RequirementEvidence:
 
 @dataclass(frozen=True)
 class LiveRequirement:
-    """Something that people want of a prompt.
-
-    `key` names it: the id of its requirement, or `row ID` with its first row. `text` is the instruction for it, or a comment
-    while it is `unwritten`; `author` the person who wrote it, empty for the reader; `origin` the rows that it was written
-    from. `texts` are some of the comments, `rows` all of them. `sources` is what those who require it count together,
-    `confirmed` what those count whose comment alone requires it, `needed` how much it takes. `requirement_id` is the open
-    requirement, `instruction` the one that it is about already. `contradicts` are instructions that want the contrary, or
-    `context`; `against` are contrary requirements with what all who want them count, `opposing` the rows behind each of them.
-    `rejected` is why it was rejected before. `accepted` says that a person wants it whatever the count is.
-    """
+    """Something that people want of a prompt."""
 
     key: str
+    """Its name: the id of its open requirement, or `row ID` with its first row."""
     text: str
+    """The instruction for it; while there is none, a comment."""
     texts: tuple[str, ...]
+    """Some of the comments that require it."""
     rows: tuple[str, ...]
+    """The ids of all rows that require it."""
     sources: float
+    """What all who require it count together."""
     needed: float
+    """What they must count before it is learned."""
     confirmed: float = 0.0
+    """What those count whose comment alone requires it."""
     requirement_id: str = ""
+    """The id of the open requirement."""
     instruction: str = ""
+    """The id of the instruction that it is about already."""
     author: str = ""
+    """The person who wrote the instruction; empty: the reader."""
     origin: tuple[str, ...] = ()
+    """The rows that the instruction was written from."""
     contradicts: tuple[str, ...] = ()
+    """Ids of the instructions that demand the contrary, or `context`."""
     against: Mapping[str, float] = field(default_factory=dict)
+    """Contrary requirements, each with what all who want it count."""
     opposing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The rows behind each contrary requirement."""
     rejected: str = ""
+    """Why it was rejected before."""
     accepted: bool = False
+    """Whether a person wants it, whatever the count is."""
 
     @property
     def counted(self) -> str:

@@ -23,20 +23,26 @@ DAILY_CALLS = 500
 
 @dataclass(frozen=True)
 class SearchConfig:
-    """A search for the prompt `prompt`, once a day at most: `method` (None: the one that fits the task) on the rows of a task
-    folder, or of its traffic (None). It spends at most `calls` model calls and, if given, `cost_usd` dollars. The
-    models are those of the task folder where none is named; `root` is where runs go."""
+    """A search for a prompt, at most once a day."""
 
     prompt: str
     task: Path | None = None
+    """The task folder with the rows; None: rows from the prompt's traffic."""
     method: str | None = None
+    """None: the method that fits the task."""
     calls: int = DAILY_CALLS
+    """Model calls at most."""
     cost_usd: float | None = None
+    """US dollars at most, if given."""
     lm: RoleModel = None
+    """None: the model of the task folder."""
     optimizer_lm: RoleModel = None
+    """None: the model of the task folder."""
     judge_lm: RoleModel = None
+    """None: the model of the task folder."""
     base_url: str | None = None
     root: Path = Path("runs")
+    """The folder of the runs."""
 
     @property
     def budget(self) -> Budget:

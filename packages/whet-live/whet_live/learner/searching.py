@@ -52,22 +52,28 @@ _LISTED = 10
 
 @dataclass(frozen=True, slots=True)
 class PromptSearch:
-    """One search, that of a `day` (UTC). `state`: `open`, `proposed`, `refused` by the sealed test, `failed`, `stale` where
-    another version stands by then, or `unchanged` where there is nothing new to search; `reason` in words. `base` is the version
-    that it began with, `key` the hash of all that it rests on, `run` the folder below the root of runs. `at` is when the state
-    was reached (microseconds), `rests_on` are the ids of the answers and the feedback that the task was made of."""
+    """The search of one day for a better version of a prompt."""
 
     prompt: str
     day: str
+    """UTC."""
     state: str
+    """`open`, `proposed`, `refused` by the sealed test, `failed`, `stale` if another version stands by then, or `unchanged` if
+    there is nothing new to search."""
     method: str
     base: int
+    """The version that it began with."""
     key: str
+    """The hash of everything that it rests on."""
     run: str
+    """Its folder below the root of runs."""
     reason: str = ""
+    """The reason of the state, in words."""
     proposal: str | None = None
     at: int = 0
+    """When the state was reached (microseconds)."""
     rests_on: Sequence[str] | None = None
+    """Ids of the answers and the feedback that the task was made of."""
 
     def as_json(self) -> dict[str, Any]:
         """The search as JSON values."""
@@ -164,7 +170,7 @@ def _task_of(context: LearnerContext, config: SearchConfig, begun: PromptSearch,
 
 def _rows_of(task: Task) -> str:
     rows = [*task.train, *task.validation, *task.test]
-    return content_hash([[one.id, dict(one.values), str(one.target)] for one in rows])
+    return content_hash([[row.id, dict(row.values), str(row.target)] for row in rows])
 
 
 async def _run(

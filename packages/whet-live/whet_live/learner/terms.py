@@ -33,16 +33,21 @@ BETWEEN = ".."
 
 @dataclass(frozen=True, slots=True)
 class InstructionTerms:
-    """The terms of one instruction. `first_day` and `last_day` are dates, or a month and a day (`12-01`) for each year; `review`
-    is a date; each is empty for none. `actor` set them last, for that `reason`, `at` microseconds (UTC)."""
+    """The terms of one instruction."""
 
     locked: bool = False
     first_day: str = ""
+    """A date, or a month and a day (`12-01`) of each year; empty: none."""
     last_day: str = ""
+    """A date, or a month and a day of each year; empty: none."""
     review: str = ""
+    """A date; empty: none."""
     actor: str = ""
+    """Who set the terms last."""
     reason: str = ""
+    """Why they were set."""
     at: int = 0
+    """When they were set (microseconds, UTC)."""
 
     @property
     def dates(self) -> str:
@@ -234,7 +239,7 @@ def events_of_dates(
 ) -> list[Event]:
     """What the dates require today, an ISO date: instructions that leave, and those that come back after they left because of
     their dates."""
-    standing = {one.id for one in ledger.active}
+    standing = {instruction.id for instruction in ledger.active}
     events = list[Event]()
     for key, one in terms.items():
         if key in standing and not one.stand_on(today):

@@ -64,10 +64,10 @@ def _import_terms(connection: Connection, files: PromptFiles, *, actor: str) -> 
     path = files.home / TERMS
     rows = load_beside(path).get("instructions", [])
     known = {
-        (region, one.id, one.created)
+        (region, instruction.id, instruction.created)
         for _, ledgers, _ in files.versions
         for region, events in ledgers.items()
-        for one in fold_events(events).instructions.values()
+        for instruction in fold_events(events).instructions.values()
     }
     try:
         terms = dict(_read(files.name, row) for row in _list_of(rows))

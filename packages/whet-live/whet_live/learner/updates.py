@@ -111,8 +111,8 @@ async def generate_events(
 async def _wants_rewording(run: Run, text: str, votes: Sequence[Voter], needed: float) -> bool:
     """Whether enough of those who require an instruction require another wording of it as well; each is a separate model call."""
     voters = votes[: voters_of(votes, needed)]
-    pairs = [(text, one.text) for one in voters]
-    answers = await confirm(run, pairs, [one.context for one in voters])
+    pairs = [(text, voter.text) for voter in voters]
+    answers = await confirm(run, pairs, [voter.context for voter in voters])
     return sum(answer is True for answer in answers) >= min(len(votes), needed)
 
 
@@ -133,7 +133,9 @@ def _event(requirement: LiveRequirement, ledger: Ledger, texts: Mapping[str, str
             id=old.id, text=text, evidence=rows, sources=max(old.sources, sources), tokens=estimate_tokens(text), author=AUTHOR,
             at=at, reason="it was violated still",
         )  # fmt: skip
-    stands = any(comparable(one.text) == comparable(requirement.text) for one in ledger.active)
+    stands = any(
+        comparable(instruction.text) == comparable(requirement.text) for instruction in ledger.active
+    )
     if requirement.unwritten or reason_to_refuse(requirement.text) is not None or stands:
         return None
     return Add(
@@ -218,7 +220,7 @@ def _drop_outvoted(event: Event, old: Ledger, against: Inspection) -> list[Resol
 
 def _contrary(event: Add | Rewrite, old: Ledger, against: Inspection) -> list[str]:
     """What an event contradicts: ids of instructions that stand, or `context`."""
-    standing = {one.id for one in old.active} | {CONTEXT}
+    standing = {instruction.id for instruction in old.active} | {CONTEXT}
     return [key for key in against.contrary.get(event.text, ()) if key in standing and key != event.id]
 
 

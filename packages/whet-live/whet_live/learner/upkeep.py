@@ -64,7 +64,7 @@ class UpkeepView:
 
     def _find_seen(self, step: str) -> set[str]:
         """The instructions that a step has seen: its last one, or all trials since the last time that texts were shortened."""
-        plans = [one.plan for one in self.updates if one.plan and one.outcome != STALE]
+        plans = [update.plan for update in self.updates if update.plan and update.outcome != STALE]
         if step == WITHOUT:
             since = takewhile(lambda plan: plan["step"] != COMPACT, plans)
             used = [plan for plan in since if plan["step"] == WITHOUT]

@@ -19,21 +19,26 @@ NEWS = 3 * DAY
 
 @dataclass(frozen=True, slots=True)
 class QualityAlert:
-    """Something that was noticed. `key` names it: it is written down once. `kind` is drift or model, `measure` the one that
-    drifted, `worse` whether it is reported, `began` since when (microseconds), `at` when the traffic showed it. `deliveries`
-    are the states on each channel."""
+    """A change of a prompt's quality that was noticed."""
 
     id: str
     key: str
+    """Its name: it is stored once under it."""
     kind: str
+    """drift or model."""
     prompt: str
     measure: str
+    """The measure that drifted."""
     worse: bool
+    """Whether it is reported."""
     began: int
+    """Since when (microseconds)."""
     at: int
+    """When the traffic showed it (microseconds)."""
     text: str
     details: Mapping[str, Any] = field(default_factory=dict)
     deliveries: Mapping[str, str] = field(default_factory=dict)
+    """The state of its delivery on each channel."""
 
     def as_json(self) -> dict[str, Any]:
         """The alert as JSON values; the key is not shown."""
@@ -56,7 +61,7 @@ def read_alert(connection: Connection, row: Row[Any]) -> QualityAlert:
     d = quality_deliveries.c
     states = connection.execute(select(d.channel, d.state).where(d.alert == row.id).order_by(d.channel))
     values = dict(row._mapping) | {"worse": bool(row.worse)}
-    return QualityAlert(**values, deliveries={one.channel: one.state for one in states})
+    return QualityAlert(**values, deliveries={state.channel: state.state for state in states})
 
 
 def queue_alerts(connection: Connection, channels: Iterable[str], moment: int) -> None:

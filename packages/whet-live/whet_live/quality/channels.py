@@ -196,7 +196,7 @@ def read_channels(path: Path) -> tuple[AlertChannel, ...]:
     if more := set(value) - {"channels"}:
         raise UsageError(f"{path}: {min(more)[:60]!r} is no key. Leave it out.")
     channels = [_read_channel(one, f"{path}: channels[{n}]") for n, one in enumerate(entries)]
-    names = [one.name for one in channels]
+    names = [channel.name for channel in channels]
     if len(set(names)) < len(names):
         raise UsageError(f"{path}: two channels have the same address. Leave one of them out.")
     return tuple(channels)

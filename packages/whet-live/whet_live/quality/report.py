@@ -28,19 +28,23 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class QualityQuery:
-    """The quality of which answers: of the `prompt`, from `since` to before `until` (microseconds; by default the `days` before
-    now), with one `version`, `label` (the version on which it stood when the answer was given) or `model`. `by` splits them:
-    version, label, model, or `metadata.KEY`. `step` is hour, day or week, by default what fits the period."""
+    """The answers whose quality is asked for."""
 
     prompt: str
     days: int = 30
+    """Days before now, where no `since` is given."""
     since: int | None = None
+    """Microseconds, included."""
     until: int | None = None
+    """Microseconds, excluded."""
     version: int | None = None
     label: str | None = None
+    """The label that stood on the version when the answer was given."""
     model: str | None = None
     by: str = ""
+    """What the answers are split by: version, label, model, or `metadata.KEY`."""
     step: str = ""
+    """hour, day or week; by default what fits the period."""
 
 
 class QualityOptions(TypedDict, total=False):
@@ -58,17 +62,23 @@ class QualityOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class QualityReport:
-    """The quality of a prompt from `since` to `until`, in steps of `width` (microseconds). `groups` are all answers, or the parts
-    that were asked for; `marks` what changed. `answers` is the number of all answers, of which one of `every` was read."""
+    """The quality of a prompt over a period."""
 
     prompt: str
     since: int
+    """Microseconds, included."""
     until: int
+    """Microseconds, excluded."""
     width: int
+    """Microseconds of a step."""
     answers: int
+    """All answers of the period."""
     every: int
+    """One of so many answers was read."""
     groups: tuple[QualityGroup, ...]
+    """All answers, or the parts that were asked for."""
     marks: tuple[ChangeMark, ...]
+    """What changed in the period."""
 
     def as_json(self) -> dict[str, Any]:
         """The report as JSON values: times in ISO 8601, the step in seconds."""
@@ -79,8 +89,8 @@ class QualityReport:
             "step_seconds": self.width // 1_000_000,
             "answers": self.answers,
             "every": self.every,
-            "groups": [one.as_json() for one in self.groups],
-            "marks": [one.as_json() for one in self.marks],
+            "groups": [group.as_json() for group in self.groups],
+            "marks": [mark.as_json() for mark in self.marks],
         }
 
 
@@ -218,4 +228,4 @@ def _labels_of(connection: Connection, answers: AnswerColumns, prompt: str) -> l
     for label in _labels_that_stood(connection, prompt):
         for n in np.flatnonzero(_under_label(answers, label_spans(connection, prompt, label))):
             names[n].append(label)
-    return [" + ".join(one) or "no label" for one in names]
+    return [" + ".join(name) or "no label" for name in names]

@@ -76,18 +76,20 @@ class AnswerFilter:
 
 @dataclass
 class AnswerColumns:
-    """Answers in the order of their time, one place in each column for each: `time` in microseconds, `version`, `model`,
-    `segment` (the value of the metadata's key that was asked for), and `cluster`, the number of the user (else session,
-    episode, or the answer itself). `measured` are the values of each measure, nan where an answer has none. One of `every`
-    answers was read."""
+    """Answers in the order of their time, one place in each column for each."""
 
     time: NDArray[np.int64]
+    """Microseconds."""
     version: NDArray[np.int64]
     model: list[str]
     segment: list[str]
+    """The value under the metadata's key that was asked for."""
     cluster: NDArray[np.int64]
+    """The number of the user, else of the session, of the episode, or of the answer itself."""
     every: int
+    """One of so many answers was read."""
     measured: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    """The values of each measure; nan where an answer has none."""
 
 
 def metadata_text(connection: Connection, table: Any, key: str) -> ColumnElement[Any]:
@@ -158,8 +160,8 @@ def read_answers(
         np.array(times, dtype=np.int64),
         np.array(versions, dtype=np.int64),
         list(models),
-        ["" if one is None else str(one) for one in segments],
-        np.array([numbers.setdefault(one, len(numbers)) for one in clusters], dtype=np.int64),
+        ["" if segment is None else str(segment) for segment in segments],
+        np.array([numbers.setdefault(cluster, len(numbers)) for cluster in clusters], dtype=np.int64),
         every,
     )
     for name, values in zip(("error", "refusal", *FIELDS), measured, strict=True):

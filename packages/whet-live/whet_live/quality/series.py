@@ -32,24 +32,29 @@ QUANTILES = (0.5, 0.95)
 
 @dataclass(frozen=True, slots=True)
 class QualityPoint:
-    """One measure over one step of time: `at` is its begin in microseconds, `mean` with the ends of its 95% interval, `n` values
-    of `clusters` users; `quantiles` are (share, value, low, high) of an amount."""
+    """One measure over one step of time."""
 
     at: int
+    """The begin of the step, in microseconds."""
     n: int
+    """Values."""
     clusters: int
+    """Users."""
     mean: float
     low: float
     high: float
     method: str
     quantiles: tuple[tuple[float, float, float, float], ...] = ()
+    """Of an amount: (share, value, low, high)."""
 
     def as_json(self) -> dict[str, Any]:
         """The point as JSON values: an end that is not known is null."""
         shown = {**asdict(self), "at": iso(self.at)}
         shown |= {name: _finite(getattr(self, name)) for name in ("mean", "low", "high")}
         names = ("share", "value", "low", "high")
-        shown["quantiles"] = [dict(zip(names, map(_finite, one), strict=True)) for one in self.quantiles]
+        shown["quantiles"] = [
+            dict(zip(names, map(_finite, quantile), strict=True)) for quantile in self.quantiles
+        ]
         return shown
 
 
@@ -78,12 +83,12 @@ class QualityGroup:
 
     def of(self, name: str) -> MeasureSeries | None:
         """The series of a measure, where there is one."""
-        return next((one for one in self.series if one.measure.name == name), None)
+        return next((entry for entry in self.series if entry.measure.name == name), None)
 
     def as_json(self) -> dict[str, Any]:
         """The group as JSON values."""
         answers = [{"at": iso(at), "n": n} for at, n in self.answers]
-        return {"name": self.name, "answers": answers, "measures": [one.as_json() for one in self.series]}
+        return {"name": self.name, "answers": answers, "measures": [entry.as_json() for entry in self.series]}
 
 
 def step_for(since: int, until: int, step: str = "") -> int:

@@ -29,6 +29,7 @@ from whet.prompt.instructions import fold_events
 from whet.prompt.ledger import render_instructions
 from whet.task import load_prompt
 from whet.types import Message, content_hash
+from whet_client.prompt.chat import options_kept
 from whet_client.prompt.document import AUTO
 from whet_live.database import iso, microseconds
 from whet_live.registry.audit import import_hash
@@ -291,7 +292,7 @@ def add_prompt(connection: Connection, prompt_files: PromptFiles, actor: str) ->
 @dataclass(frozen=True)
 class LineageSource:
     """A prompt that was made elsewhere. `run` says where, `evidence` what was measured, `based_on` the id of the prompt it
-    was made from (or empty), `refused` why the gate did not promote it (or empty)."""
+    was made from (or empty), `refused` why the gate did not promote it (or empty), `config` what stood beside its messages."""
 
     prompt: Prompt
     run: Mapping[str, Any]
@@ -299,6 +300,7 @@ class LineageSource:
     evidence: Mapping[str, object] | None = None
     based_on: str = ""
     refused: str = ""
+    config: Mapping[str, object] | None = None
 
 
 def from_run(folder: Path) -> LineageSource:
@@ -377,10 +379,11 @@ def _is_date(text: str) -> bool:
 
 def from_file(path: Path) -> LineageSource:
     """The prompt of a file with the instructions' history beside it, if it learned any. Raises UsageError."""
-    prompt = load_prompt(path)
+    with options_kept() as config:
+        prompt = load_prompt(path)
     steps = read_steps(ledger_path(path))
     if not steps:
-        return LineageSource(prompt, {"kind": "file", "file": path.name})
+        return LineageSource(prompt, {"kind": "file", "file": path.name}, config=config or None)
     run = {
         "kind": "ledger",
         "file": path.name,
@@ -399,4 +402,4 @@ def from_file(path: Path) -> LineageSource:
             region
         ):  # nobody edited it by hand since
             ledgers[region] = events
-    return LineageSource(prompt, run, ledgers)
+    return LineageSource(prompt, run, ledgers, config=config or None)

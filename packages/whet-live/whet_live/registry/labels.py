@@ -107,7 +107,7 @@ class LabelledPrompts(VersionStore):
                 parent = registry_store.version_with(connection, name, source.based_on)
         return self.create(
             name, source.prompt, author=author, message=message, label=label, parent=parent,
-            run=source.run, evidence=source.evidence, ledgers=source.ledgers,
+            run=source.run, evidence=source.evidence, ledgers=source.ledgers, config=source.config,
         )  # fmt: skip
 
     def export(self, folder: Path, names: Sequence[str] = ()) -> list[str]:

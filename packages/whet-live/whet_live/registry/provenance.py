@@ -74,7 +74,7 @@ def merge_names(*parts: Provenance | None) -> dict[str, list[str]]:
 
 def of_events(events: Iterable[Event]) -> dict[str, list[str]]:
     """Who wrote the events of a ledger, and who joined instructions."""
-    parts = ({MERGER if isinstance(one, Merge | Resolve) else AUTHOR: [one.author]} for one in events)
+    parts = ({MERGER if isinstance(event, Merge | Resolve) else AUTHOR: [event.author]} for event in events)
     return merge_names(*parts)
 
 
@@ -124,6 +124,6 @@ def replace_source(connection: Connection, user: str, by: str) -> None:
         for row in connection.execute(select(table.c.provenance, *keys).where(quoted)).all():
             roles = dict(row.provenance)
             if name in roles.get(SOURCE, ()):
-                roles[SOURCE] = [by if one == name else one for one in roles[SOURCE]]
+                roles[SOURCE] = [by if role == name else role for role in roles[SOURCE]]
                 here = [key == row._mapping[key] for key in keys]
                 connection.execute(table.update().where(*here).values(provenance=merge_names(roles)))

@@ -25,12 +25,7 @@ EXPERIMENT = "experiment:"
 
 @dataclass(frozen=True)
 class Version:
-    """One version of a prompt; nothing of it changes but `labels`, which are those that stood on it when it was read.
-
-    `parent` is the version that it was made from, `run` where it comes from (a run folder, a ledger, a file), `evidence`
-    what was measured, `proposal` the id of the proposal that brought it, `provenance` who shaped it, by role. `created` is
-    in microseconds (UTC).
-    """
+    """One version of a prompt. Only its `labels` ever change."""
 
     name: str
     version: int
@@ -38,14 +33,21 @@ class Version:
     ledgers: Ledgers
     config: Mapping[str, Any]
     parent: int | None
+    """The version that it was made from."""
     author: str
     message: str
     created: int
+    """Microseconds (UTC)."""
     run: Mapping[str, Any] | None = None
+    """Where it comes from: a run folder, a ledger, a file."""
     evidence: Mapping[str, Any] | None = None
+    """What was measured."""
     proposal: str | None = None
+    """The id of the proposal that brought it."""
     labels: tuple[str, ...] = ()
+    """The labels that stood on it when it was read."""
     provenance: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Who shaped it, by role."""
 
     @property
     def address(self) -> str:
@@ -166,39 +168,43 @@ class ProposalUnit:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A change that waits for somebody, or that somebody decided.
-
-    `base` is the version it was made on, `label` the one that moves when it is approved (None: only a version is made).
-    `target` is the version of a request that moves the label and changes nothing else. `prompt` is the whole text as
-    proposed, `events` what it adds to the ledger of `region` (empty for a text that somebody wrote). `evidence`, `gate`
-    and `run` say what it rests on, `provenance` who shaped it, by role (`provenance.may_approve`). `kept` are the instructions
-    that were kept, None for all.
-    """
+    """A change that waits for a decision, or that was decided."""
 
     id: str
     name: str
     state: str
     base: int
+    """The version that the change was made on."""
     label: str | None
+    """The label that moves on approval; None: only a version is made."""
     target: int | None
+    """For a request that moves the label and changes nothing else: the version that the label moves to."""
     prompt: Prompt
+    """The whole text as proposed."""
     region: str
+    """The region whose ledger `events` add to."""
     events: tuple[Event, ...]
+    """What the change adds to the ledger of `region`; empty for a text that somebody wrote."""
     author: str
     message: str
     created: int
     units: tuple[ProposalUnit, ...] = ()
     evidence: Mapping[str, Any] | None = None
+    """What was measured."""
     gate: Mapping[str, Any] | None = None
+    """The verdict of the gate."""
     config: Mapping[str, Any] | None = None
     run: Mapping[str, Any] | None = None
+    """Where the change comes from."""
     decided: int | None = None
     decider: str | None = None
     reason: str | None = None
     kept: tuple[str, ...] | None = None
+    """The instructions that the decision kept; None: all."""
     version: int | None = None
     successor: str | None = None
     provenance: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Who shaped the change, by role (`provenance.may_approve`)."""
 
     def as_json(self) -> dict[str, Any]:
         """The proposal as JSON values, with what it does to each instruction."""

@@ -1,4 +1,4 @@
-"""Versions of prompts and the audit log: what is only ever added to."""
+"""Versions of prompts and the audit log. Both only ever grow."""
 
 from __future__ import annotations
 
@@ -38,19 +38,24 @@ LONGEST_PROMPT, LONGEST_CONFIG = 1_000_000, 100_000
 
 
 class Origin(TypedDict, total=False):
-    """Where a version comes from: its parent, the run or file, what was measured, events by region that lead to its text,
-    the proposal that brought it, and who else than its author shaped it."""
+    """Where a version comes from."""
 
     parent: int | None
+    """The version that it was made from; None: the newest."""
     run: Mapping[str, object] | None
+    """The run folder or file."""
     evidence: Mapping[str, object] | None
+    """What was measured."""
     ledgers: Ledgers | None
+    """By region, the events that lead to its text."""
     proposal: str | None
+    """The id of the proposal that brought it."""
     provenance: Provenance | None
+    """Who shaped it besides its author, by role."""
 
 
 class VersionStore:
-    """Prompts with their versions in a database, to be read."""
+    """Reads prompts and their versions from a database."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -118,10 +123,10 @@ class VersionStore:
             return ListPage.of(audit.entries(connection, query), limit, lambda entry: entry.seq)
 
     def verify_audit(self, seal: AuditCheckpoint | None = None) -> AuditVerdict:
-        """Whether the audit log is whole, and still holds what an older seal says; names the first row that is not.
+        """Whether the audit log is whole and still holds what an older seal says. The verdict names the first row that is wrong.
 
-        A version whose text or config is not the one that the log records is a change as well, and so is a label or a
-        protection that does not stand where the log says.
+        A version whose text or config differs from the log is wrong too, and so is a label or a protection that is not where
+        the log says.
         """
         with self.database.read() as connection:
             verdict = audit.verify(connection, seal)
@@ -140,7 +145,7 @@ def _changed_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterato
 
 
 def current_version(connection: Connection, name: str) -> Version | None:
-    """What `VersionStore.current` gives, inside a transaction."""
+    """`VersionStore.current` inside a transaction."""
     if registry_store.newest(connection, name) is None:
         return None
     standing = registry_store.read_labels(connection, name)
@@ -158,7 +163,7 @@ def add_version(
     config: Mapping[str, object] | None = None,
     **origin: Unpack[Origin],
 ) -> Version:
-    """What `create` does, inside a transaction of `change`."""
+    """`create` inside a transaction of `change`."""
     check_name(name)
     check_actor(author)
     check_prompt(prompt)
@@ -201,7 +206,7 @@ def add_version(
 
 
 def _base(connection: Connection, name: str, parent: int | None) -> Version | None:
-    """The version that a new one is made from, None for a new prompt. Raises UsageError for one that is not there."""
+    """The version that a new version is made from; None for a new prompt. Raises UsageError for a version that does not exist."""
     last = registry_store.newest(connection, name)
     if last is None:
         if parent is not None:
@@ -213,7 +218,7 @@ def _base(connection: Connection, name: str, parent: int | None) -> Version | No
 def _refuse_same(
     connection: Connection, name: str, prompt: Prompt, config: Mapping[str, object], ledgers: Ledgers
 ) -> None:
-    """Raise UsageError for the text and config of the newest version, with the history that it has or with none."""
+    """Raise UsageError if text, config and given ledgers are those of the newest version."""
     last = registry_store.newest(connection, name)
     if last is None:
         return

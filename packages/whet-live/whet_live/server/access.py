@@ -63,33 +63,38 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@+-]{0,63}")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as it may be shown. Times in microseconds since 1970 UTC; None means never. `prompts` are those that it is for,
-    None for all; `expired` whether its time is over by the clock that ends it."""
+    """A token as it may be shown. Times in microseconds since 1970 UTC; None means never."""
 
     id: str
     hint: str
+    """The first characters of the secret."""
     created: int
     created_by: str
     expires: int | None
     revoked: int | None
     prompts: tuple[str, ...] | None = None
+    """The prompts that the token is for; None: all."""
     expired: bool = False
+    """Whether its time is over, by the clock that ends it."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A person or a program with its tokens, the newest first. `page`: a program whose tokens are public keys. `email`: the
-    address with which a person signs in at the identity provider, if any."""
+    """A person or a program with its tokens."""
 
     name: str
     role: Role
     app: bool
+    """Whether it is a program."""
     created: int
     created_by: str
     disabled: int | None
     tokens: tuple[Token, ...]
+    """The newest first."""
     page: bool = False
+    """Whether it is a program whose tokens are public keys."""
     email: str | None = None
+    """The address with which a person signs in at the identity provider, if any."""
 
     @property
     def kind(self) -> str:

@@ -42,21 +42,21 @@ _LONGEST_WAY = 1000
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How a server is reached and where the runs lie.
-
-    `hosts` are the names that a Host header may carry, without a port: everything else is refused, so that no other
-    site's name can be turned to this server. `url` is the public address where the server stands behind a proxy that
-    speaks TLS; its host is allowed too, and cookies are then sent by TLS only. `runs` is the root of the run folders.
-    `proxies` are the addresses of proxies that say truly for whom they ask (X-Forwarded-For). `page_origins` are the origins
-    whose pages may send feedback with a public key, as browsers write them. `playground` says which models may be run there.
-    """
+    """How a server is reached and where its runs lie."""
 
     hosts: frozenset[str] = LOOPBACK
+    """Names that a Host header may carry, without a port. All others are refused, so that no other site's name can point to
+    this server."""
     url: str = ""
+    """The public address behind a proxy that speaks TLS. Its host is allowed too, and cookies are then sent by TLS only."""
     runs: str = "runs"
+    """The root of the run folders."""
     proxies: frozenset[str] = frozenset()
+    """Addresses of proxies whose X-Forwarded-For is trusted."""
     page_origins: frozenset[str] = frozenset()
+    """Origins, as browsers write them, whose pages may send feedback with a public key."""
     playground: PlaygroundConfig | None = None
+    """The models of the playground."""
     limits: ServerLimits = field(default_factory=ServerLimits)
     tls: bool = False
 

@@ -20,23 +20,22 @@ class TokenBucket:
 
 @dataclass(frozen=True, slots=True)
 class ServerLimits:
-    """Limits of the server. Sizes in bytes, times in seconds, rates per principal, or per address where nobody is known.
-
-    `ingest` counts requests that store inferences, feedback or traces; `use` all others of a known caller; `anonymous` those
-    of an unknown one; `failures` tokens that are wrong. `rows` and `sent_bytes` are the rows and the bytes (unpacked) of what
-    one caller sends, `kept_bytes` how much of it may be stored at a time. `page_bytes` is the size of a request with a public
-    key, as much as a browser still sends of a page that is left. `receive` bounds the time in which a request must be
-    complete, `send` the time in which a client must take the next piece of its answer. Of all `connections` one address may
-    hold `address_connections`; behind a proxy that is believed these are requests under way.
-    """
+    """Limits of the server. Sizes in bytes, times in seconds, rates per principal, or per address of an unknown caller."""
 
     ingest: TokenBucket = TokenBucket(10_000, 20_000)
+    """Requests that store inferences, feedback or traces."""
     rows: TokenBucket = TokenBucket(10_000, 40_000)
+    """Rows that a caller sends."""
     sent_bytes: TokenBucket = TokenBucket(4_194_304, 33_554_432)
+    """Bytes that a caller sends, unpacked."""
     kept_bytes: int = 10 * 1024**3
+    """Bytes of a caller that may be stored at a time."""
     use: TokenBucket = TokenBucket(50, 300)
+    """All other requests of a known caller."""
     anonymous: TokenBucket = TokenBucket(20, 100)
+    """Requests of an unknown caller."""
     failures: TokenBucket = TokenBucket(0.5, 20)
+    """Wrong tokens."""
     headers_bytes: int = 32_768
     headers: int = 100
     form_bytes: int = 1_048_576
@@ -44,10 +43,15 @@ class ServerLimits:
     json_bytes: int = 1_048_576
     ingest_bytes: int = 8_388_608
     page_bytes: int = 65_536
+    """Size of a request with a public key: as much as a browser still sends when its page is left."""
     receive: float = 15.0
+    """Time in which a request must be complete."""
     send: float = 30.0
+    """Time in which a client must take the next piece of its answer."""
     connections: int = 1_000
+    """Open connections."""
     address_connections: int = 64
+    """Open connections of one address; behind a trusted proxy, its requests under way."""
     streams: int = 8
     all_streams: int = 200
 

@@ -52,34 +52,38 @@ LOCKED = (
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """The options of `whet serve`. There is no option that leaves out authentication.
-
-    `host` is the address to listen at, `url` the public address, `hosts` more names that a Host header may carry,
-    `proxies` the addresses of proxies in front whose X-Forwarded-For is believed,
-    `certificate` and `key` files in PEM form for TLS without a proxy. `learner` is what the learner of this server works
-    with, None for no learner; `every` are the seconds between its looks, and between those at experiments. `retention` are
-    the days that traffic is kept, None for ever. `alerts` is the file that names the channels of alerts. `snippet_origins` are
-    the origins whose pages may send feedback, `playground` is the file that names the models of the playground. `oidc` says where
-    people sign in beside tokens, None for nowhere.
-    """
+    """The options of `whet serve`. There is no option that leaves out authentication."""
 
     host: str = "127.0.0.1"
+    """The address to listen at."""
     port: int = PORT
     url: str = ""
+    """The public address."""
     hosts: tuple[str, ...] = ()
+    """Further names that a Host header may carry."""
     proxies: tuple[str, ...] = ()
+    """Addresses of proxies whose X-Forwarded-For is trusted."""
     database: str | None = None
     runs: str = "runs"
     learner: LearnerConfig | None = None
+    """The settings of this server's learner; None: no learner."""
     every: float = LOOK_SECONDS
+    """Seconds between two looks of the learner, and between two looks at experiments."""
     retention: int | None = None
+    """Days that traffic is kept; None: for ever."""
     alerts: Path | None = None
+    """The file that names the channels of alerts."""
     playground: Path | None = None
+    """The file that names the models of the playground."""
     snippet_origins: tuple[str, ...] = ()
+    """Origins whose pages may send feedback."""
     certificate: str | None = None
+    """The certificate chain in PEM form, for TLS without a proxy."""
     key: str | None = None
+    """The private key of the certificate in PEM form."""
     limits: ServerLimits = field(default_factory=ServerLimits)
     oidc: OidcSettings | None = None
+    """The identity provider at which people may sign in; None: people sign in with tokens only."""
 
     @property
     def public(self) -> bool:

@@ -72,7 +72,7 @@ def translate_row(row: Mapping[str, object], where: str) -> list[RawFeedback]:
     for further in further_verdicts(row):
         verdict = read_row(further, where)
         rows += convert_content(verdict, further, target, f"{rows[0].feedback.id}:{verdict.column}")
-    return [replace(one, scale=None if scale is None else str(scale)) for one in rows]
+    return [replace(row, scale=None if scale is None else str(scale)) for row in rows]
 
 
 def convert_content(

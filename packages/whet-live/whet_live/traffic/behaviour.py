@@ -93,13 +93,7 @@ class Weight:
 
 @dataclass(frozen=True, slots=True)
 class BehaviourModel:
-    """The fitted reward, and everything that one must know to trust it or not.
-
-    `naive` is the mean rating of those who rated, `corrected` the estimate for all answers, `hidden` the range of that
-    mean if those who did not rate differ by what the signals do not show. `explained` is the share of the ratings'
-    variance that the signals explain in answers that were left out of the fit (below 0: none). `effective` is the
-    number of equally weighted ratings that the weighted ones are worth.
-    """
+    """The fitted reward, and everything that one must know to trust it or not."""
 
     weights: tuple[Weight, ...]
     intercept: float
@@ -107,19 +101,24 @@ class BehaviourModel:
     rated: int
     sources: int
     naive: Estimate
+    """The mean rating of those who rated."""
     corrected: Estimate
+    """The estimate for all answers."""
     hidden: tuple[float, float]
+    """The range of `corrected` if those who did not rate differ in ways that the signals do not show."""
     explained: float
+    """The share of the ratings' variance that the signals explain, in answers that were left out of the fit; below 0: none."""
     effective: float
+    """The number of equally weighted ratings that the weighted ones are worth."""
     warnings: tuple[str, ...] = ()
 
     def reward(self, signals: Mapping[str, float]) -> float:
         """The expected rating in (0, 1) of an answer with these signals."""
         odds = self.intercept
-        for one in self.weights:
-            value = _feature(one.feature, signals)
+        for weight in self.weights:
+            value = _feature(weight.feature, signals)
             if value is not None:
-                odds += one.weight.value * (value - one.mean) / one.scale
+                odds += weight.weight.value * (value - weight.mean) / weight.scale
         return 0.5 * (1.0 + math.tanh(0.5 * odds))
 
     def as_json(self) -> dict[str, object]:

@@ -108,7 +108,7 @@ def openai_item(row: Mapping[str, object]) -> ExportedRow | None:
             "source": "model" if "model" in str(values.get("type", "")) else "code",
         }
         scores.append(read_evaluation(fields, ("inference", id), f"{id}#{number}", time))
-    return ExportedRow([inference], [one for one in scores if one is not None])
+    return ExportedRow([inference], [score for score in scores if score is not None])
 
 
 def langfuse(row: Mapping[str, object]) -> ExportedRow | None:
@@ -124,10 +124,10 @@ def langfuse(row: Mapping[str, object]) -> ExportedRow | None:
         return ExportedRow(known_as=_of_trace(named.get("id"), named.get("trace_id")))
     inference = _langfuse_answer(named)
     scores = map(_plainly, _items(named.get("scores")))
-    feedback = [_langfuse_score(one, ("inference", inference.id)) for one in scores]
+    feedback = [_langfuse_score(score, ("inference", inference.id)) for score in scores]
     backwards = [inference.id] if named.get("end_time") and inference.latency is None else []
     others = {key: value for key, value in row.items() if snake_case(key) not in _LANGFUSE}
-    return ExportedRow([inference], [one for one in feedback if one is not None], backwards, others=others)
+    return ExportedRow([inference], [row for row in feedback if row is not None], backwards, others=others)
 
 
 def _has_observations(names: Set[str]) -> bool:
@@ -157,7 +157,7 @@ def langfuse_trace(row: Mapping[str, object]) -> ExportedRow | None:
     if (
         "trace_id" in named
         or not isinstance(parts, list)
-        or not all(isinstance(one, Mapping) for one in parts)
+        or not all(isinstance(part, Mapping) for part in parts)
     ):
         return None
     key = short(named.get("id"), LONGEST_TEXT) or ""
@@ -167,11 +167,11 @@ def langfuse_trace(row: Mapping[str, object]) -> ExportedRow | None:
         "parent_observation_id": None,
     }
     rows = map(_plainly, (*parts, *_items(named.get("scores"))))
-    read = [langfuse({**shared, **one, "trace_id": key}) or ExportedRow() for one in rows]
-    inferences = [one for exported in read for one in exported.inferences]
+    read = [langfuse({**shared, **row, "trace_id": key}) or ExportedRow() for row in rows]
+    inferences = [inference for exported in read for inference in exported.inferences]
     if not inferences:
         inferences = [_langfuse_answer({**named, "trace_id": key, "start_time": named.get("timestamp")})]
-    feedback = [one for exported in read for one in exported.feedback]
+    feedback = [row for exported in read for row in exported.feedback]
     backwards = [one for exported in read for one in exported.backwards]
     known_as = {id: target for exported in read for id, target in exported.known_as.items()}
     return ExportedRow(inferences, feedback, backwards, known_as=known_as)
@@ -277,7 +277,9 @@ def phoenix_span(row: Mapping[str, object]) -> ExportedRow | None:
     inference = answer_of(span) if is_answer(span) else None
     if inference is not None and inference.prompt == "otlp/unknown":
         inference = replace(inference, prompt=UNNAMED)
-    feedback = [one for one in evaluations(span, inference) if isinstance(one, RawFeedback)]
+    feedback = [
+        evaluation for evaluation in evaluations(span, inference) if isinstance(evaluation, RawFeedback)
+    ]
     for number, one in enumerate(_items(row.get("annotations"))):
         annotation = _phoenix_annotation(one, ("inference", id), f"{id}#{number}", span.end or span.start)
         feedback += [annotation] if annotation else []
@@ -343,7 +345,7 @@ def braintrust(row: Mapping[str, object]) -> ExportedRow | None:
             (words, str(one.get("id") or f"{id}#{number}"), moment(one.get("created") or row.get("created")))
         )
     feedback = [read_evaluation(fields, ("inference", id), key, when) for fields, key, when in entries]
-    return ExportedRow([inference], [one for one in feedback if one is not None])
+    return ExportedRow([inference], [row for row in feedback if row is not None])
 
 
 def _flatten(prefix: str, value: object, attributes: dict[str, object]) -> None:
@@ -404,7 +406,7 @@ def _mapping(value: object) -> Mapping[str, object]:
 def _items(value: object) -> list[Mapping[str, object]]:
     """The objects of a list, which may be written as a text; none where it is no list."""
     content = parse_json_text(value)
-    return [_mapping(one) for one in content] if isinstance(content, list) else []
+    return [_mapping(item) for item in content] if isinstance(content, list) else []
 
 
 def _whole(value: object) -> int | None:

@@ -150,73 +150,105 @@ def read_files(
     file can be used. A row that says nothing is skipped with its reason.
     """
     paths = list(paths)
-    inferences: dict[str, Inference] = {}
     stated = {snake_case(name): parse_scale(text, f"--scale {name}") for name, text in (scales or {}).items()}
-    feedback: list[tuple[str, RawFeedback]] = []
-    backwards: list[tuple[str, str]] = []
-    unusable: dict[str, list[tuple[str, str]]] = {}
-    known_as: dict[str, set[tuple[str, str]]] = {}
-    repeated: list[str] = []
-    skipped: list[tuple[str, str]] = []
     notes: list[str] = []
     rows = [row for path in paths for row in _rows(Path(path), notes)]
     naming = _Naming(prompt, version, earlier or {}, _order(rows, good, bad))
-    columns = ""
+    read = _ReadRows(notes=notes)
     for row in rows:
-        columns = columns or ", ".join(f'"{key}"' for key in list(row.value)[:20])
-        try:
-            exported = _read(row.value, row.where, naming)
-            for id, known in exported.known_as.items():
-                known_as.setdefault(id, set()).add(known)
-            if not exported.inferences and not exported.feedback:
-                raise _Unusable("it is neither an answer of a model nor feedback")
-            named = [_name_inference(one, naming, row.where) for one in exported.inferences]
-            kept = [checked_inference(clean_inference(one), row.where) for one in named]
-            for raw in exported.feedback:
-                checked_feedback(raw.feedback, row.where)
-        except _Unusable as error:
-            skipped.append((row.where, str(error)))
-            continue
-        for one in kept:
-            if one.id in inferences and one.id.startswith(_OWN_IDS) and not exported.feedback:
-                repeated.append(row.where)
-            inferences[one.id] = _merge_rows(inferences[one.id], one) if one.id in inferences else one
-        feedback += [(row.where, one) for one in exported.feedback]
-        backwards += [(row.where, id) for id in exported.backwards]
-        for name, value in exported.unusable:
-            unusable.setdefault(name, []).append((row.where, value))
-    if skipped and not inferences and not feedback:
-        where, reason = skipped[0]
+        read.add(row, naming)
+    columns = next(
+        (names for row in rows if (names := ", ".join(f'"{key}"' for key in [*row.value][:20]))), ""
+    )
+    if read.skipped and not read.inferences and not read.feedback:
+        where, reason = read.skipped[0]
         raise UsageError(
             f"{where}: {reason}, and no other row can be used either. The first has {columns[:500]}."
         )
-    if repeated:
-        reason = f"an earlier row holds the same answer; {len(repeated)} such rows are stored once"
-        skipped.append((repeated[0], f"{reason}. Rows with a user or an inference_id are told apart"))
-    feedback, moved = _find_targets(feedback, inferences, known_as)
-    kept_rows, again, replaced = _apart(feedback)
-    if again:
-        reason = f"an earlier row said the same; of {len(again)} such rows nothing is stored"
-        skipped.append((again[0], f"{reason}. Rows with a user or an id of their own are told apart"))
-    if replaced:
-        reason = "a later row with the same id changes it, and that one counts"
-        skipped.append((replaced[0], f"{reason}; of {len(replaced)} such rows nothing is stored"))
-    if moved:
-        notes.append(
-            f"{moved[0]}: what is said about a span that is no answer of a model counts for the answer in its trace, as feedback "
-            f"about the trace does; {len(moved)} row(s) of feedback."
-        )
-    if backwards:
-        where, id = backwards[0]
-        notes.append(
-            f'{where}: "{visible(id)}" ends before it starts, so its latency is unknown; '
-            f"there {'is 1 such answer' if len(backwards) == 1 else f'are {len(backwards)} such answers'}."
-        )
-    notes += [_note_unusable(name, cells) for name, cells in unusable.items()]
-    if inferences and not feedback and all(kind_of(Path(path)) in TABLES for path in paths):
+    feedback = read.finish()
+    if read.inferences and not feedback and all(kind_of(Path(path)) in TABLES for path in paths):
         notes.append(f"No column says anything about the answers. The first row has {columns[:500]}.")
-    settled, more = settle(kept_rows, stated)
-    return ParsedFiles(list(inferences.values()), settled, skipped, notes + more)
+    settled, more = settle(feedback, stated)
+    return ParsedFiles(list(read.inferences.values()), settled, read.skipped, notes + more)
+
+
+@dataclass
+class _ReadRows:
+    """What the rows of some files hold, taken in row by row. Places are file:line."""
+
+    notes: list[str]
+    inferences: dict[str, Inference] = field(default_factory=dict)
+    """Answers by their ids."""
+    feedback: list[tuple[str, RawFeedback]] = field(default_factory=list)
+    """Feedback, each with its place."""
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    """Places of rows that are not stored, each with the reason."""
+    backwards: list[tuple[str, str]] = field(default_factory=list)
+    """Places and ids of answers that end before they start."""
+    unusable: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    """By the name of a column: places and values that are no number."""
+    known_as: dict[str, set[tuple[str, str]]] = field(default_factory=dict)
+    """By another id of an answer: what feedback with this id is about, as (kind, id)."""
+    repeated: list[str] = field(default_factory=list)
+    """Places of rows with an answer that an earlier row holds."""
+
+    def add(self, row: SourceRow, naming: _Naming) -> None:
+        """Take in a row, or note why it is skipped. Raises UsageError for a row that must be corrected."""
+        where = row.where
+        try:
+            exported = _read(row.value, where, naming)
+            for id, known in exported.known_as.items():
+                self.known_as.setdefault(id, set()).add(known)
+            if not exported.inferences and not exported.feedback:
+                raise _Unusable("it is neither an answer of a model nor feedback")
+            named = [_name_inference(inference, naming, where) for inference in exported.inferences]
+            kept = [checked_inference(clean_inference(inference), where) for inference in named]
+            for raw in exported.feedback:
+                checked_feedback(raw.feedback, where)
+        except _Unusable as error:
+            self.skipped.append((where, str(error)))
+            return
+        for inference in kept:
+            earlier = self.inferences.get(inference.id)
+            if earlier is not None and inference.id.startswith(_OWN_IDS) and not exported.feedback:
+                self.repeated.append(where)
+            self.inferences[inference.id] = inference if earlier is None else _merge_rows(earlier, inference)
+        self.feedback += [(where, raw) for raw in exported.feedback]
+        self.backwards += [(where, id) for id in exported.backwards]
+        for name, value in exported.unusable:
+            self.unusable.setdefault(name, []).append((where, value))
+
+    def finish(self) -> list[tuple[str, RawFeedback]]:
+        """The feedback that counts, about the answers that it means, once all rows are taken in. Fills `skipped` and `notes`."""
+        if self.repeated:
+            reason = f"an earlier row holds the same answer; {len(self.repeated)} such rows are stored once"
+            self._skip(self.repeated, f"{reason}. Rows with a user or an inference_id are told apart")
+        feedback, moved = _find_targets(self.feedback, self.inferences, self.known_as)
+        feedback, again, replaced = _apart(feedback)
+        if again:
+            reason = f"an earlier row said the same; of {len(again)} such rows nothing is stored"
+            self._skip(again, f"{reason}. Rows with a user or an id of their own are told apart")
+        if replaced:
+            reason = "a later row with the same id changes it, and that one counts"
+            self._skip(replaced, f"{reason}; of {len(replaced)} such rows nothing is stored")
+        if moved:
+            self.notes.append(
+                f"{moved[0]}: what is said about a span that is no answer of a model counts for the answer in its trace, as "
+                f"feedback about the trace does; {len(moved)} row(s) of feedback."
+            )
+        if self.backwards:
+            where, id = self.backwards[0]
+            count = len(self.backwards)
+            self.notes.append(
+                f'{where}: "{visible(id)}" ends before it starts, so its latency is unknown; '
+                f"there {'is 1 such answer' if count == 1 else f'are {count} such answers'}."
+            )
+        self.notes += [_note_unusable(name, cells) for name, cells in self.unusable.items()]
+        return feedback
+
+    def _skip(self, places: Sequence[str], reason: str) -> None:
+        """Note several rows under the first of their places."""
+        self.skipped.append((places[0], reason))
 
 
 def _find_targets(
@@ -293,10 +325,10 @@ def _read_others(exported: ExportedRow, where: str, naming: _Naming) -> Exported
     rows = _verdicts(exported.others, content, ("inference", inference.id), where, naming)
     metadata = {**other_columns(exported.others, content.metadata), **inference.metadata}
     beside = []
-    for one in rows:
-        user = one.feedback.user or (inference.user if one.feedback.source == "user" else None)
-        time = one.feedback.time if content.time else inference.time
-        beside.append(replace(one, feedback=replace(one.feedback, user=user, time=time)))
+    for row in rows:
+        user = row.feedback.user or (inference.user if row.feedback.source == "user" else None)
+        time = row.feedback.time if content.time else inference.time
+        beside.append(replace(row, feedback=replace(row.feedback, user=user, time=time)))
     return replace(
         exported,
         inferences=[replace(inference, metadata=metadata)],
@@ -351,8 +383,8 @@ def _plain_row(row: Mapping[str, object], where: str, naming: _Naming) -> Export
     if inference is None:
         left = other_columns(row, content.metadata)
         parts = [
-            replace(one, feedback=replace(one.feedback, metadata={**left, **one.feedback.metadata}))
-            for one in parts
+            replace(part, feedback=replace(part.feedback, metadata={**left, **part.feedback.metadata}))
+            for part in parts
         ]
         return ExportedRow(feedback=parts)
     parts += nested_scores(row, ("inference", inference.id), inference.time)
@@ -495,8 +527,8 @@ def store_imported(traffic: Traffic, imported: ParsedFiles) -> ImportOutcome:
             conflicts += conflict.clashes
             taken = {clash.id for clash in conflict.clashes}
             rest = (
-                [one for one in inferences if one.id not in taken],
-                [one for one in feedback if one.id not in taken],
+                [inference for inference in inferences if inference.id not in taken],
+                [row for row in feedback if row.id not in taken],
             )
             receipt = traffic.add(*rest)
         accepted, duplicates = accepted + receipt.accepted, duplicates + receipt.duplicates
@@ -509,7 +541,7 @@ def _find_waiting(traffic: Traffic, rows: Sequence[Feedback]) -> list[str]:
     """What such rows are about that is not stored."""
     stored, waiting = tables.feedback.c, list[str]()
     with traffic.database.read() as connection:
-        for part in chunks(one.id for one in rows):
+        for part in chunks(row.id for row in rows):
             query = select(stored.target).where(stored.id.in_(part), stored.about.is_(None))
             waiting += connection.execute(query.order_by(stored.seq)).scalars()
     return waiting

@@ -32,8 +32,8 @@ def inference_values(one: Inference) -> dict[str, Any]:
     return values | {"inputs": dict(one.inputs), "metadata": dict(one.metadata) or None}
 
 
-_INFERENCE_OF = attrgetter(*(one.name for one in fields(Inference)))
-_FEEDBACK_OF = attrgetter(*(one.name for one in fields(Feedback)))
+_INFERENCE_OF = attrgetter(*(field.name for field in fields(Inference)))
+_FEEDBACK_OF = attrgetter(*(field.name for field in fields(Feedback)))
 
 
 def read_inference(row: object) -> Inference:

@@ -31,8 +31,8 @@ MOST_ROWS = 1000
 
 T = TypeVar("T")
 
-_INFERENCE = frozenset(one.name for one in fields(Inference))
-_FEEDBACK = frozenset(one.name for one in fields(Feedback))
+_INFERENCE = frozenset(field.name for field in fields(Inference))
+_FEEDBACK = frozenset(field.name for field in fields(Feedback))
 _NUMBERS = ("value", "cost", "latency")
 _SAME = {"prompt_name": "prompt", "prompt_version": "version", "tags": "metadata", "key": "id"}
 

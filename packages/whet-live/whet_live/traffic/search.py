@@ -92,27 +92,32 @@ class RowPage(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which rows to find; None means any. `since` (included) and `until` (excluded) are microseconds.
-
-    For feedback: `kind`, `source`, `text` (all of its words, in any order; in SQLite the newest arrivals come first, unless all
-    words are of scripts without blanks, which are found anywhere in the text). For
-    inferences: `session`, `episode`, `model`, `failed` (whether there was an error), and `unreviewed` for those without an
-    annotator's feedback.
-    """
+    """Which rows to find; None means any."""
 
     prompt: str | None = None
     version: int | None = None
     user: str | None = None
     since: int | None = None
+    """Microseconds, included."""
     until: int | None = None
+    """Microseconds, excluded."""
     kind: str | None = None
+    """Of feedback."""
     source: str | None = None
+    """Of feedback."""
     text: str | None = None
+    """Of feedback: all words of it, in any order. In SQLite the newest arrivals come first, unless all words are of scripts
+    without blanks, which are found anywhere in the text."""
     session: str | None = None
+    """Of inferences."""
     episode: str | None = None
+    """Of inferences."""
     model: str | None = None
+    """Of inferences."""
     failed: bool | None = None
+    """Of inferences: whether there was an error."""
     unreviewed: bool = False
+    """Of inferences: only those without an annotator's feedback."""
 
 
 EVERYTHING = Filter()
@@ -122,7 +127,8 @@ EVERYTHING = Filter()
 @dataclass(frozen=True, slots=True)
 class Count:
     """Number, mean and standard deviation of one kind of feedback (or of inference, cost in dollars, latency in
-    seconds, error) for one version of a prompt. Waiting feedback stands under the empty prompt."""
+    seconds, error) for one version of a prompt, of all rows that came: of a person who changed a rating, both. Waiting feedback
+    stands under the empty prompt."""
 
     prompt: str
     version: int
@@ -207,8 +213,8 @@ def _inference_conditions(wanted: Filter) -> list[ColumnElement[bool]]:
 
 def _common(table: Table, wanted: Filter) -> list[ColumnElement[bool]]:
     c = table.c
-    for one in fields(wanted):
-        checked_text(getattr(wanted, one.name), one.name)
+    for field in fields(wanted):
+        checked_text(getattr(wanted, field.name), field.name)
     pairs = ((c.prompt, wanted.prompt), (c.version, wanted.version), (c.user, wanted.user))
     where = [column == value for column, value in pairs if value is not None]
     if wanted.since is not None:
@@ -291,12 +297,12 @@ def _words(connection: Connection, wanted: Filter, words: Sequence[str]) -> Sele
         vector = func.to_tsvector(simple, text(PLAIN_TEXT.replace(":", "\\:")))
         either = [
             _join_conditions(
-                "||", (func.phraseto_tsquery(simple, one.translate(_BLANKS)) for one in _forms(word))
+                "||", (func.phraseto_tsquery(simple, form.translate(_BLANKS)) for form in _forms(word))
             )
             for word in words
         ]
         return query.where(vector.op("@@")(_join_conditions("&&", either)))
-    parts = [f"({' OR '.join(_phrase('text', one) for one in _forms(word))})" for word in words]
+    parts = [f"({' OR '.join(_phrase('text', form) for form in _forms(word))})" for word in words]
     parts += [_phrase(name, value) for name in ("prompt", "kind") if (value := getattr(wanted, name))]
     parts.append(_months(wanted.since, wanted.until, time_of(connection)))
     match = _WORDS.c.feedback_words.op("MATCH")(" AND ".join(part for part in parts if part))
@@ -312,7 +318,9 @@ def _forms(word: str) -> list[str]:
     joined = [folded.replace(letters, letter) for letters, letter in _folded_letters() if letters in folded]
     spellings = [word, folded, *dotted, *joined][:_MOST_SPELLINGS]
     return list(
-        dict.fromkeys(unicodedata.normalize(form, one) for one in spellings for form in ("NFC", "NFD"))
+        dict.fromkeys(
+            unicodedata.normalize(form, spelling) for spelling in spellings for form in ("NFC", "NFD")
+        )
     )
 
 

@@ -32,7 +32,7 @@ _MOST = 20_000
 """Spans that one question reads."""
 _PASSED_OVER = 3_600_000_000
 """Microseconds for which spans that are no answers are kept: they may lie between two that are."""
-_NAMES = tuple(one.name for one in fields(SpanLink))
+_NAMES = tuple(field.name for field in fields(SpanLink))
 _COLUMNS = [otlp_spans.c[name] for name in _NAMES]
 
 
@@ -91,6 +91,7 @@ class SpanJoiner:
             if len({link.inference for link in group}) > 1:
                 self._merge(root, sorted(group, key=lambda one: (one.start, -one.end, one.key)), links, outer)
         self._join_waiting([link for key, link in links.items() if key in new and link.own is not None])
+        self._join_by_trace({link.trace for link, _ in new.values()})
         old = self.received - _PASSED_OVER
         s = otlp_spans.c
         self.connection.execute(delete(otlp_spans).where(s.received < old, s.own.is_(None)))
@@ -222,6 +223,28 @@ class SpanJoiner:
         for part in chunks(sorted(whole)):
             query = select(feedback).where(*waits, feedback.c.target.in_(part)).order_by(feedback.c.seq)
             self._join(query, lambda row: by_id.get(whole[row.target]))
+
+    def _join_by_trace(self, traces: Iterable[str]) -> None:
+        """Join feedback that came before, and names a span that is no answer: with the last answer of its trace before it, or the
+        last one of all."""
+        s = otlp_spans.c
+        waits = (feedback.c.about.is_(None), feedback.c.target_kind == "inference", s.inference.is_(None))
+        for part in chunks(sorted(traces)):
+            query = select(feedback, s.trace.label("trace")).join(otlp_spans, s.span == feedback.c.target)
+            query = query.where(*waits, s.trace.in_(part)).order_by(feedback.c.seq)
+            waiting = {row.trace for row in self.connection.execute(query)}
+            answers: dict[str, list[tuple[int, int, Inference]]] = {}
+            for row in self.connection.execute(select(inferences).where(inferences.c.episode.in_(waiting))):
+                answers.setdefault(row.episode, []).append((row.time, row.seq, read_inference(row)))
+
+            def find(row: Any, answers: Mapping[str, list[tuple[int, int, Inference]]] = answers) -> Any:
+                within = [one for one in answers.get(row.trace, ()) if is_within(row.scope, one[2].prompt)]
+                before = [one for one in within if one[0] <= row.time]
+                last = max(before or within, key=lambda one: one[:2], default=None)
+                return None if last is None else last[1:]
+
+            if answers:
+                self._join(query, find)
 
     def _join(
         self, query: Select[*tuple[Any, ...]], find: Callable[[Any], tuple[int, Inference] | None]

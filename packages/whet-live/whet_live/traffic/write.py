@@ -135,14 +135,14 @@ class _Writing:
         self._received = time_of(
             connection
         )  # after the turn, by one clock: later rows are never received earlier
-        inference_rows = [one for batch in batches for one in batch.inferences]
-        feedback_rows = [one for batch in batches for one in batch.feedback]
+        inference_rows = [inference for batch in batches for inference in batch.inferences]
+        feedback_rows = [row for batch in batches for row in batch.feedback]
         self._known = {
-            Inference: self._read_stored(inferences, [one.id for one in inference_rows]),
-            Feedback: self._read_stored(feedback, [one.id for one in feedback_rows]),
+            Inference: self._read_stored(inferences, [row.id for row in inference_rows]),
+            Feedback: self._read_stored(feedback, [row.id for row in feedback_rows]),
         }
-        ids = {one.id for one in inference_rows} | {
-            name for one in feedback_rows for name in (one.id, one.target)
+        ids = {row.id for row in inference_rows} | {
+            name for row in feedback_rows for name in (row.id, row.target)
         }
         self._erased = {
             id for part in chunks(ids) for id in connection.execute(_ERASED, {"part": part}).scalars()
@@ -222,7 +222,7 @@ class _Writing:
                 dropped += 1
             else:
                 self._new_feedback[one.id] = (self._next(), one)
-        ids = (*(one.id for one in batch.inferences), *(one.id for one in batch.feedback))
+        ids = (*(inference.id for inference in batch.inferences), *(row.id for row in batch.feedback))
         shown = dropped if sender is None else 0  # a sender does not learn whose data was erased
         new = len(inference_rows) + len(feedback_rows) - shown
         return Receipt(new, repeated_inferences + repeated_feedback, shown, ids)
@@ -234,19 +234,19 @@ class _Writing:
         fresh: dict[str, tuple[_R, _Known]] = {}
         repeats, clashes = 0, []
         who, scope = (None, None) if sender is None else (sender.name, sender.scope)
-        for one in records:
-            mark, size = encode_with_size(one)
-            before = fresh[one.id][1] if one.id in fresh else self._known[kind].get(one.id)
-            if before is None and who is not None and one.id in self._erased:
-                clashes.append(Clash(one.id, "", describe_record(one)))
+        for record in records:
+            mark, size = encode_with_size(record)
+            before = fresh[record.id][1] if record.id in fresh else self._known[kind].get(record.id)
+            if before is None and who is not None and record.id in self._erased:
+                clashes.append(Clash(record.id, "", describe_record(record)))
             elif before is None:
-                fresh[one.id] = (one, _Known(mark, who, size + ROW_BYTES, scope))
+                fresh[record.id] = (record, _Known(mark, who, size + ROW_BYTES, scope))
             elif before.mark in (None, mark) and (who is None or who == before.sender):
                 repeats += 1
             else:
-                together = one.id in fresh
-                other = fresh[one.id][0] if together else self._find(kind, one.id)
-                clashes.append(Clash(one.id, describe_record(other), describe_record(one), together))
+                together = record.id in fresh
+                other = fresh[record.id][0] if together else self._find(kind, record.id)
+                clashes.append(Clash(record.id, describe_record(other), describe_record(record), together))
         return list(fresh.values()), repeats, clashes
 
     def _find(self, kind: type[_R], key: str) -> _R:

@@ -51,10 +51,12 @@ _IOCTLS = (0x5401, 0x5421, 0x541B, 0x5450, 0x5451)
 """TCGETS, FIONBIO, FIONREAD, FIONCLEX, FIOCLEX."""
 _FCNTLS = (0, 1, 2, 3, 4, 1030)
 """Descriptors and their flags, and no F_SETOWN or F_SETSIG, which send signals."""
+_SET_LOCK = 6
+"""F_SETLK, which a database wants before it reads a file: it is not done, and said to be done."""
 OUT_OF_MEMORY = 70
 """The exit code of a program that a MemoryError ended."""
 _THREAD = 0x00010000
-_ALLOW, _EPERM, _ENOSYS, _KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
+_ALLOW, _SKIP, _EPERM, _ENOSYS, _KILL = 0x7FFF0000, 0x00050000, 0x00050001, 0x00050026, 0x80000000
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 
 
@@ -161,7 +163,10 @@ def seccomp_rules(pid: int) -> list[tuple[int, int, int, int]]:
     ]
     for number, lines in (
         (_IOCTL, _argument(1, _IOCTLS)),
-        (_FCNTL, _argument(1, _FCNTLS)),
+        (
+            _FCNTL,
+            [(_LOAD, 0, 0, 24), (_EQUAL, 0, 1, _SET_LOCK), (_RETURN, 0, 0, _SKIP), *_argument(1, _FCNTLS)],
+        ),
         (_TGKILL, _argument(0, (pid,))),
         (_PRLIMIT, read_limits),
         (_CLONE, thread),

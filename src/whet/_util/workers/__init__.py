@@ -43,25 +43,26 @@ class Asking(Protocol):
 
 @dataclass(frozen=True)
 class Job:
-    """A computation in two forms: `here` in this process, `make_work` for another one.
-
-    `seconds`: what the computation may take; `late` makes the error of one that takes longer. `name` says whose function runs on
-    what, for messages. `make_work` raises UsageError for a function that another process cannot load. `movable` says whether the
-    job may go to another process unasked, and `processor_seconds` how long `here` kept the processor.
-
-    `answer`: who answers what the work asks of the run while it goes on, one question at a time. Such work is repeated from
-    its start where its worker dies, and gets the answers again that it got; the seconds in which it waits for an answer do
-    not count. None: it asks nothing.
-    """
+    """A computation that this process can do (`here`), and another process as well (`make_work`)."""
 
     here: Callable[[], Awaitable[object]]
+    """Does the job in this process."""
     make_work: Callable[[], Work]
+    """Makes the job for another process. Raises UsageError for a function that no other process can load."""
     seconds: float
+    """The longest time that the job may take."""
     name: str
+    """Whose function runs on what, for messages."""
     late: Callable[[], WhetError]
+    """Makes the error of a job that takes longer."""
     movable: bool = False
+    """Whether the job may go to another process unasked."""
     processor_seconds: Callable[[], float] = float
+    """How long `here` kept the processor."""
     answer: Answer | None = None
+    """Answers the questions that the job asks of the run while it goes on, one at a time; None: it asks nothing. If its worker
+    dies, such a job is repeated from its start and gets the same answers again. The seconds in which it waits for an answer do
+    not count."""
 
 
 class Executor(Protocol):

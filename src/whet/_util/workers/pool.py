@@ -25,6 +25,16 @@ def make_pool(count: int, memory: int = 0) -> Elsewhere:
     return Elsewhere(Processes(count, memory))
 
 
+async def send_frame(process: asyncio.subprocess.Process, body: bytes) -> None:
+    """Write a frame to the input of a process. One that is dead is noticed when its answer is read."""
+    assert process.stdin is not None
+    if process.stdin.is_closing():  # uvloop raises where asyncio loses what is written
+        return
+    with contextlib.suppress(ConnectionError):
+        process.stdin.write(struct.pack(">I", len(body)) + body)
+        await process.stdin.drain()
+
+
 @dataclass(eq=False)
 class _Worker:
     """One process. It does one job at a time."""
@@ -48,15 +58,8 @@ class _Worker:
             env=None if place is None else {**os.environ, **place},
         )
         worker = cls(process, place)
-        await worker.send(json.dumps([path, folder]).encode())
+        await send_frame(process, json.dumps([path, folder]).encode())
         return worker
-
-    async def send(self, body: bytes) -> None:
-        """Write a frame. A process that is dead is noticed when its answer is read."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(struct.pack(">I", len(body)) + body)
-        with contextlib.suppress(ConnectionError):
-            await self.process.stdin.drain()
 
     async def read(self) -> bytes:
         """The next frame. Raises WorkerDied, saying how."""
@@ -69,7 +72,7 @@ class _Worker:
 
     async def do(self, work: bytes, seconds: float) -> bytes:
         """The outcome of a job. Raises TimeoutError and WorkerDied."""
-        await self.send(work)
+        await send_frame(self.process, work)
         first = await asyncio.wait_for(self.read(), ENDED_AFTER)
         return first or await asyncio.wait_for(self.read(), seconds)
 
@@ -108,7 +111,7 @@ class _Host:
 
     async def send(self, message: dict[str, Any]) -> None:
         """Send a message, if anybody is there."""
-        await self.worker.send(json.dumps(message).encode())
+        await send_frame(self.worker.process, json.dumps(message).encode())
 
     async def end(self) -> None:
         """Kill the process; whoever waits for it hears that it died."""

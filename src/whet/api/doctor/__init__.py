@@ -14,7 +14,7 @@ from whet.api.doctor.checkup import BROKEN, NOT_INSTALLED, NOT_SET, OK, WARN, Do
 from whet.api.doctor.endpoint import MOST_CALLS, MOST_SECONDS, examine_endpoint
 from whet.api.doctor.local_servers import PORTS, examine_ports
 from whet.api.doctor.ray import examine_ray
-from whet.api.doctor.rewards import examine_reward, grade_target_and_nonsense
+from whet.api.doctor.rewards import FROM_MODEL, examine_reward, grade_target_and_nonsense
 from whet.api.doctor.state import examine_state
 from whet.engine.options import RoleModel
 from whet.errors import UsageError, parameter
@@ -32,6 +32,7 @@ from whet_client.version import __version__
 NONE = "none"
 __all__ = [
     "BROKEN",
+    "FROM_MODEL",
     "MOST_CALLS",
     "MOST_SECONDS",
     "NOT_INSTALLED",

@@ -13,6 +13,7 @@ from whet.api.doctor.checkup import DoctorReport
 from whet.errors import quantity
 from whet.rewards import (
     JUDGE,
+    LABELS,
     TARGET_SCORE,
     Objectives,
     ProgramReward,
@@ -26,6 +27,8 @@ from whet.task import Task
 from whet.types import Completion, Example, Reward
 
 ROWS = 3
+FROM_MODEL = frozenset({LABELS, TARGET_SCORE})
+"""What a reward needs that grades what the task model scores, and no text."""
 SLOW, PATIENCE = 1.0, 10.0
 NONSENSE = "zxqj 7000003"
 _ORDER = "write `def reward(example, output)`: first the row (a dict), then the answer (a text)"
@@ -50,7 +53,7 @@ async def examine_reward(checkup: DoctorReport, task: Task) -> None:
     if isinstance(task.reward, Objectives) and not task.reward.parts:
         checkup.ok(name, "measures what calls take; no answer is graded")
         return
-    if task.world is not None or task.reward.needs & {JUDGE, TARGET_SCORE}:
+    if task.world is not None or task.reward.needs & ({JUDGE} | FROM_MODEL):
         checkup.ok(name, "not tried, because this reward needs a model or an episode")
         return
     rows = task.train[:ROWS]

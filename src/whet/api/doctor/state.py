@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from whet._util.arguments import unwritable
+from whet._util.arguments import write_fault
 from whet.api.doctor.checkup import DoctorReport
 from whet.engine.ledger_store import LEDGER, reading_ledger
 from whet.engine.state_place import STATE, StateDatabase, state_place
@@ -44,7 +44,7 @@ def _database(checkup: DoctorReport, place: StateDatabase) -> None:
 
 
 def _folder(checkup: DoctorReport, folder: Path) -> None:
-    if (reason := unwritable(folder)) is not None:
+    if (reason := write_fault(folder)) is not None:
         checkup.fail(
             CHECK,
             f"{folder} cannot be written: {reason}",

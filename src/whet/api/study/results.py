@@ -78,8 +78,8 @@ class ComponentsResult(JSONResult[Mapping[str, Any]]):
 
     def __repr__(self) -> str:
         effects = ", ".join(
-            f"{one.name}: {'no answer' if one.difference is None else show_reward(one.difference, sign=True)}"
-            for one in self.effects
+            f"{effect.name}: {'no answer' if effect.difference is None else show_reward(effect.difference, sign=True)}"
+            for effect in self.effects
         )
         return f"ComponentsResult({self['task']!r}, {self['design']['name']}, {effects or self['status']})"
 

@@ -2,10 +2,10 @@
 
 The input is the premise. The hypothesis of a label is the prompt with every input slot empty and the
 label's word at ``{{mask}}``, without the lines that define other labels (``word: ...``). Both are
-embedded (mean of the last hidden states, normalised; Reimers and Gurevych 2019, arXiv:1908.10084) and
-the log-probability of a label is the log-softmax of cosine / 0.05 over the labels given. Both are embedded
-once and remembered, so that a new prompt costs at most as many short sequences as there are labels, however many
-examples it is scored on. This is not a language model: the numbers rank the labels and mean nothing else.
+embedded (mean of the last hidden states, normalised; Reimers and Gurevych 2019, arXiv:1908.10084), and
+the log-probability of a label is the log-softmax of cosine / 0.05 over the given labels. Vectors are
+remembered, so a new prompt costs at most one short sequence for each label, on however many examples it is
+scored. This is not a language model: the numbers rank the labels and mean nothing else.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class EncoderModel(EmbeddedModel):
         return vectors
 
     def word_gradients(self) -> EncoderGradients:
-        """How this model's loss changes with the words of a prompt (autoprompt)."""
+        """The gradients of this model's loss with respect to the words of a prompt (autoprompt)."""
         return EncoderGradients(self)
 
     def compute(

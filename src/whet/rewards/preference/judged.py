@@ -59,24 +59,26 @@ class PersonAgreement(NamedTuple):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a model is worth on inputs that it did not learn from.
-
-    `accuracy`: the share of pairs that it orders as people did; thumbs count by the share of (up, down) that it orders right, the
-    area under the ROC curve; one half is chance. `low` and `high`: the 95% interval, with whole inputs as the unit. `brier`: mean
-    squared distance of its probabilities and what people said, beside `base_brier`, that of one half for a pair and of the
-    share of thumbs up for a thumb. `error`: the expected calibration error. `people`: those who judged ten times or more.
-    """
+    """What a reward model is worth on inputs that it did not learn from."""
 
     accuracy: float
+    """The share of pairs that it orders as people did. Thumbs count by the share of (up, down) that it orders right, the area
+    under the ROC curve. One half is chance."""
     low: float
+    """Lower end of the 95% interval of `accuracy`, with whole inputs as the unit."""
     high: float
+    """Upper end of that interval."""
     brier: float
+    """Mean squared distance of its probabilities and what people said."""
     base_brier: float
+    """The same of always predicting one half for a pair, and the share of thumbs up for a thumb."""
     error: float
+    """The expected calibration error."""
     pairs: int
     labels: int
     inputs: int
     people: tuple[PersonAgreement, ...] = ()
+    """People who judged ten times or more."""
 
     @property
     def beats_chance(self) -> bool:

@@ -63,18 +63,20 @@ class PreferenceLabel:
 
 @dataclass(frozen=True)
 class PreferenceModel:
-    """An ensemble of linear strengths over features of (input, answer).
-
-    `members` (m, d); `center` (d,) and `scale` (d,) standardise the features; `middle` is the mean strength of the answers
-    that it was fitted to; `temperature` is the one that fits held-out pairs. `features` is their name.
-    """
+    """An ensemble of linear strengths over features of (input, answer)."""
 
     members: Array
+    """(m, d)"""
     center: Array
+    """(d,): the mean of each feature."""
     scale: Array
+    """(d,): by what each feature is divided."""
     middle: float
+    """The mean strength of the answers that the model was fitted to."""
     temperature: float
+    """The temperature that fits held-out pairs."""
     features: str
+    """The name of the features."""
 
     def strengths(self, features: ArrayLike) -> Array:
         """Strength of each item by each member, (m, n), in nats of odds, 0 for a usual answer; features (n, d).

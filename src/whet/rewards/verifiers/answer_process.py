@@ -17,6 +17,7 @@ import types
 from typing import Any
 
 _DEEPEST = 50
+_LONGEST_TEXT = 500
 _OPERATORS = {
     name: getattr(operator, name)
     for name in (
@@ -157,13 +158,19 @@ def _names(codec: Codec, code: str) -> dict[str, Any]:
     return {"names": {name: codec.write(value) for name, value in defined.items()}}
 
 
-def _describe(error: BaseException) -> dict[str, str]:
-    kinds = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "builtins"]
+def _describe(error: BaseException) -> dict[str, Any]:
+    """The classes of an exception, its name and text, and of what it is made, where these are plain values."""
+    kinds = [[kind.__module__, kind.__name__] for kind in type(error).__mro__]
+    described: dict[str, Any] = {"raised": kinds, "name": type(error).__name__, "text": ""}
     try:
-        text = str(error)[:500]
+        described["text"] = str(error)[:_LONGEST_TEXT]
+        codec = Codec()
+        made_of = json.dumps(codec.write(error.__reduce__()[1]))
+        if not codec.kept and len(made_of) <= _LONGEST_TEXT:
+            described["made_of"] = json.loads(made_of)
     except BaseException:
-        text = ""
-    return {"raised": kinds[0], "name": type(error).__name__, "text": text}
+        return described
+    return described
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import math
 import sqlite3
 import urllib.parse
@@ -10,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from whet._util.confined import Limits, OutOfBounds, run_confined
 from whet._util.storable import read_file
@@ -31,10 +32,14 @@ from whet.run import Run
 from whet.types import Completion, Example, Reward
 
 _PROCESS = Path(__file__).with_name("sql_process.py")
+_DUCKDB_PROCESS = Path(__file__).with_name("duckdb_process.py")
+_READ_BY_DUCKDB = (Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
+"""Where DuckDB looks up how much memory there is; it does not open a database without."""
 _MOST_NAMED = 3
 _NEAR = 5e-10
 """Numbers that differ by this share are equal: half a unit of the ninth digit at most."""
 Row = tuple[tuple[str, str], ...]
+Engine = Literal["sqlite", "duckdb"]
 
 
 EMPTY_RESULT = "empty_result"
@@ -43,7 +48,9 @@ EMPTY_RESULT = "empty_result"
 
 @dataclass(frozen=True)
 class Sql:
-    """1 when the query of the answer returns the rows of the target query on the same SQLite database, else 0.
+    """1 when the query of the answer returns the rows of the target query on the same database, else 0.
+
+    The `engine` is SQLite, or DuckDB where it is installed.
 
     The query is the last fenced block, else the whole answer. Names of columns do not count, their order does; the order of
     rows only where `ordered`. Numbers are equal to nine significant digits. Both queries run in a confined process that may only
@@ -57,18 +64,18 @@ class Sql:
     memory: int = 512
     rows: int = 10_000
     files: tuple[Path, ...] = ()
+    engine: Engine = "sqlite"
     name: str = "sql"
     low: float = 0.0
     high: float = 1.0
     needs: frozenset[str] = frozenset({TARGET})
 
     def check(self, example: Example) -> None:
-        """Raise UsageError for a target that SQLite cannot prepare on this database."""
+        """Raise UsageError for a target that cannot be prepared on this database."""
         for target in targets_of(example):
             try:
-                connection = _connect(self.database, self.setup)
-                connection.execute(f"EXPLAIN {target}").close()
-            except (sqlite3.Error, sqlite3.Warning) as error:
+                _connect(self.engine, self.database, self.setup).execute(f"EXPLAIN {target}")
+            except _errors(self.engine) as error:
                 raise UsageError(
                     f"the target {cut(target)!r} of {example.place} is no query on this database: {error}. Correct the row."
                 ) from None
@@ -102,8 +109,11 @@ class Sql:
         }  # fmt: skip
         limits = Limits(2 * self.timeout + 2, self.memory, 16 << 20)
         readable = [Path(self.database)] if self.database else []
+        process = _PROCESS
+        if self.engine == "duckdb":
+            process, readable = _DUCKDB_PROCESS, [*readable, *_READ_BY_DUCKDB]
         try:
-            result = run_confined(_PROCESS, question, limits, readable=readable)
+            result = run_confined(process, question, limits, readable=readable)
         except OutOfBounds as error:
             return f"The query was refused: {error}.", False
         for part in ("target", "query"):
@@ -180,8 +190,12 @@ def _show_row(row: Row) -> str:
 
 
 @lru_cache(maxsize=4)
-def _connect(database: str, setup: str) -> sqlite3.Connection:
+def _connect(engine: Engine, database: str, setup: str) -> Any:
     """The task's own database, to prepare its own queries on."""
+    if engine == "duckdb":
+        from whet.rewards.verifiers.duckdb_process import open_database
+
+        return open_database(database, setup)
     if database:
         path = urllib.parse.quote(database)
         return sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True, check_same_thread=False)
@@ -190,12 +204,26 @@ def _connect(database: str, setup: str) -> sqlite3.Connection:
     return connection
 
 
+def _errors(engine: Engine) -> tuple[type[Exception], ...]:
+    if engine == "duckdb":
+        import duckdb
+
+        return (duckdb.Error,)
+    return sqlite3.Error, sqlite3.Warning
+
+
 def build_sql(options: RewardOptions) -> Sql:
-    """`reward: {sql: {database: FILE or setup: SQL or FILE.sql, ordered: false, timeout: 5, memory: 512, rows: 10000}}`.
+    """`reward: {sql: {database: FILE or setup: SQL or FILE.sql, engine: sqlite or duckdb, ordered: false, timeout: 5,
+    memory: 512, rows: 10000}}`; with DuckDB `memory` is 1024.
 
     Raises UsageError with the place.
     """
-    options.only("database", "setup", "ordered", "timeout", "memory", "rows")
+    options.only("database", "setup", "engine", "ordered", "timeout", "memory", "rows")
+    engine: Any = options.values.get("engine", "sqlite")
+    if engine not in get_args(Engine):
+        options.refuse(f"the option engine must be sqlite or duckdb; this is {engine!r}.")
+    if engine == "duckdb" and importlib.util.find_spec("duckdb") is None:
+        options.refuse("engine: duckdb needs DuckDB. Install it with: pip install duckdb")
     if ("database" in options.values) == ("setup" in options.values):
         options.refuse("give either `database: FILE` or `setup: SQL`, the statements that make it in memory.")
     database, setup, files = "", "", tuple[Path, ...]()
@@ -212,12 +240,14 @@ def build_sql(options: RewardOptions) -> Sql:
         setup,
         flag_option(options, "ordered", False),
         number_option(options, "timeout", 5.0, 600),
-        int(number_option(options, "memory", 512, 1 << 20)),
+        int(number_option(options, "memory", 512 if engine == "sqlite" else 1024, 1 << 20)),
         int(number_option(options, "rows", 10_000, 1e6)),
         files,
+        engine,
     )
     try:
-        _connect(database, setup).execute("SELECT count(*) FROM sqlite_master").close()
-    except (sqlite3.Error, sqlite3.Warning) as error:
-        options.refuse(f"SQLite cannot open this database: {error}.")
+        _connect(engine, database, setup).execute("SELECT count(*) FROM sqlite_master")
+    except _errors(engine) as error:
+        name = "SQLite" if engine == "sqlite" else "DuckDB"
+        options.refuse(f"{name} cannot open this database: {error}.")
     return reward

@@ -143,19 +143,44 @@ class Remote:
             return self._codec["_CONTAINERS"][name](self._read(one) for one in content)
         return self._codec["read_plain"](name, content)
 
-    @staticmethod
-    def error(reply: dict[str, Any]) -> Exception:
-        """The exception that the answer raised, as one of Python's own."""
-        kind = getattr(builtins, str(reply.get("raised")), None)
+    def error(self, reply: dict[str, Any]) -> BaseException:
+        """The exception that the answer raised: the first of its classes that Python or a library of the tests defines."""
         text, name = str(reply.get("text", ""))[:500], str(reply.get("name"))[:100]
-        if isinstance(kind, type) and issubclass(kind, Exception) and kind is not Exception:
-            try:
-                return kind(text)
-            except TypeError:
-                pass
-        error = AnswerError(text)
-        error.name = name
-        return error
+        if kind := _find_class(reply.get("raised")):
+            made_of = self.read(reply["made_of"]) if "made_of" in reply else None
+            if error := _make_error(kind, made_of, text):
+                return error
+        unknown = AnswerError(text)
+        unknown.name = name
+        return unknown
+
+
+def _find_class(names: Any) -> type[BaseException] | None:
+    """The first class of these pairs of module and name that a module of this process defines, if it is not just Exception."""
+    for pair in names if isinstance(names, list) else ():
+        module, name = map(str, pair) if isinstance(pair, list) and len(pair) == 2 else ("", "")
+        kind = None if module == __name__ else getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type) and issubclass(kind, BaseException):
+            return None if kind in (Exception, BaseException) else kind
+    return None
+
+
+def _make_error(kind: type[BaseException], made_of: Any, text: str) -> BaseException | None:
+    """An exception with this text, made of the values of the original one if it can be."""
+    silent = {"__init__": lambda self: None, "__str__": lambda self: text, "__module__": kind.__module__}
+    ways: tuple[Callable[[], BaseException], ...] = (
+        lambda: kind(*made_of),
+        lambda: kind(text),
+        lambda: type(kind.__name__, (kind,), silent)(),
+    )
+    for make in ways:
+        try:
+            error = make()
+            if str(error) == text:
+                return error
+        except Exception:
+            continue
+    return None
 
 
 class Proxy:

@@ -43,22 +43,22 @@ class LoraSettings:
 
 @dataclass
 class Backbone:
-    """A causal model in this process. `trainable` are the weights that learn, by name, in float32.
-
-    `anchor`: what the trainable weights are in the reference policy; None means that the adapters are off there.
-    `ends`: its end tokens. `fingerprint`: SHA-256 of its weight files, configuration and tokenizer. `precise`: the
-    forward pass runs in the weights' own precision; else in bfloat16 on float32 weights.
-    """
+    """A causal model in this process."""
 
     address: str
     weights: Weights
     model: Any
     trainable: Tensors
+    """The weights that learn, by name, in float32."""
     anchor: Tensors | None
+    """The trainable weights of the reference policy; None: the reference policy is the model without adapters."""
     settings: LoraSettings
     ends: frozenset[int]
+    """Its end tokens."""
     fingerprint: str
+    """SHA-256 of its weight files, configuration and tokenizer."""
     precise: bool
+    """Whether the forward pass runs in the weights' own precision; else in bfloat16 on float32 weights."""
 
     @property
     def device(self) -> str:

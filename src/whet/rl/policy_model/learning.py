@@ -171,22 +171,22 @@ def _adapters_off(model: Any, off: bool) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True)
 class UpdateBatch:
-    """What an update knows of its samples before it begins, all per response token.
-
-    `advantages`; `reference`: log-probabilities of the reference policy, None where nothing needs them. `whole`: own tokens
-    of the minibatch that this is a share of, whose loss is the sum of the losses of its shares; 0 where this is the whole.
-    `kl_weights`: of the divergence of each token, None for 1. By sample: `weights` of each of its own tokens (of the sample, for
-    losses of whole texts), None for the mean over own tokens; `centres`, the mean log-ratio of its group, for losses of whole
-    texts.
-    """
+    """What an update knows of its samples before it begins."""
 
     samples: Sequence[Sample]
     advantages: Rows
+    """Per token of the response."""
     reference: Rows | None = None
+    """Per token: the log-probability under the reference policy; None: nothing needs it."""
     whole: int = 0
+    """Own tokens of the minibatch that this is a share of, whose loss is the sum of its shares' losses; 0: this is the whole."""
     kl_weights: Rows | None = None
+    """Per token: the weight of its divergence; None: 1."""
     weights: Sequence[float] | None = None
+    """Per sample: the weight of each of its own tokens (of the sample, for losses of whole texts); None: the mean over own
+    tokens."""
     centres: Sequence[float] | None = None
+    """Per sample: the mean log-ratio of its group, for losses of whole texts."""
 
     @property
     def tokens(self) -> int:

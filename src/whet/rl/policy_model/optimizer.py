@@ -23,28 +23,34 @@ MAX_NORM = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """One update of the weights: Adam at rate `lr`, `epochs` passes over the samples in minibatches of `minibatch` samples
-    (0: all at once).
-
-    `loss`: see `whet.rl.losses`; `clip_low`, `clip_high` bound the importance ratio to [1 - low, 1 + high]. `kl` weighs the
-    divergence from the reference policy in the loss, estimated by `kl_estimator`, less where the reference is unsure with
-    `kl_power` (`losses.critical_weights`); for dro it is tau. `eta` is that of rebel. `aggregation` is over own tokens: token,
-    the mean over all of a minibatch (DAPO); sequence, the mean over samples of their means (GRPO as published), in which a token
-    of a long text weighs less; constant, their sum divided by samples x `length` (Dr. GRPO).
-    """
+    """One update of the weights by Adam."""
 
     lr: float = 1e-4
+    """Adam's rate."""
     epochs: int = 1
+    """Passes over the samples."""
     minibatch: int = 0
+    """Samples of a minibatch; 0: all at once."""
     loss: Loss = "ppo"
+    """See `whet.rl.losses`."""
     clip_low: float = 0.2
+    """The importance ratio is at least 1 - `clip_low`."""
     clip_high: float = 0.2
+    """The importance ratio is at most 1 + `clip_high`."""
     kl: float = 0.0
+    """Weight of the divergence from the reference policy in the loss; for dro it is tau."""
     kl_estimator: Literal["k2", "k3"] = "k3"
+    """How that divergence is estimated."""
     kl_power: float = 0.0
+    """With a power above 0, the divergence weighs less where the reference is unsure (`losses.critical_weights`)."""
     eta: float = 1.0
+    """The eta of rebel."""
     aggregation: Aggregation = "token"
+    """How the losses of own tokens are joined. token: their mean over a minibatch (DAPO). sequence: the mean over samples of
+    their means (GRPO as published), in which a token of a long text weighs less. constant: their sum divided by samples x
+    `length` (Dr. GRPO)."""
     length: int = 64
+    """The length in the divisor of `aggregation` constant."""
 
 
 class Optimizer:

@@ -24,21 +24,22 @@ _MARK = "whet0turn0mark"
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One text that a policy wrote: what it read and the tokens that follow.
-
-    `text` is the decoded response, stop sequence included; of a conversation, its newest turn. `prompt` are the
-    tokens read. `tokens` is the response, end token included where it was written; in a conversation also what
-    others said in between. Per response token: `logprobs` under the behaviour policy at its `temperature` (0 for
-    tokens of others; at 1 for greedy and given texts) and `own`, whether the policy wrote it. `ended`: by an end
-    token or a stop sequence, not by the bound on tokens.
-    """
+    """One text that a policy wrote, with the tokens that it read and wrote."""
 
     text: str
+    """The decoded response, stop sequence included; of a conversation, its newest turn."""
     prompt: tuple[int, ...]
+    """The tokens that the policy read."""
     tokens: tuple[int, ...]
+    """The tokens of the response, the end token included if it was written; in a conversation, also what others said in
+    between."""
     logprobs: tuple[float, ...]
+    """Per token of the response: its log-probability under the policy that wrote it, at its `temperature` (at 1 for greedy and
+    given texts); 0 for tokens of others."""
     own: tuple[bool, ...]
+    """Per token of the response: whether the policy wrote it."""
     ended: bool
+    """Whether an end token or a stop sequence ended it, not the bound on tokens."""
     temperature: float = 1.0
 
     def to_json(self) -> dict[str, JSON]:

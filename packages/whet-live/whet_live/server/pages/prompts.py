@@ -37,7 +37,7 @@ ABOVE = ("Prompts", "/prompts")
 KINDS = {
     "inference": "Answers",
     "rating": "Stars",
-    "thumb": "Thumbs up",
+    "thumb": "Thumbs",
     "comment": "Comments",
     "correction": "Corrections",
     "regenerate": "Asked again",
@@ -46,7 +46,8 @@ KINDS = {
     "cost": "Dollars",
     "error": "Errors",
 }
-AVERAGED = ("rating", "thumb", "copy", "latency", "cost")
+AVERAGED = ("copy", "latency", "cost")
+"""Of ratings and thumbs the last of each person counts, which no count of rows knows: their means are on the page of quality."""
 
 
 @router("GET", "/prompts", Role.VIEWER)
@@ -195,7 +196,7 @@ def _traffic(call: RequestContext, name: str) -> Html:
     for version in sorted(counts, reverse=True)[:NEIGHBOURS]:
         title = f"version {version}" if version else "unknown version"
         rows.append([title, *(_count(counts[version].get(kind)) for kind in kinds)])
-    body = table("By version: how many, and means", ["Version", *(KINDS[kind] for kind in kinds)], rows)
+    body = table("By version: how many came, and means", ["Version", *(KINDS[kind] for kind in kinds)], rows)
     there = ui.link("Feedback about this prompt", ui.path_to("feedback", prompt=name))
     return ui.section("Traffic", body, el("p", there, class_="after"), id="traffic")
 
@@ -205,7 +206,7 @@ def _count(stats: Count | None) -> Child:
         return "–"
     if stats.kind not in AVERAGED:
         return f"{stats.n:,}"
-    mean = show_share(stats.mean) if stats.kind in ("thumb", "copy") else show_size(stats.mean)
+    mean = show_share(stats.mean) if stats.kind == "copy" else show_size(stats.mean)
     return join(mean, el("small", f"{stats.n:,}"))
 
 

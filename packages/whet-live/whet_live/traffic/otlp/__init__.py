@@ -45,32 +45,34 @@ __all__ = ["Parsed", "Unsupported", "failure_body", "parse_otlp"]
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a request holds. `received` counts its spans or log records, `rejected` those that could not be used, and
-    `message` says why one of them could not. Spans that are no answer of a model are neither stored nor
-    rejected. `warning` says what was decided about spans that are stored. `spans` say where each span stands, so that a call
-    whose spans come in several requests is one answer."""
+    """What a request holds. Spans that are no answer of a model are neither stored nor rejected."""
 
     kind: str
     signal: str
     inferences: tuple[Inference, ...]
     feedback: tuple[Feedback, ...]
     received: int
+    """Its spans or log records."""
     rejected: int = 0
+    """Spans or log records that could not be used."""
     message: str = ""
+    """Why one of them could not be used."""
     warning: str = ""
+    """What was decided about spans that are stored."""
     spans: tuple[SpanLink, ...] = ()
+    """The position of each span in its trace, so that a call whose spans come in several requests is one answer."""
 
     def without(self, ids: Iterable[str], reason: str) -> Parsed:
         """The same without the records of these ids, which count as rejected."""
         gone = set(ids)
-        inferences = tuple(one for one in self.inferences if one.id not in gone)
-        feedback = tuple(one for one in self.feedback if one.id not in gone)
+        inferences = tuple(inference for inference in self.inferences if inference.id not in gone)
+        feedback = tuple(row for row in self.feedback if row.id not in gone)
         lost = len(self.inferences) + len(self.feedback) - len(inferences) - len(feedback)
         return replace(
             self,
             inferences=inferences,
             feedback=feedback,
-            spans=tuple(one for one in self.spans if one.inference not in gone),
+            spans=tuple(span for span in self.spans if span.inference not in gone),
             rejected=self.rejected + lost,
             message=self.message or reason,
         )
@@ -167,7 +169,7 @@ def _evaluations(
     """The evaluations of a request, each with its place; in the place of one that cannot be read stands the reason."""
     for span in spans:
         inference = answers.get(roots.get(span_key(span), span_key(span)))
-        yield from ((f"span {span.id}", one) for one in evaluations(span, inference))
+        yield from ((f"span {span.id}", evaluation) for evaluation in evaluations(span, inference))
     for log in logs:
         if log.name == EVALUATION:
             try:

@@ -217,7 +217,7 @@ def _read_message_list(value: object, role: str) -> list[dict[str, str]]:
         value = [value]
     if not isinstance(value, list):
         return [{"role": role, "content": as_text(value)}]
-    return [_message(one, role) for one in value]
+    return [_message(item, role) for item in value]
 
 
 def _message(one: object, role: str) -> dict[str, str]:

@@ -170,7 +170,7 @@ def _message_value(value: Any, depth: int) -> object:
         return None
     content = getattr(value, name)
     if name == "array_value":
-        return [_message_value(one, depth + 1) for one in content.values]
+        return [_message_value(value, depth + 1) for value in content.values]
     if name == "kvlist_value":
         return {pair.key: _message_value(pair.value, depth + 1) for pair in content.values}
     if name == "bytes_value":
@@ -223,7 +223,7 @@ def _log(record: _Record, resource: Mapping[str, object]) -> OtelEvent:
 def _objects(value: object, name: str) -> list[Mapping[str, object]]:
     if value is None:
         return []
-    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, Mapping) for item in value):
         raise UsageError(f'"{name}" must be a list of objects.')
     return value
 
@@ -248,7 +248,7 @@ def _value(value: object, depth: int) -> object:
     for name, inner in value.items():
         if name == "arrayValue":
             values = _objects(_object(inner, name).get("values"), "values")
-            return [_value(one, depth + 1) for one in values]
+            return [_value(value, depth + 1) for value in values]
         if name == "kvlistValue":
             pairs = _objects(_object(inner, name).get("values"), "values")
             return {_string(pair.get("key")): _value(pair.get("value"), depth + 1) for pair in pairs}

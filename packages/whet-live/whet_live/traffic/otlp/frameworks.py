@@ -96,11 +96,11 @@ def _langchain_messages(value: object) -> Iterator[dict[str, object]]:
 
 def _flat(value: object) -> Iterator[object]:
     """The items of a list, and of the lists in it."""
-    for one in value if isinstance(value, list) else ():
-        if isinstance(one, list):
-            yield from one
+    for item in value if isinstance(value, list) else ():
+        if isinstance(item, list):
+            yield from item
         else:
-            yield one
+            yield item
 
 
 def _message(one: Mapping[str, object]) -> dict[str, object]:

@@ -39,7 +39,7 @@ def group_logs(logs: Iterable[OtelEvent]) -> tuple[list[OtlpSpan], list[str]]:
                 f"The log record {log.name} names no span, so that nobody knows which call it belongs to."
             )
     spans = [_as_span(trace, span, own) for (trace, span, _), own in groups.items()]
-    return [one for one in spans if _has_content(one)], reasons
+    return [span for span in spans if _has_content(span)], reasons
 
 
 def log_answer(span: OtlpSpan) -> Inference:
@@ -71,7 +71,9 @@ def _as_span(trace: str, span: str, logs: Sequence[OtelEvent]) -> OtlpSpan:
 
 def _has_content(span: OtlpSpan) -> bool:
     return any(
-        one["content"] for side in ("input", "output") for one in messages(side, span.attributes, span.events)
+        message["content"]
+        for side in ("input", "output")
+        for message in messages(side, span.attributes, span.events)
     )
 
 

@@ -1,0 +1,271 @@
+"""Published ideas that are no method of their own: which setting, reward or environment each of them is, by its name.
+
+`whet methods NAME` shows them beside the methods. The equation is the one in the docstring of the code.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+_PREWRITE, _ESPL, _DPO = "--method prewrite --set ", "--method espl --set ", "--method dpo --set "
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """An idea by its names, and where it is."""
+
+    names: tuple[str, ...]
+    """How papers call it. The first one is shown."""
+    use: str
+    """Options of `whet optimize`, lines of task.yaml, or Python."""
+    code: str
+    """MODULE:OBJECT with the equation in its docstring."""
+    page: str
+    """The part of the documentation."""
+
+    def summary(self) -> str:
+        """The beginning of the docstring of the code, up to and with its first equation, read from the source."""
+        module, _, path = self.code.partition(":")
+        file = PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
+        node: ast.Module | ast.ClassDef | ast.FunctionDef = ast.parse(file.read_text(encoding="utf-8"))
+        for name in filter(None, path.split(".")):
+            (node,) = (
+                inner
+                for inner in node.body
+                if isinstance(inner, ast.ClassDef | ast.FunctionDef) and inner.name == name
+            )
+        paragraphs = (ast.get_docstring(node) or "").split("\n\n")
+        indented = (at for at, text in enumerate(paragraphs) if text.startswith(" "))
+        return "\n\n".join(paragraphs[: next(indented, 0) + 1])
+
+
+def _advantage(*names: str, code: str = "") -> Mechanism:
+    return Mechanism(
+        names,
+        f"{_PREWRITE}advantage={names[0]}",
+        f"whet.rl.advantages:{code or names[0]}",
+        "docs/mechanics.md#advantages",
+    )
+
+
+def _loss(*names: str, use: str = "", code: str = "", part: str = "losses-of-sampled-texts") -> Mechanism:
+    return Mechanism(
+        names,
+        use or f"{_PREWRITE}loss={names[0]}",
+        f"whet.rl.losses:{code or names[0]}",
+        f"docs/mechanics.md#{part}",
+    )
+
+
+def _rows(*names: str, choice: str, code: str) -> Mechanism:
+    use = f"--method dsp --set rows={choice}"
+    return Mechanism(
+        names, use, f"whet.rl.row_selection:{code}", "docs/training.md#which-rows-are-asked-about"
+    )
+
+
+def _reward(*names: str, use: str, code: str, page: str) -> Mechanism:
+    return Mechanism(names, f"reward: {use}", f"whet.rewards.{code}", f"docs/{page}")
+
+
+_PAIRS, _KL = "pairs-and-thumbs", "the-divergence-from-the-reference"
+_SHAPING = "environment: {gymnasium: FrozenLake-v1, turns: 20, episodes: 90, shaping: "
+
+MECHANISMS: tuple[Mechanism, ...] = (
+    _advantage("grpo"),
+    _advantage("dr_grpo"),
+    _advantage("rloo"),
+    _advantage("reinforce++", code="reinforce_pp"),
+    _advantage("reinforce++-baseline", code="reinforce_pp_baseline"),
+    _advantage("remax"),
+    _advantage("gae", "critic"),
+    _loss("ppo", use=f"{_PREWRITE}advantage=gae --set loss=ppo"),
+    _loss("clip-higher", "dapo", use=f"{_PREWRITE}clip_high=0.28", code="ppo"),
+    _loss("cispo"),
+    _loss("importance"),
+    _loss("reinforce"),
+    _loss("rebel", use=f"{_PREWRITE}loss=rebel --set eta=2"),
+    _loss("dro", use=f"{_PREWRITE}loss=dro --set kl=0.1"),
+    _loss("kl", "k2", "k3", use=f"{_PREWRITE}kl=0.02 --set kl_estimator=k2", part=_KL),
+    _loss("kl-in-reward", "k1", use=f"{_PREWRITE}kl=0.02 --set kl_in=reward", code="kl", part=_KL),
+    _loss(
+        "critical-tokens",
+        "critical-token-kl",
+        use=f"{_PREWRITE}kl=0.02 --set kl_power=2",
+        code="critical_weights",
+        part=_KL,
+    ),
+    _loss("dpo-loss", use=f"{_DPO}loss=dpo", code="dpo", part=_PAIRS),
+    _loss("ipo-loss", "identity-preference-optimisation", use=f"{_DPO}loss=ipo", code="ipo", part=_PAIRS),
+    _loss("kto", use=f"{_DPO}loss=kto", part=_PAIRS),
+    _loss("pmpo_b", use=f"{_DPO}loss=pmpo", code="pmpo", part=_PAIRS),
+    Mechanism(
+        ("kto-prompts", "kto-value"),
+        "await whet.rl.logged_answers.value_prompts(model, first, prompts, rows)",
+        "whet.rl.logged_answers:",
+        "docs/preferences.md#prompts-that-were-never-used",
+    ),
+    Mechanism(
+        ("rto",),
+        f"{_PREWRITE}advantage=gae --set rto=0.05",
+        "whet.rl.advantages:token_rewards_rto",
+        "docs/mechanics.md#credit-of-tokens",
+    ),
+    Mechanism(
+        ("red", "dense-reward"),
+        f"{_PREWRITE}advantage=gae --set trace=1",
+        "whet.rl.advantages:redistribute",
+        "docs/mechanics.md#credit-of-tokens",
+    ),
+    Mechanism(
+        ("turn-credit",),
+        f"{_ESPL}credit=turn",
+        "whet.rl.advantages:turn_advantages",
+        "docs/training.md#credit-in-conversations",
+    ),
+    _rows("dynamic-sampling", choice="dynamic", code="DynamicSampling"),
+    _rows("mopps", choice="mopps", code="MoPPS"),
+    _rows("pcl", "prompt-curriculum-learning", choice="pcl", code="PCL"),
+    _rows("easy-first", "curriculum", choice="easy-first", code="EasyFirst"),
+    Mechanism(
+        ("erpo",),
+        "--method dsp --set rows=erpo --set zero_variance=erpo",
+        "whet.rl.zero_variance:with_pseudo_negative",
+        "docs/training.md#what-a-group-of-equal-rewards-teaches",
+    ),
+    Mechanism(
+        ("rl-zvp", "zvp"),
+        f"{_PREWRITE}zero_variance=zvp",
+        "whet.rl.zero_variance:zvp",
+        "docs/training.md#what-a-group-of-equal-rewards-teaches",
+    ),
+    Mechanism(
+        ("guide-grpo",),
+        f"{_ESPL}hint=COLUMN",
+        "whet.rl.guidance:shaping_weights",
+        "docs/training.md#hints-where-everything-fails",
+    ),
+    Mechanism(
+        ("eager",),
+        _SHAPING + "{questions: goal}}",
+        "whet.environments.turn_bonuses:GoalQuestions",
+        "docs/shaping.md#questions-about-the-goal-eager",
+    ),
+    Mechanism(
+        ("guide",),
+        _SHAPING + "{human: feedback.jsonl}}",
+        "whet.environments.turn_bonuses:HumanSignal",
+        "docs/shaping.md#a-person-who-watches-guide",
+    ),
+    Mechanism(
+        ("potential-based-shaping",),
+        _SHAPING + "{potential: potential.py}}",
+        "whet.environments.shaping:Potential",
+        "docs/shaping.md#when-the-optimum-stays",
+    ),
+    Mechanism(
+        ("self-play", "spo-minimax"),
+        "--method online_dpo --set learn=win_rate --set group=4",
+        "whet.methods.online_dpo:",
+        "docs/methods/online_dpo.md",
+    ),
+    Mechanism(
+        ("dynamic-cheatsheet",),
+        "--method ace --set online=true --set merge=rewrite",
+        "whet.methods.ace:",
+        "docs/methods/ace.md",
+    ),
+    Mechanism(
+        ("matts",),
+        "--method reasoning_bank --set scaling=parallel",
+        "whet.methods.reasoning_bank:",
+        "docs/methods/reasoning_bank.md",
+    ),
+    Mechanism(
+        ("tapruning",),
+        "--method promptquine --set algorithm=tap",
+        "whet.methods.promptquine:",
+        "docs/methods/promptquine.md",
+    ),
+    Mechanism(
+        ("promptist",),
+        "--method reprompt --set reason=false --set warmup=20",
+        "whet.methods.reprompt:",
+        "docs/methods/reprompt.md",
+    ),
+    Mechanism(("combee",), "--method gepa --set grouped=true", "whet.methods.gepa:", "docs/methods/gepa.md"),
+    Mechanism(
+        ("dvd",),
+        "--method evoprompt --set diversity=bandit",
+        "whet.search.diversity:",
+        "docs/methods/evoprompt.md",
+    ),
+    Mechanism(
+        ("rest", "rest-em"),
+        "--method expert_iteration --set restart=true",
+        "whet.methods.expert_iteration:",
+        "docs/methods/expert_iteration.md",
+    ),
+    _reward(
+        "zyn", use='{yes_no: {question: "Is the answer polite?"}}', code="yes_no:YesNo", page="judges.md"
+    ),
+    _reward(
+        "rlcf", use="{checklist: {per_row: true}}", code="checklist:Checklist", page="judges.md#checklist"
+    ),
+    _reward(
+        "rewardanything",
+        use="{listwise: {principles: principles.md}}",
+        code="listwise:Listwise",
+        page="judges.md#listwise",
+    ),
+    _reward(
+        "toolrl",
+        use="{tool_calls: {measure: parts}}",
+        code="verifiers.tool_calls:ToolCalls",
+        page="verifiers.md",
+    ),
+    _reward(
+        "rltr",
+        use="{tool_calls: {measure: complete}}",
+        code="verifiers.tool_calls:ToolCalls",
+        page="verifiers.md",
+    ),
+    _reward(
+        "proof2silicon",
+        use="{verilog: {synthesis: true}}",
+        code="verifiers.verilog:Verilog",
+        page="verifiers.md",
+    ),
+    _reward("sirl", use="{solver: {measure: sirl}}", code="verifiers.solver:Solver", page="verifiers.md"),
+    _reward(
+        "conciser",
+        use="{concise: {reward: math_equal}}",
+        code="concise:Concise",
+        page="verifiers.md#with-a-judge-and-with-length",
+    ),
+    _reward(
+        "bradley-terry",
+        use="{preference: {model: taste.safetensors}}",
+        code="preference.model:Preference",
+        page="reward-models.md",
+    ),
+)
+
+
+def _key(name: str) -> str:
+    """A name without letter case and without the marks that papers write or leave out; `+` tells REINFORCE++ apart."""
+    return re.sub(r"[^a-z0-9+]", "", name.casefold())
+
+
+def mechanism_names() -> list[str]:
+    """The first name of each, in the order of the alphabet."""
+    return sorted(one.names[0] for one in MECHANISMS)
+
+
+def find_mechanism(name: str) -> Mechanism | None:
+    """The mechanism of that name; None where there is none."""
+    return next((one for one in MECHANISMS if _key(name) in map(_key, one.names)), None)
