@@ -32,7 +32,7 @@ def family_tree(record: Record, way: list[ReportedCandidate]) -> Html | None:
             *size,
             "Tree of the search",
             caption,
-            _drawn(record, way, scored, edges, *size),
+            _draw_tree(record, way, scored, edges, *size),
             name=f"tree-{name}",
             class_=name,
         )
@@ -51,7 +51,7 @@ def _worth(candidate: ReportedCandidate) -> float | None:
     return candidate.train if candidate.validation is None else candidate.validation
 
 
-def _drawn(
+def _draw_tree(
     record: Record,
     way: list[ReportedCandidate],
     scored: dict[str, float],
