@@ -48,7 +48,8 @@ def show(call: RequestContext) -> Response:
     name, quality = call.path("name"), call.state.live.quality
     or_404(quality.check_prompt, name)
     fields = {field: call.query_params.get(field, "").strip() for field in FIELDS}
-    report = call.state.measure_quality(name, _options(fields))
+    options = _options(fields)
+    report = call.state.measure_quality(name, options)
     alerts = quality.alerts(name, limit=10).items
     empty = ui.nothing(
         "No answer was logged in this period.",
@@ -63,7 +64,7 @@ def show(call: RequestContext) -> Response:
         f"Quality of {name}",
         "prompts",
         _form(name, fields),
-        _sum_up(report),
+        _sum_up(report, call.state.age_of_quality(name, options)),
         charts,
         notes,
         _marks(report.marks[:MOST_MARKS]),
@@ -108,8 +109,9 @@ def _form(name: str, fields: dict[str, str]) -> Html:
     )
 
 
-def _sum_up(report: QualityReport) -> Html:
+def _sum_up(report: QualityReport, age: int) -> Html:
     sampled = f" One answer of {report.every} was read." if report.every > 1 else ""
+    sampled += f" Computed {age} s ago." if age else ""
     hint = (
         f"{number_format.plural(report.answers, 'answer')}.{sampled} Bands are 95% intervals; answers of one user count as one "
         "piece of evidence. Times are in UTC; feedback counts for the time of its answer, so that the newest steps still fill up."
