@@ -206,6 +206,14 @@ TASKS = {
         ),
         tokens=5,
     ),
+    "larger-animal": RealTask(
+        "instruction_induction/larger_animal.jsonl", ("induce",), "execute", "Animals", {},
+        (
+            "Which of the two animals is larger? Answer with its name only, as it is written.",
+            "Write the name of the larger animal, exactly as it stands in the list, in lower case, and nothing else.",
+            "Write the larger animal.\nAnimals: mouse, horse\nhorse\nAnimals: whale, dog\nwhale",
+        ),
+    ),
 }  # fmt: skip
 """`dbpedia-codes` has six classes of DBpedia under names that say nothing, so that they must be learned."""
 

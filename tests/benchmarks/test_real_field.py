@@ -192,6 +192,8 @@ def test_a_tool_of_others_needs_an_interpreter_that_has_it(
 )
 @pytest.mark.parametrize("name", real_field.TASKS)
 def test_rows_of_a_real_task(name: str) -> None:
+    if not real_field.TASKS[name].path(DATA).is_file():
+        pytest.skip(f"{DATA} has no {real_field.TASKS[name].file}")
     rows = real_field.rows_of(DATA, name, 0, 40, 60)
     assert [len(rows[split]) for split in ("validation", "test")] == [40, 60]
     inputs = [row["input"] for split in rows.values() for row in split]

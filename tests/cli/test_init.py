@@ -637,6 +637,7 @@ def test_promptfoo_tests_whose_assertions_all_weigh_nothing_are_refused() -> Non
         cli, ["init", "other", *promptfoo(tests=tests, defaultTest={"assert": [rubric]})]
     )
     assert "no test has an assertion that whet can check" in str(done.exception)
+    assert "not taken: 6 llm-rubric of weight 0" in str(done.exception)
 
 
 def test_promptfoo_metrics_are_parts_of_the_reward() -> None:

@@ -75,6 +75,17 @@ async def test_a_wording_of_several_sentences_is_shown_to_its_end() -> None:
     assert "Orders go to sales." in last
 
 
+async def test_a_wording_with_examples_is_shown_in_its_own_lines() -> None:
+    lines = "Answer with the desk for the letter.\nAn order -> sales\nA question -> help"
+    *_, last = await requests(
+        (answered(lambda n: False), form(entry((1, 2, 3), None, lines))),
+        (answered(lambda n: n < 2), form(entry((1, 2, 3, 4), "i1", SECOND))),
+        (answered(lambda n: n < 5), form(no_demand=[1])),
+    )
+    inner = "\n      "
+    assert f"): {inner.join(lines.splitlines())}\n" in last, "indented below the line that counts its answers"
+
+
 SHORT_TEXT = "The model may follow a short text better"
 LONG = f"{FIRST} {'Read the letter to its end before you choose a desk, and mind who wrote it. ' * 5}".strip()
 

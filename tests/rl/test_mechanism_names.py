@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -68,12 +71,14 @@ def test_its_options_are_settings_of_the_method(one: Mechanism) -> None:
         assert known == float(value) if isinstance(known, float) else str(known).lower() == value.lower()
 
 
-@pytest.mark.parametrize("one", [p for p in ALL if not p.values[0].use.startswith("--")])  # type: ignore[union-attr]
+@pytest.mark.parametrize("one", [p for p in ALL if not p.values[0].use.startswith(("--", "await "))])  # type: ignore[union-attr]
 def test_its_lines_are_read_in_a_task_file(one: Mechanism, tmp_path: Path) -> None:
     for package in ("gymnasium", "scipy", "sympy") if "gymnasium" in one.use or "sympy" in one.use else ():
         pytest.importorskip(package)
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
+    if "verilog" in one.use and not (shutil.which("iverilog") and shutil.which("yosys")):
+        pytest.skip("Icarus Verilog and Yosys are not installed")
     if "taste.safetensors" in one.use:
         from whet.rewards.preference import PreferencePair, fit_preferences
 
@@ -89,3 +94,11 @@ def test_its_lines_are_read_in_a_task_file(one: Mechanism, tmp_path: Path) -> No
         yaml += "data: data.jsonl\n"
     (tmp_path / "task.yaml").write_text(yaml)
     assert load_task(tmp_path).name == "t"
+
+
+@pytest.mark.parametrize("one", [p for p in ALL if p.values[0].use.startswith("await ")])  # type: ignore[union-attr]
+def test_its_function_takes_the_arguments_that_are_named(one: Mechanism) -> None:
+    path, _, arguments = one.use.removeprefix("await ").removesuffix(")").partition("(")
+    module, _, name = path.rpartition(".")
+    function = getattr(importlib.import_module(module), name)
+    inspect.signature(function).bind(*arguments.split(", "))

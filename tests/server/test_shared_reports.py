@@ -6,8 +6,6 @@ import threading
 
 import pytest
 
-from whet_live.quality import QualityReport
-from whet_live.server.pages.quality import _sum_up
 from whet_live.server.shared_reports import KEPT_SECONDS, LARGE, SharedReports
 
 
@@ -35,24 +33,6 @@ def test_a_large_report_is_kept_for_some_seconds_and_a_small_one_never() -> None
     assert reports.get("c", large, size_of) == (LARGE, 2), "another question is another report"
     now[0] += KEPT_SECONDS
     assert reports.get("a", large, size_of) == (LARGE, 3)
-
-
-def test_the_age_of_a_kept_report_is_known() -> None:
-    now = [100.0]
-    reports = SharedReports(lambda: now[0])
-    reports.get("a", Counted(LARGE), size_of)
-    reports.get("b", Counted(LARGE - 1), size_of)
-    ages = []
-    for _ in range(3):
-        ages.append((reports.age("a"), reports.age("b")))
-        now[0] += 12.5
-    assert ages == [(0, 0), (12, 0), (25, 0)]
-    assert reports.age("a") == 0, "it is kept no longer"
-
-
-def test_the_page_says_how_old_its_figures_are() -> None:
-    report = QualityReport("p", 0, 1, 1, LARGE, 1, (), ())
-    assert "Computed 12 s ago." in str(_sum_up(report, 12)) and "Computed" not in str(_sum_up(report, 0))
 
 
 @pytest.mark.parametrize(("size", "expected"), [(LARGE, 1), (1, 8)])

@@ -357,7 +357,7 @@ def _methods(facts: _Facts) -> tuple[list[dict[str, str]], list[dict[str, str]]]
 
 
 def _reason(name: str, facts: _Facts) -> str:
-    """What the task has that a method uses."""
+    """The features of the task that a method uses."""
     needs = METHODS[name].needs
     for need, words in (
         (OBJECTIVES, "the task has several objectives"),
@@ -385,7 +385,7 @@ def _rank(name: str, facts: _Facts) -> tuple[int, int]:
 
 
 def _lacks(name: str, facts: _Facts) -> str:
-    """What a method needs and the task has not; empty where it fits."""
+    """The needs of a method that the task does not meet; empty if the method fits."""
     entry = METHODS[name]
     if facts.program and not entry.trains.startswith(NO_WEIGHTS):
         return "a task with a single prompt; this task has a program"
@@ -530,7 +530,7 @@ def _command(name: str, task: Task, options: Options) -> str:
 
 
 def _warn_of_unbounded_cost(plan: PlanJSON) -> list[str]:
-    """What the plan of a run lacks to hold its cost."""
+    """The steps that are missing to bound the cost of a planned run."""
     steps = []
     if plan["output_limit"]:
         steps.append(

@@ -334,6 +334,6 @@ def runs(root: str | Path = "runs", *, team: bool = False) -> Sequence[RunRowJSO
 
 @check_arguments
 def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
-    """What a run logged after the event number `after`, in order, also while it goes on: seq, name, value, calls."""
+    """The events that a run logged after the event number `after`, in order, also while it goes on: seq, name, value, calls."""
     events = events_after(Path(folder) / "journal.sqlite", after, limit)
     return [{"seq": seq, "name": e.name, "value": e.value, "calls": e.calls} for seq, e in events]

@@ -60,7 +60,7 @@ _KINDS = {kind.__name__: kind for kind in (ProviderError, StorageError, UsageErr
 
 @dataclass(frozen=True)
 class ComparisonCall:
-    """What `whet.compare` was called with, as far as it says which runs there are and how they are made."""
+    """The arguments of `whet.compare` that determine its runs."""
 
     task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any]
     methods: Sequence[MethodChoice]
@@ -412,7 +412,7 @@ async def _make_run(
 
 
 def _snapshot(display: Display) -> dict[str, object]:
-    """How a run stands: a line, and what it has spent."""
+    """The state of a run: a line, and its usage so far."""
     core = display.progress.core
     spent = (0, 0.0) if core is None else (core.budget.spent.total_calls, core.budget.spent.cost)
     return {"line": display.line(), "calls": spent[0], "cost": spent[1]}

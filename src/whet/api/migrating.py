@@ -167,7 +167,7 @@ def _identity(task: Task, out: Path) -> dict[str, Any]:
 
 
 def _describe_unfinished(run: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of a migration whose run has no verdict."""
+    """The result of a migration whose run has no verdict."""
     reason = run["improvement"]["reason"]
     return {"status": run["status"], "verdict": UNDECIDED, "reason": reason, "warnings": run["warnings"]}
 

@@ -280,7 +280,7 @@ def decide(
 
 
 def _say_better(pilot: PilotJSON) -> str:
-    """That a prompt of the pilot is better on fresh rows; empty where that is not shown."""
+    """The sentence that a prompt of the pilot is better on fresh rows; empty if that is not shown."""
     if pilot["status"] != "completed" or pilot["gain"]["low"] <= 0:
         return ""
     return f"the part `{pilot['best']}` gains {_show_gain(pilot['gain'])} on fresh rows"
@@ -311,7 +311,7 @@ def _decision(name: DecisionName, reasons: list[str]) -> DecisionJSON:
 
 
 def say_too_slow(pay_back: PayBackJSON) -> str:
-    """That not even the largest gain pays a run back in time."""
+    """The sentence that not even the largest gain pays a run back in time."""
     most, after = show_reward(pay_back["most"]["gain"], 2), pay_back["most"]["months"]
     return (
         f"even a gain of {most} would never repay a run"

@@ -52,7 +52,7 @@ class _Prompts:
     plan: StudyPlan
 
     def describe(self, grid: Grid) -> dict[str, Any]:
-        """What the answers show, as in result.json."""
+        """The figures of the answers, as in result.json."""
         table = grid.rewards
         known = np.flatnonzero(~np.isnan(table).any(axis=1))
         clusters = [grid.clusters[int(i)] for i in known]

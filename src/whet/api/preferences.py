@@ -322,7 +322,7 @@ def _embedding(features: str) -> Any:
 
 
 def describe(read: ReadPreferences, held_out: HeldOut, features: str) -> dict[str, Any]:
-    """What was read, and what the reward model is worth on inputs that it has not seen."""
+    """The figures of the judgements that were read, and of the reward model on unseen inputs."""
     one = held_out
     up, down, middle = read.thumbs
     return {

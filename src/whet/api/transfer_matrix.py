@@ -176,7 +176,7 @@ class _Matrix:
         return self.trials[run].start if side == "start" else self.trials[run].best
 
     def missing(self) -> list[_Cell]:
-        """What must be asked, model by model: each prompt once, however many runs have it."""
+        """The prompts that each model must answer: each prompt once, however many runs have it."""
         seen, cells = set(self.answers), list[_Cell]()
         sides: tuple[Side, Side] = ("start", "best")
         for model in range(len(self.others)):
@@ -216,7 +216,7 @@ class _Matrix:
         return result
 
     def identity(self, status: str, plans: list[PlanJSON]) -> MatrixJSON:
-        """What the matrix is, and what it took."""
+        """The matrix and its usage."""
         names = (other.address for other in self.others)
         warnings = [warning for trial in self.trials for warning in trial.warnings]
         if self.split == "validation":

@@ -68,7 +68,8 @@ def elapsed_row(core: RunState) -> tuple[str, tuple[Any, ...]]:
 
 
 def accounting_warnings(opened: OpenRun) -> list[str]:
-    """What of calls, tokens and dollars is no fact: calls that kills have taken, and tokens that nobody reported."""
+    """The calls, tokens and dollars that are estimates: calls whose answers were lost in kills, and tokens that nobody
+    reported."""
     warnings = []
     if opened.lost_calls:
         most = f", at most ${opened.lost_cost:.4f}" if opened.lost_cost else ""

@@ -292,7 +292,7 @@ def _check_writers(clients: Mapping[str, ModelClient], scores: bool) -> None:
 
 
 def _identities(clients: Mapping[str, ModelClient]) -> dict[str, object]:
-    """What besides their addresses tells the answers of the models apart, by role; empty where nothing does."""
+    """By role, the facts besides the address that change the answers of the model; empty if there are none."""
     options = {
         role: values
         for role, client in clients.items()
@@ -318,7 +318,7 @@ def _price_reward(task: Task, spec: ModelSpec) -> RewardFunction:
 
 
 def _description(task: Task) -> str:
-    """What a writer of prompts is told of the task, its objectives included."""
+    """The description of the task for a model that writes prompts, with its objectives."""
     if not isinstance(task.reward, Objectives):
         return task.description
     return f"{task.description}\n\n{task.reward.description}".strip()
@@ -571,7 +571,7 @@ def _embedding_client(
 
 
 def _embedding_address(task: Task, options: Options, method: str) -> str:
-    """What the setting `embedding` of the method says; `none` for a method that has no such setting."""
+    """The setting `embedding` of the method; `none` for a method without such a setting."""
     usual = getattr(get_method(method).config, EMBEDDING, NONE)
     own = task.settings if options.method in (None, task.method) else {}
     settings = {EMBEDDING: usual, **own, **options.settings}
@@ -601,7 +601,8 @@ def _model(models: Models, spec: ModelSpec, role: str) -> LanguageModel:
 
 
 def _generation(spec: ModelSpec, limits: Budget) -> Generation:
-    """How the task model is asked. Under a limit on tokens or cost every answer must have a bound to reserve."""
+    """The generation options of the task model. Under a limit on tokens or cost, every answer needs a bound that can be
+    reserved."""
     bound = spec.output_bound
     if bound is None and (limits.tokens is not None or limits.cost_usd is not None):
         bound = BOUND_UNDER_LIMIT

@@ -555,7 +555,7 @@ def _jobs_of(client: ModelClient) -> BatchJobs:
 
 
 def _at_batch_price(client: ModelClient, most: Reservation) -> Reservation:
-    """What a call takes at most in a batch, which needs no other call to end before."""
+    """The most that a call takes in a batch, where it waits for no other call."""
     share = 1.0 if client.price is None else client.price.batch
     cost, likely = most.cost * share, most.likely_cost * share
     return replace(most, cost=cost, likely_cost=likely, alone=False, beyond_tokens=0, beyond_cost=0.0)

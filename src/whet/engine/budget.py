@@ -181,7 +181,7 @@ class BudgetAccount:
         return self.seconds if name == "seconds" else self._calls_of(name.removesuffix("_calls"))
 
     def _calls_of(self, role: str) -> int:
-        """What counts against the limit on the calls of a role."""
+        """The calls that count against the limit on the calls of a role."""
         spent = self.spent
         return spent.calls[role] - spent.excused[role] + len(spent.given_up[role])
 
@@ -531,7 +531,7 @@ def _second_calls(task: Task, clients: Mapping[str, ModelClient]) -> dict[str, i
 
 
 def test_set_budget(task: Task, env: Environment, config: object, client: ModelClient) -> Budget:
-    """What one prompt's answers to the sealed test by the model of `client` may take at most: calls, tokens, US dollars."""
+    """The most that one prompt's answers to the sealed test may take with the model of `client`: calls, tokens, US dollars."""
     turns = answer_calls(env, config)
     rows = _test_rows(len(task.test), client)
     tokens, cost = _worst_test(task, env, client, rows, turns)

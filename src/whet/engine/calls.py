@@ -104,7 +104,7 @@ class _Pending:
 
 
 class CallBatches(Protocol):
-    """Who makes calls in batches that a provider answers later (`whet.engine.batched_calls`)."""
+    """Makes calls in batches that a provider answers later (`whet.engine.batched_calls`)."""
 
     def holds(self, digest: str) -> bool:
         """Whether the call is in a batch that has not answered it yet."""
@@ -628,7 +628,7 @@ def _add_count(key: str, counts: dict[str, int], role: str, number: int) -> Stat
 
 
 def _detail_rows(call: int, usage: Usage) -> list[Statement]:
-    """What a provider says of a call beyond its tokens, where it does."""
+    """The facts beyond the tokens that a provider states about a call."""
     details = usage.cached_input_tokens, usage.reasoning_tokens, int(usage.cost_usd is not None or usage.free)
     if not any(details):
         return []
@@ -641,7 +641,7 @@ def _result_row(digest: str, value: bytes) -> tuple[str, tuple[object, ...]]:
 
 
 def total_usage(completions: Sequence[Completion]) -> Usage:
-    """What several completions of one call took."""
+    """The usage of several completions of one call."""
     first, *others = [completion.usage for completion in completions]
     return sum(others, first)
 

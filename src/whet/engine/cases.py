@@ -93,7 +93,7 @@ def case_figures(
     alpha: float,
     addresses: Mapping[str, str],
 ) -> CasesJSON:
-    """What the result says under `cases` of the sealed test of two prompts; empty for a task that is one."""
+    """The part `cases` of the result: the sealed test of two prompts by case. Empty for a single task."""
     if not isinstance(reward, CaseRewards):
         return {}
     judged = judge_cases(answers, reward, clusters, alpha).cases
@@ -109,7 +109,7 @@ def case_figures(
 
 
 def row_weights(task: Task) -> dict[str, float]:
-    """How often each row of the sealed test counts where cases count alike, by its id; empty for a task that is one."""
+    """The weight of each row of the sealed test, by its id, so that all cases count alike. Empty for a single task."""
     sizes = {case["name"]: case["test"] for case in case_rows(task)}
     if not sizes:
         return {}

@@ -33,7 +33,7 @@ class ReadabilitySummaryJSON(ReasonsJSON):
 
 
 class TriedJSON(TypedDict, total=False):
-    """What is known where a prompt was tried with another model; `answered` of `of` rows enter the means."""
+    """The figures of a prompt with another model; `answered` of `of` rows enter the means."""
 
     answered: int
     of: int
@@ -49,7 +49,7 @@ class TriedJSON(TypedDict, total=False):
 
 
 class TransferSummaryJSON(ReasonsJSON, TriedJSON):
-    """What the prompts of a method are worth with another model, means over `runs` of them."""
+    """The figures of a method's prompts with another model, as means over `runs` prompts."""
 
     model: str
     runs: int
@@ -92,7 +92,7 @@ class WrittenJSON(TypedDict):
 
 
 class WrittenOfComparisonJSON(TypedDict, total=False):
-    """What a comparison says of the prompt as written; nothing without another model."""
+    """The part of a comparison about the prompt as written; empty without another model."""
 
     transfer: WrittenJSON
 
@@ -113,7 +113,7 @@ class ShardJSON(TypedDict):
 
 
 class OptionalComparisonJSON(WrittenOfComparisonJSON, total=False):
-    """What a comparison says where there is something to say."""
+    """The optional parts of a comparison."""
 
     status: str
     warnings: list[str]
@@ -301,7 +301,7 @@ class FamilyCostJSON(TypedDict):
 
 
 class AdviceJSON(TypedDict):
-    """What a task has, and what that makes of a search."""
+    """The features of a task, and what they mean for a search."""
 
     task: str
     status: str
@@ -373,7 +373,7 @@ class MatrixVarianceJSON(TypedDict):
 
 
 class MatrixFiguresJSON(TypedDict, total=False):
-    """What a matrix of transfers says once it is answered."""
+    """The figures of a matrix of transfers, once all rows are answered."""
 
     simulated: bool
     verdict: str

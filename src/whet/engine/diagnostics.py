@@ -300,7 +300,7 @@ def _repeat_warnings(core: RunState) -> list[str]:
 
 
 def _fault_of(why: str) -> str:
-    """What a reply did that could not be used, as the rest of a sentence about it; `why` is what its model was told."""
+    """What was wrong with an unusable reply, as the rest of a sentence; `why` is the reason that its model got."""
     if why.startswith(NO_TEXT):
         return f"had no text {why.removeprefix(NO_TEXT).rstrip('.')}"
     return _FAULTS.get(why, f'could not be used ("{why}")')

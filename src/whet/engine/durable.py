@@ -124,7 +124,7 @@ class RunState:
         self.journal.append([meta_row(name, text)])
 
     def read_record(self, key: str, name: str, digest: str) -> Recorded | None:
-        """What the journal holds at a position. Raises ReplayDiverged when it is something else."""
+        """The record of the journal at a position. Raises ReplayDiverged if it is another one than expected."""
         record = self.effects.get(key)
         if record is None:
             return None
@@ -492,7 +492,7 @@ class DurableRun:
 
 
 def _forecast(core: RunState, steps: int, step: int, before: float, seconds: float) -> dict[str, float]:
-    """What the first step of a session took, and how many there are."""
+    """The figures for a forecast of the training, after the first step of a session."""
     trained = core.training_seconds - before
     return {
         "steps": steps,

@@ -247,7 +247,7 @@ async def warn_split_leaks(
 
 
 class SearchEnd(TypedDict):
-    """How the search ended: the limit that struck (empty for none), and the best prompt (`describe`)."""
+    """The end of the search: the limit that ended it (empty: none), and the best prompt (`describe`)."""
 
     reason: str
     best: Mapping[str, object]
@@ -337,7 +337,7 @@ async def _search(
 
 
 def _name_trained(plan: RunPlan) -> str:
-    """What the method trains, and the model whose weights that changes."""
+    """What the method trains, and the model whose weights the training changes."""
     model = plan.addresses.get("policy")
     return plan.method.entry.trains + (f", {model}" if model else "")
 
@@ -379,7 +379,7 @@ def _watch_training(plan: RunPlan, core: RunState) -> None:
 
 
 def _policy(plan: RunPlan) -> Any:
-    """What the method gets as its policy: a model whose weights it trains, the optimizer model, or nothing."""
+    """The policy that the method gets: a model whose weights it trains, the optimizer model, or None."""
     if plan.policy is not None:
         return open_policy(plan.policy, plan.config, plan.seed, plan.policy.processes)
     return LanguagePolicy() if "optimizer" in plan.addresses else None
@@ -409,7 +409,7 @@ async def _run_method(
 
 
 def length_limit(task: Task, model: LanguageModel) -> LengthLimit:
-    """How long a search may make the prompt of a task, in tokens of the task model where its tokenizer is known."""
+    """The longest prompt that a search may make for a task, in tokens of the task model if its tokenizer is known."""
     count = estimated_tokens if isinstance(model, AnswersOnly) else model.count_tokens
     return LengthLimit.of(task.prompt.text, task.longest, count)
 

@@ -268,7 +268,7 @@ def _sealed_rows(
 
 
 def _label_figures(task: Task, start: Tested, best: Tested) -> LabelsJSON:
-    """What result.json says under `labels`; empty for a task without labels."""
+    """The part `labels` of result.json; empty for a task without labels."""
     sides = {
         name: label_figures(task, task.test, one.test) for name, one in (("baseline", start), ("best", best))
     }
@@ -281,7 +281,7 @@ def _validated_candidates(*tested: Tested) -> list[tuple[Candidate, Sequence[Rol
 
 
 def _identity(plan: RunPlan, core: RunState) -> IdentityJSON:
-    """What was run, and who answered."""
+    """The run and the models that answered."""
     return {
         "task": plan.task.name,
         "method": plan.method.entry.name,
@@ -406,7 +406,7 @@ def deployed_environment(
 
 
 def _digest(start: Tested, best: Tested) -> str:
-    """What tells one comparison from another one of the same run: the two prompts and what they earned."""
+    """The identity of one comparison of a run: the two prompts and their rewards."""
     sides = [[one.candidate.id, [[r.reward, r.error] for r in one.test]] for one in (start, best)]
     return content_hash(sides)
 
@@ -452,7 +452,7 @@ def _warnings(
     rows: Sequence[Example],
     evaluated: Mapping[str, Sequence[Rollout]],
 ) -> list[str]:
-    """What a reader of the result should know before trusting it."""
+    """Warnings for a reader of the result."""
     reading = [
         warning
         for name, rollouts in evaluated.items()

@@ -463,7 +463,7 @@ def plan_lines(plan: PlanJSON) -> list[str]:
 
 
 def _kept_lines(plan: PlanJSON) -> list[str]:
-    """What the plan keeps for the control and the ablation, and which margins its rows cannot show."""
+    """The plan's reserves for the control and the ablation, and the margins that its rows cannot show."""
     lines: list[str] = []
     if control := plan.get("control"):
         shares = [f"{n:,} {name.replace('_', ' ')}" for name, n in control["kept"].items() if n is not None]
@@ -543,7 +543,7 @@ def _case_lines(plan: Mapping[str, Any]) -> list[str]:
 
 
 def _gap_lines(plan: Mapping[str, Any]) -> list[str]:
-    """What the caller has not said or set."""
+    """Lines about a default that the caller left open, and about keys without which a run cannot begin."""
     named = [say_default_model(address)] if (address := plan.get("default_model")) else []
     return [*named, *(f"a run cannot begin yet: {problem}" for problem in plan.get("missing_keys", ()))]
 
@@ -560,7 +560,7 @@ def _look_lines(look: LookJSON | None) -> list[str]:
 
 
 def _subject(plan: Mapping[str, Any]) -> str:
-    """What is planned: which runs by which methods on which models."""
+    """The planned runs, by method and model."""
     if added := plan.get("added"):
         rows = quantity(added["rows"], "added row") if added["rows"] else "missing answers to added rows"
         return f"{rows}, answered by both prompts: "

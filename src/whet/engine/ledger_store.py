@@ -55,7 +55,7 @@ class LedgerTables(Protocol):
         ...
 
     def find_each(self, sql: str, hashes: Iterable[str], *values: object) -> Rows:
-        """What a statement selects for each of the hashes, which stand for the first `?` of `hash = ?`."""
+        """The rows that a statement selects for each hash, which fills the first `?` of `hash = ?`."""
         ...
 
     def add(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
@@ -78,7 +78,7 @@ class SQLiteTables:
         return self._db.execute(sql, values).fetchall()
 
     def find_each(self, sql: str, hashes: Iterable[str], *values: object) -> Rows:
-        """What a statement selects for each of the hashes."""
+        """The rows that a statement selects for each hash."""
         return [row for digest in dict.fromkeys(hashes) for row in self._db.execute(sql, (digest, *values))]
 
     def add(self, sql: str, rows: Iterable[Sequence[object]]) -> None:
@@ -101,7 +101,7 @@ class PostgreSQLTables:
         return self._connection.execute(_for_postgresql(sql), values).fetchall()
 
     def find_each(self, sql: str, hashes: Iterable[str], *values: object) -> Rows:
-        """What a statement selects for any of the hashes."""
+        """The rows that a statement selects for any of the hashes."""
         together = sql.replace("hash = ?", "hash = ANY(?)", 1)
         return self.find(together, list(dict.fromkeys(hashes)), *values)
 
@@ -177,7 +177,7 @@ def _place() -> Path | StateDatabase:
 
 
 def _unavailable(error: StorageError) -> LedgerUnavailable:
-    """What a database refused, in the words of the ledger; an error of the ledger stays what it is."""
+    """The error of a database as an error of the ledger; an error of the ledger stays as it is."""
     if isinstance(error, LedgerUnavailable):
         return error
     return LedgerUnavailable(

@@ -455,7 +455,7 @@ def delay(attempt: int, retry_after: float | None, rng: random.Random) -> float:
 
 
 def usable(completions: object, address: str) -> list[Completion]:
-    """What a model returned, where it can be recorded. Raises ProviderError for anything else."""
+    """The completions that a model returned, if they can be recorded. Raises ProviderError for anything else."""
     if isinstance(completions, list) and completions and all(map(_is_answer, completions)):
         return completions
     raise ProviderError(

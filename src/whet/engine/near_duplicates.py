@@ -46,7 +46,7 @@ _ADDITION = 3
 
 @dataclass(frozen=True)
 class Likeness:
-    """What some rows have in common with earlier ones: how many they are, and two of them."""
+    """Rows that resemble earlier rows: their number, and two of them."""
 
     rows: int
     example: tuple[Example, Example]

@@ -48,7 +48,7 @@ def objective_figures(
     joint: JointVerdict | None,
     promoted: bool,
 ) -> ObjectiveFiguresJSON:
-    """What the result says of objectives: the verdict on each, and the front on validation; nothing where there are none."""
+    """The part of the result about objectives: the verdict on each, and the front on validation. Empty without objectives."""
     if not isinstance(reward, Objectives):
         return {}
     front, start, best = Front(reward.items), tested[0][0], tested[1][0]

@@ -61,7 +61,7 @@ class SealedTestAccess:
     policy: str = STRICT
 
     def figures(self) -> OpeningsJSON:
-        """What result.json says of it."""
+        """The opening as result.json holds it."""
         figures: OpeningsJSON = {"test_openings": self.number, "test_rows_seen": self.seen}
         if self.seen_by:
             figures["test_rows_seen_by"] = self.seen_by
@@ -128,7 +128,7 @@ class RowHistory:
 
 
 def first_level(task: Task) -> float:
-    """What the first opening of a task's test rows may spend."""
+    """The alpha that the first opening of a task's test rows may spend."""
     return RowHistory(1, task.alpha_policy).level(task.alpha)[1]
 
 
@@ -210,11 +210,11 @@ class SealedTestLedger:
         return SealedTestAccess(number, self._part(level), policy=policy)
 
     def _part(self, level: float) -> float:
-        """What each test of the family may spend of the level of their opening."""
+        """The level of each test of the family, of which the opening has this `level` together."""
         return float(level) / (1 if self.family is None else self.family.tests)
 
     def _history(self, db: LedgerTables, run: str, hashes: Sequence[str]) -> RowHistory:
-        """What openings by others than `run` say of these rows. Raises PolicyDiffers."""
+        """The history of these rows in openings by other runs than `run`. Raises PolicyDiffers."""
         sql = (
             "SELECT rows.hash, openings.run, COALESCE(policies.policy, 'strict'), COALESCE(verdicts.promoted, 0) FROM rows "
             "JOIN openings ON openings.run = rows.run LEFT JOIN policies ON policies.run = rows.run "
@@ -379,7 +379,7 @@ def _show_folder(folder: Path) -> str:
 
 
 def run_id(folder: Path) -> str:
-    """What tells the run in a folder from every other one, also from a later one in the same folder."""
+    """The identity of the run in a folder. A later run in the same folder has another one."""
     name = read_meta(folder / "journal.sqlite", "run")
     if name is None:
         raise UsageError(f"{folder} holds no run. Name the folder of a run.")

@@ -379,7 +379,7 @@ class SealedAnswers:
 
 
 def sealed_answers(run: Path, side: Literal["baseline", "best"] = "best") -> SealedAnswers:
-    """What the journal of a finished run holds of the sealed test of its best prompt, or of its `baseline`."""
+    """The sealed test of a finished run's best prompt, or of its `baseline`, as the journal holds it."""
     event: SealedRowsJSON = read_events(run / "journal.sqlite", ["final"])[-1].value
     rows = event[side]
     clusters = event.get("clusters", range(len(rows)))

@@ -52,7 +52,7 @@ async def is_perfect(
 
 
 def sentence(event: Mapping[str, object]) -> str:
-    """What a result says of a start prompt that is perfect."""
+    """The sentence in a result about a start prompt that is perfect."""
     also = f" and on {event['train']} training rows" if event["train"] else ""
     return (
         f"The start prompt earns the full reward on all {event['validation']} validation rows{also}, "

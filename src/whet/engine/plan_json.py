@@ -109,7 +109,7 @@ class PlannedStudyJSON(TypedDict):
 
 
 class PlanJSON(TypedDict, total=False):
-    """What a run will take, said before anything is paid."""
+    """The plan of a run: what it will take. It is shown before anything is paid."""
 
     calls: dict[str, CountRangeJSON]
     tokens: CountRangeJSON

@@ -256,7 +256,7 @@ class _Memory(Protocol):
 
 
 def memory_forecast(memory: _Memory, processes: int) -> str:
-    """What a training takes at most, before it begins, in GiB."""
+    """The forecast of the memory that a training takes at most, in GiB."""
     weights, learning, passes, total = (
         f"{part / 2**30:.2g}" for part in (memory.weights, memory.learning, memory.passes, memory.total)
     )
@@ -350,7 +350,7 @@ class Speed:
 
 
 def _spent_by_limit(budget: BudgetAccount) -> dict[str, float]:
-    """What is spent by now, by the name of the limit, and `paid`: calls without those that a cache answered."""
+    """What the run has spent so far, by the name of the limit. `paid`: calls that no cache answered."""
     spent = budget.spent
     return {
         **{f"{role}_calls": float(n) for role, n in spent.calls.items()},

@@ -37,7 +37,7 @@ class Regraded:
 
     @property
     def gap(self) -> float:
-        """How far the two are apart."""
+        """How far the two grades differ."""
         return abs(self.second - self.first)
 
 
@@ -94,7 +94,7 @@ def _parts(reward: RewardFunction) -> list[tuple[RewardFunction, str | None]]:
 
 
 def _affordable(reward: RewardFunction, limits: Budget) -> int:
-    """How many answers a judge may be asked about once more; none where no limit names a number of calls."""
+    """How many answers a judge may grade once more; 0 without a limit on calls."""
     named = [limit for limit in (limits.judge_calls, limits.calls) if limit is not None]
     each = max(1, int(getattr(reward, "judge_calls", 1)))
     return min(ROWS, min(named, default=0) // (JUDGE_SHARE * each))

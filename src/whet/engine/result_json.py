@@ -37,7 +37,7 @@ class MeanJSON(TypedDict):
 
 
 class OptionalUsageJSON(TypedDict, total=False):
-    """What is said of a usage where there is something to say."""
+    """The optional parts of a usage."""
 
     cached: dict[str, int]
     cached_oldest: str
@@ -71,7 +71,7 @@ class PromptJSON(TypedDict):
 
 
 class OptionalSideJSON(TypedDict, total=False):
-    """What made a prompt, and the digest of the weights that it needs."""
+    """The origin of a prompt, and the digest of the weights that it needs."""
 
     operator: str
     system: str
@@ -115,7 +115,7 @@ class ImprovementJSON(TypedDict):
 
 
 class SecondOpinionJSON(ImprovementJSON):
-    """What another reward says of the same answers."""
+    """The verdict of another reward on the same answers."""
 
     reward: str
     judge: str | None
@@ -124,7 +124,7 @@ class SecondOpinionJSON(ImprovementJSON):
 
 
 class LabelJSON(TypedDict):
-    """What became of the rows of one label."""
+    """The results on the rows of one label."""
 
     n: int
     right: int
@@ -159,7 +159,7 @@ class LabelsJSON(TypedDict, total=False):
 
 
 class IdentityJSON(TypedDict):
-    """What was run, and who answered."""
+    """The run and the models that answered."""
 
     task: str
     method: str
@@ -213,7 +213,7 @@ class FrontPointJSON(DominatedJSON):
 
 
 class ObjectiveFiguresJSON(TypedDict, total=False):
-    """What a result says of objectives; nothing where there are none."""
+    """The part of a result about objectives; empty without objectives."""
 
     objectives: dict[str, ObjectiveJSON]
     front: list[FrontPointJSON]
@@ -229,7 +229,7 @@ class HistoryJSON(TypedDict):
 
 
 class AblationOfRunJSON(TypedDict, total=False):
-    """What an ablation adds to a result; nothing where none was made."""
+    """The part of a result about an ablation; empty without an ablation."""
 
     ablation: AblationJSON
 
@@ -276,7 +276,7 @@ class AblationJSON(TypedDict):
 
 
 class ReadabilityJSON(TypedDict):
-    """How the text that is deployed reads: its perplexity, or the reason why there is none."""
+    """The perplexity of the deployed text, or the reason why there is none."""
 
     perplexity: float | None
     reader: NotRequired[str]
@@ -389,14 +389,14 @@ class OpeningsJSON(TypedDict, total=False):
 
 
 class CasesJSON(TypedDict, total=False):
-    """What the sealed test says of each case of a task made of several."""
+    """The sealed test of each case of a task made of several."""
 
     aggregate: str
     cases: dict[str, dict[str, Any]]
 
 
 class OptionalRunJSON(LabelsJSON, ObjectiveFiguresJSON, OpeningsJSON, CasesJSON, total=False):
-    """What a result says where there is something to say. `run`, `recorded` and `ended` are not in the file."""
+    """The optional parts of a result. `run`, `recorded` and `ended` are not in the file."""
 
     second_opinion: SecondOpinionJSON
     plan: PlanJSON

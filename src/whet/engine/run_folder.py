@@ -80,7 +80,7 @@ WRITTEN = ("best.md", "report.html", RESULT)
 
 
 class Identity(Protocol):
-    """What tells one run from another: limits, seed, and everything that is pinned in its journal."""
+    """The identity of a run: limits, seed, and everything that is pinned in its journal."""
 
     @property
     def limits(self) -> Budget: ...
@@ -106,7 +106,7 @@ class RunPlan:
     policy: PolicyChoice | None = None
 
     def subject(self) -> PlanJSON:
-        """What the plan of a run says of it: method, models, and whether nobody named the policy."""
+        """The run in its plan: method, models, and whether nobody named the policy."""
         subject: PlanJSON = {"methods": [self.method.entry.name], "models": dict(self.addresses)}
         if self.policy and self.policy.default:
             subject["default_policy"] = True
@@ -130,7 +130,7 @@ class RunPlan:
         }
 
     def _gate(self) -> dict[str, object]:
-        """What the gate and the search are told, where that is not the usual."""
+        """The settings of the gate and the search that differ from the usual."""
         usual = {"alpha": ALPHA, "alpha_policy": STRICT, "minimum_effect": 0.0, "longest": None}
         return {k: v for k, value in usual.items() if (v := getattr(self.task, k)) != value}
 
@@ -221,7 +221,7 @@ def note_in(journal: Journal, key: str, value: str) -> None:
 
 
 def noted_in(run: Path, key: str) -> str | None:
-    """What is written down of a run under a key; None where nothing is."""
+    """The stored value of a run under a key; None if there is none."""
     return read_meta(run / "journal.sqlite", key)
 
 
@@ -320,7 +320,7 @@ def _describe_change(name: str, old: object, new: object) -> str:
 
 
 def _describe_edits(old: Mapping[str, str], new: Mapping[str, str]) -> str:
-    """What of a task was edited since, as far as the parts of its fingerprint are known."""
+    """The parts of a task that were edited since, as far as the parts of its fingerprint are known."""
     edited = [name for name in new if name in old and old[name] != new[name]]
     return f"the task, which was edited: {', '.join(edited) or 'its prompt, its rows or its reward'}"
 
@@ -339,7 +339,7 @@ UNREADABLE = "unreadable"
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """What a run or an evaluation found, as far as it is written; of a file that cannot be read, the status `unreadable`."""
+    """The result of a run or an evaluation, as far as it is written; a file that cannot be read has the status `unreadable`."""
     look_for_images_in(folder / IMAGES)
     path = folder / RESULT
     try:

@@ -130,7 +130,7 @@ def _out_of_reach(promotion: Mapping[str, Any]) -> str | None:
 
 
 def promotion_warning(plan: Mapping[str, Any]) -> str | None:
-    """That the sealed rows are too few to promote anything, where they are."""
+    """A warning if the sealed rows are too few to promote anything."""
     rows = plan.get("promotion", {"possible": True})
     if rows["possible"]:
         return None

@@ -56,7 +56,7 @@ class _Line:
         self.until = 0.0
 
     def find(self, keys: list[str]) -> dict[str, _Found]:
-        """What is stored under these keys. Raises StorageError."""
+        """The stored values of these keys. Raises StorageError."""
         with self._database.errors():
             connection = self._open()
             if not self._prepared:

@@ -31,7 +31,7 @@ class PolicyChoice:
 
     @property
     def pinned(self) -> str:
-        """What the run's header says of it."""
+        """The policy as the header of the run describes it."""
         return f"{self.address} ({self.digest[:16]})" if self.digest else self.address
 
 

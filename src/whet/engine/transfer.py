@@ -212,7 +212,7 @@ def compare_sides(
 
 
 def limits_left(limits: Budget, spent: UsageJSON) -> Budget:
-    """What a finished run with this `usage` left of its limits; time is not counted."""
+    """The rest of the limits after so much was `spent`; time does not count."""
     calls = {role: n + spent["cached"].get(role, 0) for role, n in spent["calls"].items()}
     used = {
         "calls": sum(calls.values()),

@@ -76,7 +76,7 @@ async def search_in_turns(
 
 
 async def searchable(run: DurableRun, core: RunState) -> Budget:
-    """What a method may plan with: fixed once, so that a resumed run plans the same."""
+    """The limits that a method plans with. They are fixed once, so that a resumed run makes the same plan."""
 
     async def compute() -> object:
         return core.budget.plannable().as_json()
@@ -94,7 +94,7 @@ async def _record_end(run: DurableRun, reason: str, best: Candidate, policy: Tra
 
 
 def _held_for_later(held: Budget, left: Budget, own: Budget) -> Budget:
-    """What is held from a turn: the sealed test, and what the later turns may use."""
+    """The reserve during a turn: for the sealed test and for the later turns."""
     kept = {
         name: (getattr(held, name) or 0) + amount - getattr(own, name)
         for name, amount in asdict(left).items()

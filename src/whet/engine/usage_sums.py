@@ -19,7 +19,7 @@ PARTS = {CONTROL: "the control", MORE: "the added rows"}
 
 
 def total_usage(*usages: UsageJSON) -> UsageJSON:
-    """What several runs used together: numbers are added, and dollars are None where those of one are not known."""
+    """The usage of several runs together. Dollars are None if those of one run are unknown."""
     roles_of = {name: known for name in ROLES if (known := roles_in(usages, name))}
     all_fields: Sequence[Mapping[str, Any]] = usages
     names = dict.fromkeys(name for usage in usages for name in usage if name not in (*ROLES, "parts"))
@@ -63,12 +63,12 @@ def with_part(usage: UsageJSON, name: str, part: UsageJSON) -> UsageJSON:
 
 
 def usage_of_run(usage: UsageJSON) -> UsageJSON:
-    """What the run itself used, without its control and without rows that were added later."""
+    """The usage of the run itself, without its control and without rows that were added later."""
     return parts_of(usage).get(RUN, usage)
 
 
 def usage_without_control(usage: UsageJSON) -> UsageJSON:
-    """What a run and its added rows used; its control is a run of its own."""
+    """The usage of a run and its added rows, without its control, which is a separate run."""
     parts = parts_of(usage)
     return usage if CONTROL not in parts else total_usage(*(p for n, p in parts.items() if n != CONTROL))
 

@@ -22,6 +22,7 @@ _SURROUNDINGS, _WORDING_SHOWN = 2000, 1600
 _CONFUSIONS = 12
 """Pairs of a right and a given answer that are counted for the reader."""
 _INDENT = "\n   "
+_DEEPER = f"{_INDENT}   "
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def question(
     if out := [k.id for k in known if not k.in_force]:
         parts.append(f"{_OUT_OF_FORCE} {', '.join(out)}.")
     if dropped:
-        parts.append("\n".join([_DROPPED, *(f"- {one_line(text)}" for text in dropped)]))
+        parts.append("\n".join([_DROPPED, *(f"- {indent(text)}" for text in dropped)]))
     if not rows:
         parts += [_WITH_CONTEXT] if any(c.context for c in critiques) else []
         return "\n\n".join([*parts, f"Critiques:\n{_list_critiques(critiques)}", _form(SUPPOSED, known)])
@@ -103,7 +104,7 @@ def _standing(known: Known) -> str:
         head = known.text.splitlines()[0]
         examples = (f"{_INDENT}[{known.id}.{n}] {indent(text)}" for n, text in enumerate(known.parts, 1))
         return f"[{known.id}] {head}{''.join(examples)}"
-    before = (f"{_INDENT}{_BEFORE} {shorten(one_line(text), _WORDING_SHOWN)}" for text in known.before)
+    before = (f"{_INDENT}{_BEFORE} {indent(text, _WORDING_SHOWN, _DEEPER)}" for text in known.before)
     return f"[{known.id}] {indent(known.text)}{''.join(before)}"
 
 
@@ -125,9 +126,9 @@ def _block(critique: Critique) -> str:
     return indent(critique.text) + times + (f"{_INDENT}{_WAS_RIGHT}" if critique.lost else "")
 
 
-def indent(text: str) -> str:
+def indent(text: str, longest: int = LONGEST_SHOWN, by: str = _INDENT) -> str:
     """A text, cut, on lines of its own of which all but the first are indented."""
-    return _INDENT.join(shorten(text, LONGEST_SHOWN).splitlines())
+    return by.join(shorten(text, longest).splitlines())
 
 
 def confusions(critiques: Sequence[Critique]) -> str:

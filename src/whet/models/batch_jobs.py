@@ -67,7 +67,7 @@ class BatchJob:
 
 @dataclass(frozen=True)
 class BatchLine:
-    """What came of one request: an HTTP status with a body; status 0 where the provider has not worked on it."""
+    """The outcome of one request: an HTTP status with a body; status 0 if the provider has not worked on it."""
 
     status: int
     body: bytes
@@ -128,13 +128,13 @@ class BatchJobs:
         return next((job for job in jobs if job.input_file == file), None)
 
     async def look(self, job: str) -> BatchJob:
-        """How far a batch is."""
+        """The state of a batch."""
         url = str(self.endpoint.url(*self._jobs, job))
         answer = self._read(await self._client("application/json").get(url, _SECONDS), self._jobs)
         return self._job(answer if isinstance(answer, dict) else {})
 
     async def lines(self, job: BatchJob) -> dict[str, BatchLine]:
-        """What came of the requests of a batch that has ended, by their ids; a request that is missing was not worked on."""
+        """The outcomes of the requests of a batch that has ended, by their ids; a missing request was not worked on."""
         lines: dict[str, BatchLine] = {}
         for file in job.files:
             url = str(self.endpoint.url("files", file, "content"))
@@ -250,7 +250,7 @@ def read_lines(raw: bytes) -> dict[str, BatchLine]:
 
 
 def _line_of(row: Mapping[str, Any]) -> BatchLine:
-    """What one line says: of vLLM and others, the response may be the body itself."""
+    """The content of one line. With vLLM and others, the response may be the body itself."""
     response, error = row.get("response"), row.get("error")
     if isinstance(response, Mapping):
         whole = "body" not in response and "choices" in response

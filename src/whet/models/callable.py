@@ -188,7 +188,7 @@ def _of_row() -> str:
 
 
 def _describe_answer(answer: object) -> str:
-    """What an answer that is none is, in a word."""
+    """The kind of a value that is no answer, in a word."""
     if isinstance(answer, Mapping):
         return f"a dict with the keys {show_value(', '.join(map(str, answer)))}"
     kind = type(answer).__name__

@@ -81,7 +81,7 @@ def _parse_event(data: bytes) -> object:
 
 @dataclass
 class _Choice:
-    """What is known of one choice."""
+    """The state of one choice."""
 
     content: list[object] = field(default_factory=list)
     fields: dict[str, Any] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class _Choice:
 
 @dataclass
 class _Answer:
-    """What the events so far add up to."""
+    """The answer that the events so far make up."""
 
     choices: dict[int, _Choice] = field(default_factory=dict)
     chunks: list[dict[str, object]] = field(default_factory=list)

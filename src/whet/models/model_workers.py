@@ -213,7 +213,7 @@ class ModelWorkers:
 
 
 async def _gather(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """What calls bring, once all are over: the error of one does not leave the others behind."""
+    """The results of several calls, once all of them have ended, even if one of them fails."""
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
@@ -222,7 +222,7 @@ async def _gather(calls: Iterable[Awaitable[Any]]) -> list[Any]:
 
 
 def _read_completion(value: Mapping[str, Any] | None) -> Completion | None:
-    """What a worker has written; None where another one has."""
+    """The reply of a worker; None if another worker wrote it."""
     if value is None:
         return None
     return Completion(**{**value, "usage": Usage(**value["usage"]), "steps": tuple(value["steps"])})

@@ -393,7 +393,7 @@ class OpenAIModel(AnswersOnly):
             _log.warning("%s %s.", self.address, NEGLECTS[name])
 
     async def _post(self, body: bytes, path: tuple[str, ...] = _PATH) -> Reply | Failure | ProviderError:
-        """What a 200 brings, another answer, or the reason why there is none."""
+        """The answer of a 200, another answer, or the reason why there is none."""
         replica, answer = await self._replicas.post(body, path, self._timeout, lambda: self._note({"queue"}))
         if isinstance(answer, NoAnswer):
             if answer.reason == LATE:  # a provider that has answered before has worked on it, and bills that

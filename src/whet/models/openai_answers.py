@@ -354,7 +354,7 @@ _SEPARATORS = str.maketrans("", "", "-_ ")
 
 
 def _instead(message: Mapping[str, object], finish: str) -> str:
-    """What a message without a text holds."""
+    """The content of a message without a text, in words."""
     content, empty = message.get("content"), "empty answer"
     if finish == "length":
         return f"{empty} (token limit reached before any text)"

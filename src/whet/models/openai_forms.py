@@ -111,8 +111,8 @@ def response_format(
     it; without them it is strict where every object in it is closed and names all of its properties, which endpoints demand then.
     """
     if form == SCHEMA:
-        said: Mapping[str, JSON] = {"strict": _is_closed(dict(schema))} if options is None else options
-        return {"type": SCHEMA, SCHEMA: {"name": "answer", "schema": dict(schema), **said}}
+        more: Mapping[str, JSON] = {"strict": _is_closed(dict(schema))} if options is None else options
+        return {"type": SCHEMA, SCHEMA: {"name": "answer", "schema": dict(schema), **more}}
     return {"type": OBJECT} if form == OBJECT else None
 
 

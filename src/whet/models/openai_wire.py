@@ -328,7 +328,7 @@ def _never_fits(message: str) -> bool:
 
 
 def filter_words(failure: Failure) -> str | None:
-    """What a content filter that took the request says, None where the failure is about something else."""
+    """The message of a content filter that took the request; None if the failure has another cause."""
     if failure.status not in _FILTER_STATUSES and not failure.inside:
         return None
     message, _ = _message(failure.body, _LONGEST_WORDS)

@@ -170,7 +170,7 @@ def _first(
 
 
 class OutputBounds:
-    """What is known of the tokens that one model takes, and what the next request asks for."""
+    """The known token limits of one model, from which the bound of the next request follows."""
 
     def __init__(self) -> None:
         self._most: int | None = None

@@ -171,7 +171,7 @@ class Replicas:
             replica.in_flight -= 1
 
     def _ready(self, tried: Sequence[Replica], now: float) -> list[Replica]:
-        """Who may get a call now. One that did not answer gets one call at first."""
+        """The servers that may get a call now. A server that did not answer gets a single call at first."""
         return [
             replica
             for replica in self.all
@@ -181,7 +181,7 @@ class Replicas:
         ]
 
     def _choose(self, beginnings: Sequence[tuple[int, int]], tried: Sequence[Replica], now: float) -> Replica:
-        """Who gets the next call; where all rest, the one that has rested longest."""
+        """The server that gets the next call; if all rest, the one that has rested longest."""
         if len(self.all) == 1:
             return self.all[0]
         ready = self._ready(tried, now)

@@ -88,7 +88,7 @@ class RequestOptions:
 
     @property
     def identity(self) -> dict[str, object]:
-        """What of this changes answers, as JSON; empty where nothing is set."""
+        """The options that change answers, as JSON; empty if none is set."""
         values: dict[str, object] = {
             "temperature": self.temperature,
             "stop": list(self.stop),

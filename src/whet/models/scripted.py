@@ -163,7 +163,7 @@ def _completion(text: str, request: Request, input_tokens: int) -> Completion:
 
 
 def luck(request: Request, sample: int) -> str:
-    """What the luck of an answer depends on: everything that a model is shown, and the sample number."""
+    """The seed of an answer: everything that the model is shown, and the sample number."""
     return "\x1e".join(
         [*(f"{m.role}:{m.content}" for m in request.messages), str(request.schema), str(sample)]
     )

@@ -113,7 +113,7 @@ class LiteLLMModel(AnswersOnly):
         return self._options.close_tags(made)
 
     def _failure(self, error: Exception) -> Failure | None:
-        """What an exception of litellm says of the endpoint's answer, None where there was none."""
+        """The endpoint's answer in an exception of litellm; None if there was none."""
         status = getattr(error, "status_code", None)
         if not isinstance(status, int) or status < 400:
             return None

@@ -9,6 +9,7 @@ import orjson
 import whet.reporting.number_format as number_format
 from whet.errors import show_size
 from whet.reporting.diff import diff_lines
+from whet.reporting.family_tree import family_tree
 from whet.reporting.layout import Section, details, note
 from whet.reporting.markup import Html, clip, el, join, prompt_text
 from whet.reporting.record import START, Record, ReportedCandidate, finite_number
@@ -65,7 +66,9 @@ def candidates(record: Record) -> Section | None:
         )
     )
     rows = [_candidate(record, c, known) for c in drawn]
-    body = join(_way(record, way, known), caption, el("div", rows, class_="candidates"))
+    body = join(
+        _way(record, way, known), family_tree(record, way), caption, el("div", rows, class_="candidates")
+    )
     return Section("candidates", "Candidates and their lineage", body)
 
 

@@ -16,13 +16,16 @@ _PREWRITE, _ESPL, _DPO = "--method prewrite --set ", "--method espl --set ", "--
 
 @dataclass(frozen=True)
 class Mechanism:
-    """`names`: how papers call it, the first one as it is shown. `use`: options of `whet optimize`, or lines of task.yaml.
-    `code`: MODULE:OBJECT with the equation. `page`: of the documentation."""
+    """An idea by its names, and where it is."""
 
     names: tuple[str, ...]
+    """How papers call it. The first one is shown."""
     use: str
+    """Options of `whet optimize`, lines of task.yaml, or Python."""
     code: str
+    """MODULE:OBJECT with the equation in its docstring."""
     page: str
+    """The part of the documentation."""
 
     def summary(self) -> str:
         """The beginning of the docstring of the code, up to and with its first equation, read from the source."""
@@ -100,6 +103,12 @@ MECHANISMS: tuple[Mechanism, ...] = (
     _loss("ipo-loss", "identity-preference-optimisation", use=f"{_DPO}loss=ipo", code="ipo", part=_PAIRS),
     _loss("kto", use=f"{_DPO}loss=kto", part=_PAIRS),
     _loss("pmpo_b", use=f"{_DPO}loss=pmpo", code="pmpo", part=_PAIRS),
+    Mechanism(
+        ("kto-prompts", "kto-value"),
+        "await whet.rl.logged_answers.value_prompts(model, first, prompts, rows)",
+        "whet.rl.logged_answers:",
+        "docs/preferences.md#prompts-that-were-never-used",
+    ),
     Mechanism(
         ("rto",),
         f"{_PREWRITE}advantage=gae --set rto=0.05",
@@ -223,6 +232,12 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "rltr",
         use="{tool_calls: {measure: complete}}",
         code="verifiers.tool_calls:ToolCalls",
+        page="verifiers.md",
+    ),
+    _reward(
+        "proof2silicon",
+        use="{verilog: {synthesis: true}}",
+        code="verifiers.verilog:Verilog",
         page="verifiers.md",
     ),
     _reward("sirl", use="{solver: {measure: sirl}}", code="verifiers.solver:Solver", page="verifiers.md"),

@@ -42,7 +42,7 @@ class Candidate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What a look at its prompt alone goes by; with trained weights, a prompt alone is another candidate."""
+        """The ids under which the prompt alone is known; with trained weights, the prompt alone is another candidate."""
         return self.prompt.names if self.system is None else (self.id,)
 
     @property

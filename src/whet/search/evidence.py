@@ -46,7 +46,7 @@ class Evidence:
         return total / n, max(self._spread(), pstdev(rewards) if rewards else 0.0, 1e-9) / math.sqrt(n)
 
     def _sum_rewards(self, prompt: Prompt, archive: Archive, rows: int) -> tuple[float, int]:
-        """What a prompt earned in training and validation together, and on how many examples."""
+        """The mean reward of a prompt in training and validation together, and the number of examples."""
         rewards = self.rewards.get(prompt.id, [])
         validated, answered = archive.validated.get(prompt.id), archive.rewards.get(prompt.id)
         rows = rows if answered is None else len(answered)

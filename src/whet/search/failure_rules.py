@@ -80,7 +80,7 @@ async def failures_of(
 
 
 def kind_of_failure(played: Trajectory, rollout: Rollout, high: float) -> str | None:
-    """How an episode failed, by the first of the rules that holds; None for one that earned the highest reward."""
+    """The kind of an episode's failure, by the first rule that holds; None for an episode with the highest reward."""
     if rollout.reward >= high:
         return None
     if played.notes.get("wasted") or (rollout.error or "").startswith("parse:"):

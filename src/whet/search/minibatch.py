@@ -140,7 +140,7 @@ def show_rollout(
 
 
 def show_answer(rollout: Rollout, longest: int = _SHOWN, graded: bool = True) -> str:
-    """What the model answered, how it was graded (`graded`) and why, for a meta-prompt."""
+    """A rollout as text for a meta-prompt: the model's answer, its grade (`graded`) and the reason for it."""
     cut = " (cut off at the token limit)" if rollout.cut else ""
     lines = [f"Answered{cut}: {shorten(rollout.output, longest)}"]
     lines += [f"Reward: {show_size(rollout.reward, 3)}"] if graded else []

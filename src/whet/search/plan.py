@@ -155,7 +155,7 @@ async def count_purse(run: Run, env: Environment) -> Purse:
 
 
 def without_lost(limits: Budget, left: Budget) -> Budget:
-    """What is left, without the calls that a kill may lose."""
+    """The rest of the limits, without the calls that a kill may lose."""
     names = "calls", "task_calls", "judge_calls"
     rest = {n: max(0, getattr(left, n) - may_be_lost(getattr(limits, n))) for n in names if getattr(left, n)}
     return replace(left, **rest)

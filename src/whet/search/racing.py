@@ -113,7 +113,7 @@ class RaceTrack(Track):
         return sum(gaps) > 0 and EProcess().update(gaps).e_value >= 1.0 / self.alpha
 
     def rank(self, racer: Racer, seen: Sequence[Example] = ()) -> Ranked:
-        """What a prompt earned on the rows seen, or on all that it answered where it answered none of these."""
+        """A racer with its mean reward on the rows `seen`, or, if it answered none of these, on all rows that it answered."""
         known = self.rewards.get(racer.prompt.id, {})
         rewards = [known[row.id] for row in seen if row.id in known] or list(known.values())
         mean = fmean(rewards) if rewards else self.env.reward.low

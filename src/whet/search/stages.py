@@ -31,7 +31,7 @@ class Stage:
     leads: bool
     spent: Counter[str] = field(default_factory=Counter)
     before: Mapping[str, int] | None = None
-    """What was spent when the stage began."""
+    """The calls that were spent before the stage began."""
 
     def __post_init__(self) -> None:
         if self.before is None:
@@ -78,7 +78,7 @@ class Stage:
         return await self.run.recall_answers(folder, ask)
 
     async def read_remaining(self) -> Budget:
-        """What is left of the stage's own limits, and no more than of those of the run."""
+        """The rest of the stage's own limits, and at most the rest of the run's."""
         whole, own = await self.run.read_remaining(), Counter(self.spent)
         own.subtract(self.before or {})
         rest = less_calls(self.limits, own)

@@ -171,7 +171,7 @@ class Planner:
     async def ask(
         self, run: Run, task: str, kind: str, shown: Sequence[Transition], state: str, action: str = ""
     ) -> tuple[str, Usage]:
-        """What the model writes behind `kind`, after transitions that are shown in the same form; '' where it failed."""
+        """The model's continuation after `kind`, given transitions in the same form; '' if the call failed."""
         pairs = [*((one.seen, one.action, answer(kind, one)) for one in shown), (state, action, "")]
         items = [
             f"{STATE} {seen}\n" + (f"{ACTION} {did}\n" if kind != ACTION else "") + f"{kind} {known}".strip()
@@ -185,7 +185,7 @@ class Planner:
 
 
 def answer(kind: str, one: Transition) -> str:
-    """What stands behind `kind` in a transition."""
+    """The part of a transition after `kind`."""
     return {REWARD: f"{one.reward:g}", DONE: YES if one.done else NO, AFTER: one.after, ACTION: one.action}[
         kind
     ]

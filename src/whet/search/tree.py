@@ -50,7 +50,7 @@ class PromptNode:
 
     @property
     def value(self) -> float:
-        """What the paths through the node gave on average (Q)."""
+        """The mean reward of the paths through the node (Q)."""
         return fmean(self.returns) if self.returns else self.reward
 
     def errors(self, run: Run, env: Environment, size: int) -> list[Rollout]:
@@ -177,7 +177,7 @@ def fit_tree(
 
 @dataclass
 class Growth:
-    """How the nodes of a tree come about: each new prompt is scored on the same training rows and enters the archive."""
+    """Makes the nodes of a tree: each new prompt is scored on the same training rows and enters the archive."""
 
     env: Environment
     archive: Archive

@@ -157,7 +157,7 @@ def is_number_of_rows(name: str, rows: Sequence[Mapping[str, object]]) -> bool:
 
 
 def find_leak(name: str, target: str | None, rows: Sequence[Mapping[str, object]]) -> str | None:
-    """How a column says what the target says, in words; None where it does not."""
+    """How a column gives the target away, in words; None if it does not."""
     if target is None or name == target:
         return None
     pairs = [

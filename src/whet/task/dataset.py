@@ -229,7 +229,7 @@ def take_test_rows(rows: Sequence[SourceRow], slots: Collection[str], named: str
 
 
 def flatten_row(row: SourceRow) -> Mapping[str, Any]:
-    """What a row holds by its columns, those of its input included."""
+    """The values of a row by column, those of its input included."""
     inputs = row.value.get("input")
     return {**inputs, **row.value} if isinstance(inputs, Mapping) else row.value
 

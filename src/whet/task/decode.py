@@ -49,7 +49,7 @@ def set_fields(entry: msgspec.Struct) -> dict[str, Any]:
 
 @cache
 def _info_of(kind: Any) -> types.Type:
-    """What msgspec knows of a type: it takes milliseconds to look."""
+    """The description of a type by msgspec, which takes milliseconds to make."""
     return types.type_info(kind)
 
 

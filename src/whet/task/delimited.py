@@ -120,7 +120,7 @@ def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None)
 
 
 def _doubt_header(path: Path, line: int, columns: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """That the first line looks like a row, because a name in it is also a value of its own column."""
+    """A warning that the first line looks like a row, because a name in it is also a value of its own column."""
     for name, cells in columns:
         if count := sum(cell.strip() == name for cell in cells):
             return [

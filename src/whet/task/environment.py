@@ -196,7 +196,7 @@ def _of_plugin(plugin: plugins.Plugin, node: Node, labels: Mapping[str, str]) ->
 
 
 def _unknown_kind(node: Node) -> str:
-    """What to say of an environment that names no kind: its keys, and the nearest known word."""
+    """The message about an environment that names no kind: its keys, and the nearest known word."""
     words = ", ".join(node.value) or "nothing"
     known = plugins.plugin_names(plugins.ENVIRONMENTS, NAMES)
     near = [hint for key in node.value if (hint := near_word(key, known))]

@@ -319,7 +319,7 @@ def holds_media(value: object) -> bool:
 
 
 def _group(row: SourceRow, key: str | None) -> str | None:
-    """What the row says under the key that groups rows, beside its input or inside it."""
+    """The value of a row under the key that groups rows, beside its input or inside it."""
     if key is None:
         return None
     inside = row.value["input"] if isinstance(row.value["input"], dict) else {}

@@ -273,7 +273,7 @@ def _without_slots(prompt: Prompt, row: Example) -> list[str]:
 
 
 def read_key(keys: Mapping[str, Node], name: str, default: object = None) -> Any:
-    """What the task file says under a key, as its type; `default` where it says nothing. Raises UsageError."""
+    """The value of a key of the task file, as its type; `default` if the key is missing. Raises UsageError."""
     return decode_field(keys[name], TaskFile, name) if name in keys else default
 
 
@@ -340,7 +340,7 @@ def _gate(keys: Mapping[str, Node], reward: RewardFunction) -> dict[str, Any]:
 
 
 def _plain(key: str, node: Node) -> Any:
-    """What a key of task.yaml says, as values that YAML can hold; of data which splits it names."""
+    """The value of a key of task.yaml, as values that YAML can hold; of data, the names of the splits."""
     if key == "data":
         return sorted(split_nodes(node) or ())
     return plain_reward(node.plain()) if key in _PINNED[:3] else node.plain()
@@ -456,7 +456,7 @@ _PINNED = ("reward", "objectives", "second_opinion", "group", "region")
 def _content(
     keys: Mapping[str, Node], environment: TaskEnvironment | None, program: Program | None
 ) -> dict[str, object]:
-    """What task.yaml says of rewards, environment, program and region, for the fingerprint."""
+    """The rewards, environment, program and region of task.yaml, for the fingerprint."""
     spec: dict[str, object] = {"reward": None}
     spec |= {key: _plain(key, keys[key]) for key in _PINNED if key in keys}
     if program is not None:

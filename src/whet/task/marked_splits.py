@@ -80,7 +80,7 @@ def describe(column: str, numbers: Mapping[str, Sequence[int]], decline: str) ->
 
 
 def say_remedy(decline: str) -> str:
-    """What to do about marks that cannot be used."""
+    """The remedy for marks that cannot be used."""
     return f"Write {', '.join(SPLITS)} into each row, or let whet divide the rows: {decline}."
 
 

@@ -40,7 +40,7 @@ _SPLITS = {"train": "train", "dev": "validation", "val": "validation", "test": "
 
 
 def read_material(source: str) -> ImportedData:
-    """What a file, a data set of Hugging Face (`datasets:NAME[:split]`) or `example` holds. Raises UsageError."""
+    """The rows of a file, of a data set of Hugging Face (`datasets:NAME[:split]`) or of `example`. Raises UsageError."""
     if source == "example":
         return example()
     if source.startswith(DATASETS):

@@ -90,7 +90,7 @@ def check_braced_names(prompt: Prompt, fields: Collection[str], where: str) -> N
 
 
 def front_matter_note(prompt: Prompt, place: str) -> list[str]:
-    """That front matter stands above the prompt and no model gets it, where there is any; `place` names the prompt."""
+    """A warning about front matter above the prompt, which no model gets; `place` names the prompt."""
     front = front_matter_of(prompt.messages[0].content).rstrip()
     if not front:
         return []

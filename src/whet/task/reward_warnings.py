@@ -61,7 +61,7 @@ def _targets_inside_others(reward: RewardFunction, rows: Sequence[Example]) -> l
 
 
 def _order_left_aside(reward: RewardFunction, rows: Sequence[Example]) -> list[str]:
-    """That target queries put their rows in order, and the reward does not look at it."""
+    """A warning that target queries order their rows, and the reward does not compare the order."""
     if not isinstance(reward, Sql) or reward.ordered:
         return []
     sorting = [row for row in rows if any(map(_puts_in_order, targets_of(row)))]
@@ -80,7 +80,7 @@ def _puts_in_order(query: str) -> bool:
 
 
 def _times_left_aside(reward: RewardFunction, rows: Sequence[Example]) -> list[str]:
-    """That targets hold a time, and the reward compares days."""
+    """A warning that targets hold a time, and the reward compares only days."""
     timed = (
         [row for row in rows if any(map(time_of_day, targets_of(row)))] if isinstance(reward, Date) else []
     )
@@ -93,7 +93,7 @@ def _times_left_aside(reward: RewardFunction, rows: Sequence[Example]) -> list[s
 
 
 def _empty_lists(reward: RewardFunction, rows: Sequence[Example]) -> list[str]:
-    """That only an empty list, and no word for none, is right where a target is an empty list."""
+    """A warning that for an empty target list only an empty list is right, and no word for none."""
     if not isinstance(reward, ItemList):
         return []
     empty = [

@@ -169,5 +169,5 @@ def check_consent(spec: ModelSpec) -> None:
 
 
 def identity_of(model: LanguageModel) -> dict[str, object]:
-    """What besides its address tells a model's answers apart, as JSON; empty for most."""
+    """The facts besides the address that change a model's answers, as JSON; empty for most models."""
     return dict(getattr(model, "identity", {}))

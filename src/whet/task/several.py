@@ -68,7 +68,7 @@ def _refuse_unshared(prompt: Prompt, member: TaskContent) -> None:
 
 
 def combine(cases: Sequence[TaskCase], worst: bool) -> dict[str, Any]:
-    """What the rows, rewards, labels, descriptions and warnings of the cases are together, by the fields of a task."""
+    """The joined rows, rewards, labels, descriptions and warnings of the cases, by the fields of a task."""
     labels = [dict(case.task.labels) for case in cases]
     described = [f"{case.name}: {case.task.description}" for case in cases if case.task.description]
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from threading import Lock
@@ -71,10 +71,6 @@ class ServerSettings:
         named = urlsplit(self.url).hostname if self.url else None
         hosts = {host.lower() for host in self.hosts} | ({named.lower()} if named else set())
         return frozenset(f"[{host}]" if ":" in host and not host.startswith("[") else host for host in hosts)
-
-
-def _quality_key(prompt: str, options: QualityOptions) -> Hashable:
-    return ("quality", prompt, *sorted(options.items()))
 
 
 class AppState:
@@ -211,15 +207,10 @@ class AppState:
         key of the metadata, whose values may be those of a person who is being forgotten. Raises as `Quality.measure`."""
         if options.get("by", "").startswith("metadata."):
             return self.live.quality.measure(prompt, **options)
+        key = ("quality", prompt, *sorted(options.items()))
         return self.reports.get(
-            _quality_key(prompt, options),
-            lambda: self.live.quality.measure(prompt, **options),
-            lambda report: report.answers,
+            key, lambda: self.live.quality.measure(prompt, **options), lambda report: report.answers
         )
-
-    def age_of_quality(self, prompt: str, options: QualityOptions) -> int:
-        """How many whole seconds ago the report that `measure_quality` gives was computed."""
-        return self.reports.age(_quality_key(prompt, options))
 
     def forget(self) -> None:
         """Look every caller up again: call it after access was changed, from any thread."""

@@ -57,10 +57,3 @@ class SharedReports:
                 while len(self._kept) > _MOST:
                     self._kept.popitem(last=False)
         return own.result()
-
-    def age(self, key: Hashable) -> int:
-        """For how many whole seconds a report has been kept; 0 for one that is not."""
-        with self._lock:
-            due, _ = self._kept.get(key, (0.0, None))
-            left = due - self._clock()
-        return int(KEPT_SECONDS - left) if left > 0 else 0

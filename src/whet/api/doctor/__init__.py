@@ -31,8 +31,8 @@ from whet_client.version import __version__
 
 NONE = "none"
 __all__ = [
-    "FROM_MODEL",
     "BROKEN",
+    "FROM_MODEL",
     "MOST_CALLS",
     "MOST_SECONDS",
     "NOT_INSTALLED",

@@ -83,13 +83,13 @@ class PartEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     """A part in a component file."""
 
     name: Annotated[str, Meta(extra={"meaning": "a short name, such as role"})]
-    """How tables call the part."""
+    """The name of the part in tables."""
     text: IfSet[str] = UNSET
-    """What the part says."""
+    """The text of the part."""
     kind: IfSet[Kind] = UNSET
     """Where a layout puts it; by default the name, where that is a kind, else line."""
     instead: IfSet[str] = UNSET
-    """What stands there when the part is left out."""
+    """The text that replaces the part when it is left out."""
     examples: IfSet[Annotated[int, Meta(ge=1)]] = UNSET
     """Instead of a text: demonstrations drawn from the training rows."""
 

@@ -128,7 +128,7 @@ class PromptVariants:
         return list(self.without)
 
     def header(self) -> dict[str, Any]:
-        """What is tried, as in result.json."""
+        """The tried variants, as in result.json."""
         units = quantity(len(self.free), self.kind)
         others = [quantity(len(self.forms), "other form")] if self.forms else []
         lines = [", ".join([f"{units} left out one at a time", *others])]
@@ -138,7 +138,7 @@ class PromptVariants:
 
     @property
     def remedy(self) -> str:
-        """What helps where a limit does not pay for the study."""
+        """The remedy if a limit does not pay for the study."""
         words = f"Give fewer {parameter('rows')} or a larger limit"
         return f"{words}, or a smaller {parameter('shapley')}." if self.orders else f"{words}."
 
