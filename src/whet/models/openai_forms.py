@@ -107,12 +107,12 @@ class AnswerForms:
 def response_format(
     form: str, schema: Mapping[str, JSON], options: Mapping[str, JSON] | None = None
 ) -> dict[str, JSON] | None:
-    """The field `response_format` of a body; None if it is left out. `options`: keys that the caller puts beside the schema.
-    Without them, the schema is strict if every object in it is closed and names all of its properties, as endpoints demand then.
+    """The field `response_format` of a body; None where it is left out. `options`: what whoever asks says of the schema beside
+    it; without them it is strict where every object in it is closed and names all of its properties, which endpoints demand then.
     """
     if form == SCHEMA:
-        extra: Mapping[str, JSON] = {"strict": _is_closed(dict(schema))} if options is None else options
-        return {"type": SCHEMA, SCHEMA: {"name": "answer", "schema": dict(schema), **extra}}
+        more: Mapping[str, JSON] = {"strict": _is_closed(dict(schema))} if options is None else options
+        return {"type": SCHEMA, SCHEMA: {"name": "answer", "schema": dict(schema), **more}}
     return {"type": OBJECT} if form == OBJECT else None
 
 

@@ -229,6 +229,12 @@ async def _generate_upkeep(
     return events, {"kind": "learner", "update": update.id, **writer}, session.folder
 
 
+def _is_tried(context: LearnerContext, name: str, label: str) -> bool:
+    """Whether an experiment on the label is running, or the watch of a winner: a move of the label would end it."""
+    running = [] if context.experiments is None else context.experiments().list(name, state="running").items
+    return any(one.definition.label == label for one in running)
+
+
 def begin_upkeep(
     context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
 ) -> PromptUpdate | None:
@@ -239,7 +245,9 @@ def begin_upkeep(
     open_ones = context.registry.proposals(state=OPEN, name=name, limit=500).items
     if any(one.author == AUTHOR and one.base == base.version for one in open_ones):
         return None
-    if settings.mode == learner_store.MODE_AUTO and outstanding(context, name, settings) is not None:
+    if settings.mode == learner_store.MODE_AUTO and (
+        outstanding(context, name, settings) is not None or _is_tried(context, name, settings.label)
+    ):
         return None
     region = region_of(base, settings)
     ledger = base.ledger(region)
