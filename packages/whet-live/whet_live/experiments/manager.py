@@ -143,7 +143,7 @@ class Experiments:
             return units_of(connection, prompt)
 
     def unit_warning(self, experiment: Experiment) -> str:
-        """That a running experiment counts a unit that the answers of its prompt do not name; empty where they do."""
+        """A warning that a running experiment counts a unit that the answers of its prompt do not name; empty if they name it."""
         definition = experiment.definition
         return self.units(definition.prompt).missing(definition.unit) if experiment.state == RUNNING else ""
 
@@ -379,7 +379,7 @@ def _alive(weights: Sequence[float], experiment: Experiment) -> tuple[float, ...
 
 
 def _ending(state: State, reason: str, verdict: ExperimentVerdict | None, moment: int) -> dict[str, object]:
-    """What is written down at an end; the verdict says what happened, beside the figures that it rests on."""
+    """The stored outcome of an experiment: the verdict and its figures."""
     winner = verdict.winner if verdict is not None and state == "winner" else None
     final_verdict = None if verdict is None else replace(verdict, state=state, reason=reason, winner=winner)
     return {

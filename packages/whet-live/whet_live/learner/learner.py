@@ -346,7 +346,7 @@ class Learner:
         }
 
     def _requirements(self, name: str) -> list[LiveRequirement]:
-        """What is required of a prompt now."""
+        """The current requirements on a prompt."""
         context, state = self.context, self._read_state(name)
         settings = context.settings(name)
         base = context.base(name, settings)
@@ -420,7 +420,7 @@ class Learner:
             return dated
 
     def _mark(self, name: str) -> tuple[object, ...]:
-        """What a step for a prompt depends on: as long as it is the same, there is nothing new to do."""
+        """A key of everything that a step for a prompt depends on. While it stays the same, there is nothing new to do."""
         state = self.advance()
         with self.context.database.read() as connection:
             log = end_of_log(connection)

@@ -125,7 +125,7 @@ def _as_written(event: Merge, ledger: Ledger) -> Merge:
 
 
 def describe(before: Sequence[Event], new: Sequence[Event]) -> str:
-    """What a step of upkeep does, in a line."""
+    """A line about a step of upkeep."""
     old, after = fold_events(before), fold_events([*before, *new])
     parts = []
     if joined := sum(len(event.others) for event in new if isinstance(event, Merge)):
