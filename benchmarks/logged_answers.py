@@ -30,7 +30,7 @@ from tools.embedded.clauses import transform
 
 from whet.models.addresses import resolve
 from whet.prompt import Prompt
-from whet.rl.logged_answers import JudgedAnswer, kto_value
+from whet.rl.logged_answers import LoggedAnswer, kto_value
 from whet.types import Example, Request
 
 PROMPTS, EACH, NEW = 12, 10, 15
@@ -86,7 +86,7 @@ async def run_seed(model: Any, seed: int, rows: int) -> dict[tuple[float, str], 
     for writer, own in enumerate(await answer(model, prompts, old, 1.0)):
         for line, text in zip(old, own, strict=True):
             up = (reward_of(line, wanted, text) > 0.6) != (rng.random() < 0.1)
-            pool.append((writer, JudgedAnswer({"input": line}, text, up)))
+            pool.append((writer, LoggedAnswer({"input": line}, text, up)))
     rng.shuffle(pool)
     judged = [row for _, row in pool]
     pairs = [(row.answer, judged[i - 1].answer) for i, row in enumerate(judged)]

@@ -34,7 +34,7 @@ from whet_live.learner.learner import Learner
 from whet_live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet_live.learner.leases import acquire, hold, release, renew
 from whet_live.learner.reading import ALONE, UNREADABLE, RowReading
-from whet_live.registry import Decision, ListPage, Registry
+from whet_live.registry import Decision, ListPage, PromptEdit, Registry
 from whet_live.traffic import Traffic
 
 READER = "openai/reader"
@@ -631,6 +631,31 @@ def test_a_version_that_waits_in_staging_holds_the_next_one_back(
     assert world.step() is None
     world.registry.move_label("shop/p", "production", 2, actor="ann")
     assert world.step() is not None
+
+
+def test_without_a_person_upkeep_waits_for_an_experiment_that_its_move_would_end(
+    database: Database, tmp_path: Path, bench: GateConfig
+) -> None:
+    world = World(database, tmp_path, gates={"shop/p": bench})
+    edit = PromptEdit(
+        tuple(
+            Add(id=f"x{n}", text=text, tokens=9, author="optimizer", at="2026") for n, text in enumerate(GOOD)
+        )
+    )
+    filed = world.registry.propose("shop/p@production", edit, author="learner", label="production")
+    world.registry.decide(filed.id, Decision("approve"), actor="ann")
+    world.auto(upkeep=2)
+    asked = {
+        "prompt": "shop/p",
+        "label": "production",
+        "goal": {"name": "thumb"},
+        "arms": [{"version": 1}, {"version": 2}],
+    }
+    tried = world.experiments.create(asked, author="ann")
+    assert world.step() is None
+    world.experiments.stop(tried.id, actor="ann")
+    step = world.step()
+    assert step is not None and step.plan is not None and step.plan["step"] == "merge"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 import whet
 from tests.models.test_model_workers import LABELS, effects, no_weights_read, one_thread, write_prompts
 from tests.ray_cluster.conftest import Nodes
-from tests.ray_cluster.test_ray import processes_of_actors
+from tests.ray_cluster.test_ray import lasting_actors, processes_of_actors
 from tests.rl import tiny_llama
 from whet.errors import UsageError
 from whet.models import model_workers
@@ -92,7 +92,7 @@ def test_answers_are_those_of_one_process_whatever_dies_and_another_engine_goes_
     with after_calls(1, end, monkeypatch) as sent, no_weights_read():
         assert evaluate(tmp_path / "there", folder, engine="ray", workers=2) == here
     assert sent and max(sent) > 1, "a call has batches for both copies"
-    assert not processes_of_actors()
+    assert not lasting_actors()
     (tmp_path / "there" / "result.json").unlink()
     assert evaluate(tmp_path / "there", folder, engine="local") == here
 
@@ -101,7 +101,7 @@ def test_the_masked_model_that_ships_scores_labels_in_actors(nodes: Nodes, tmp_p
     assert optimize(tmp_path / "there", engine="ray", workers=2) == optimize(
         tmp_path / "here", engine="local"
     )
-    assert not processes_of_actors()
+    assert not lasting_actors()
 
 
 def test_a_node_that_dies_costs_the_batches_that_it_had_in_hand(

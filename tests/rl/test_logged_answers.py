@@ -11,7 +11,7 @@ import pytest
 
 from whet.errors import UsageError
 from whet.prompt import Prompt
-from whet.rl.logged_answers import JudgedAnswer, kto_value, value_prompts
+from whet.rl.logged_answers import LoggedAnswer, kto_value, value_prompts
 from whet.types import Scores
 
 torch = pytest.importorskip("torch")
@@ -61,7 +61,7 @@ class Scorer:
 
 async def test_prompts_are_valued_by_the_log() -> None:
     rows = [
-        JudgedAnswer({"input": str(i)}, f"{'please' if i % 4 < 2 else 'sir'} {i}", i % 4 < 2)
+        LoggedAnswer({"input": str(i)}, f"{'please' if i % 4 < 2 else 'sir'} {i}", i % 4 < 2)
         for i in range(40)
     ]
     model: Any = Scorer()

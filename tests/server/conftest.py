@@ -68,9 +68,9 @@ class Attentive(Uvicorn):
 
 
 @contextmanager
-def running(database_url: str, roles: bool = True, **options: Any) -> Iterator[Running]:  # noqa: F811
+def running(database_url: str, roles: bool = True, port: int = 0, **options: Any) -> Iterator[Running]:  # noqa: F811
     """A server on a database, with a user for each role, unless they are there already."""
-    chosen = ServeOptions(port=0, database=database_url, **options)
+    chosen = ServeOptions(port=port, database=database_url, **options)
     live = open_live(database_url)
     access = Access(live.database)
     tokens = (

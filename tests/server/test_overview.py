@@ -10,8 +10,10 @@ import pytest
 from tests.server.conftest import Running
 from tests.server.test_quality_pages import words
 from tests.server.world import NAME, World, fill
+from whet.prompt import Prompt
 from whet_client.ids import now
 from whet_client.records import Feedback, Inference
+from whet_live.registry import EXPERIMENT
 
 
 @pytest.fixture
@@ -55,6 +57,14 @@ def test_what_waits_how_prompts_do_what_runs_and_what_moved(filled: tuple[Runnin
         "to version 2" in text
         and "Prices with tax." not in text.split("Last moves of labels")[0].split("Prompts The")[-1]
     )
+
+
+def test_a_move_by_an_experiment_leads_to_it(server: Running) -> None:
+    registry = server.state.live.registry
+    registry.create(NAME, Prompt.parse("Answer {{q}}."), author="ann")
+    registry.move_label(NAME, "canary", 1, actor=f"{EXPERIMENT}01a2", reason="It won.")
+    text = server.browser("viewer").page("/").text
+    assert '<a href="/experiments/01a2">an experiment</a>' in text and f"{EXPERIMENT}01a2" not in text
 
 
 def test_the_sparkline_has_words(filled: tuple[Running, World]) -> None:

@@ -13,6 +13,7 @@ from tests.live.quality.traffic import BEGIN, DAY, NAME, Weeks, fill_weeks, make
 from tests.server.client import Answer
 from tests.server.conftest import Running, running
 from whet_live.database import iso
+from whet_live.server import shared_reports
 from whet_live.server.limits import ServerLimits
 
 
@@ -68,6 +69,10 @@ def test_what_changed_is_drawn_and_listed(watched: tuple[Running, str]) -> None:
         == answer.text.count('class="change change-drift"')
     )
     assert "gpt-x (fp_b) answers" in words(answer)
+    assert (
+        '<span class="tag bad">drift</span>' in answer.text
+        and '<span class="tag good">drift' not in answer.text
+    )
     assert re.search(
         r"shop/help: thumbs up fell from 9\d\.\d% to 4\d\.\d%|shop/help: thumbs up fell from", words(answer)
     )
@@ -84,6 +89,24 @@ def test_the_form_splits_and_keeps_what_was_chosen(watched: tuple[Running, str])
     assert "country" in browser.page(f"/quality/{NAME}?{period}&by=key&key=country").text
     none = browser.page(f"/quality/{NAME}?since=2020-01-01&until=2020-02-01")
     assert 'class="nothing"' in none.text
+
+
+def test_a_page_says_until_when_its_answers_were_read(
+    watched: tuple[Running, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser = watched[0].browser("viewer")
+
+    def read() -> tuple[str, bool]:
+        text = browser.page(f"/quality/{NAME}?days=1000").text
+        (until,) = re.findall(r'answers until <time datetime="([^"]+)"', text)
+        return until, "this page is kept for 30 seconds" in text
+
+    (first, kept), (second, _) = read(), read()
+    assert first < second and not kept, "few answers are read anew each time"
+    monkeypatch.setattr(shared_reports, "LARGE", 1200)
+    assert read() == (until := read()) and until[1], "a kept page keeps the time of its answers"
+    closed = browser.page(f"/quality/{NAME}?{watched[1]}").text
+    assert "answers until" not in closed and "is kept" not in closed
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,10 @@ from urllib.parse import quote
 
 from tests.server.conftest import Running
 from whet.prompt import Prompt
+from whet.prompt.events import Rewrite
+from whet_live.learner import learner_store
+from whet_live.learner.learner_store import PromptUpdate
+from whet_live.registry import Decision, PromptEdit
 
 NAME = "shop/help"
 TEXT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n- Wish a merry winter.\n<!-- whet:end -->\n"
@@ -41,3 +45,32 @@ def test_programs_set_terms_and_what_the_reader_sees(server: Running) -> None:
     assert admin.send(f"/v1/learning-settings/{NAME}", {"reads": "answer"}).json["reads"] == "answer"
     assert approver.send(f"/v1/learning-settings/{NAME}", {"reads": "comment"}).status == 403
     assert approver.send(f"/v1/learning-again/{NAME}", {"vague": True}).json == {"rows": 0}
+
+
+def test_what_upkeep_measured_without_an_instruction_stands_beside_the_text_that_was_tried(
+    server: Running,
+) -> None:
+    live = server.state.live
+    live.registry.create(NAME, Prompt.parse(TEXT), author="ann", label="production")
+    whole = {"difference": -0.083, "low": -0.184, "high": 0.004, "n": 60, "wins": 0, "losses": 5}
+    gate = {"promoted": False, "reason": "Something may be lost.", "whole": whole}
+    for n, (key, measured) in enumerate(
+        (("i1", gate), ("i2", {**gate, "whole": {**whole, "losses": 7}}), ("i2", gate))
+    ):
+        plan = {"step": "without", "seen": [], "ids": [key]}
+        update = PromptUpdate(
+            f"u{n}", NAME, 1, "auto", "refused", (), n, gate=measured, plan=plan, reason="kept"
+        )
+        with live.registry.change() as connection:
+            learner_store.open_update(connection, update)
+    shown = server.browser("viewer").page(f"/prompts/{NAME}").text
+    assert shown.count("without it: 5 worse, 0 better of 60 examples") == 2 and "7 worse" not in shown
+    assert "effect not measured" not in shown
+    assert "Upkeep: try without i2" in server.browser("viewer").page(f"/learning/{NAME}").text
+    edit = PromptEdit((Rewrite(id="i2", text="Wish a merry season.", author="ann", at="2026"),))
+    filed = live.registry.propose(f"{NAME}@production", edit, author="ann", label="production")
+    live.registry.decide(filed.id, Decision("approve"), actor="eve")
+    shown = server.browser("viewer").page(f"/prompts/{NAME}").text
+    assert shown.count("without it: ") == 1 and "effect not measured" in shown, (
+        "of another text nothing was measured"
+    )

@@ -32,12 +32,12 @@ export class Client {
      *
      * Version, experiment and units come from the prompt. Texts that are too long are cut, and `metadata.cut` names them.
      * @param {LivePrompt | string} prompt
-     * @param {string} [output]
+     * @param {string | null} [output] null, as the content of a message that calls tools, is an empty text
      * @param {InferenceFields} [more]
      * @returns {string}
      * @throws {UsageError} for a field that is none or cannot be
      */
-    log(prompt: LivePrompt | string, output?: string, more?: InferenceFields): string;
+    log(prompt: LivePrompt | string, output?: string | null, more?: InferenceFields): string;
     /**
      * Report feedback about an answer, or, as `{episode: ..., ...}` or `{session: ..., ...}`, about a whole episode or session; the ids
      * of the rows. It does not matter whether the answer has been sent.

@@ -32,7 +32,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class AssignableExperiment:
-    """What an app needs to assign units by itself. `contents` are the versions of the arms."""
+    """An experiment as an app needs it to assign units by itself. `contents` are the versions of the arms."""
 
     id: str
     salt: str
@@ -44,7 +44,7 @@ class AssignableExperiment:
 
 @dataclass(frozen=True, slots=True)
 class ServedPrompt:
-    """What one label of a prompt stands for: a version, and the experiment that runs on it."""
+    """One label of a prompt: its version, and the experiment that runs on it."""
 
     content: Content
     label: str

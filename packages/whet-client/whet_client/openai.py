@@ -90,7 +90,7 @@ def _remember(answer: object, name: str) -> None:
 
 @dataclass(slots=True)
 class _Answer:
-    """What is known of one answer so far."""
+    """The state of one answer so far."""
 
     id: str
     start: float
@@ -120,7 +120,7 @@ class _Recorder:
     more: Mapping[str, Any]
 
     def call(self, function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """What a call of the SDK returns, logged."""
+        """Log the return value of a call of the SDK, and return it."""
         answer = _Answer(new_id(), time.perf_counter(), keywords)
         try:
             returned = function(*args, **keywords)

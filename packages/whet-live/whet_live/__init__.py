@@ -99,7 +99,7 @@ class Live:
 
     @cached_property
     def learner(self) -> Learner:
-        """What learns from the traffic all the time."""
+        """The learner, which learns from the traffic all the time."""
         from whet_live.learner.learner import Learner
 
         return Learner(self.database, self.registry, self.traffic, lambda: self.experiments)

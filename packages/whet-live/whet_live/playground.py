@@ -42,7 +42,8 @@ _PER_MESSAGE = 16
 
 @dataclass(frozen=True)
 class PlaygroundConfig:
-    """What the owner of the server allows: models with their prices, by address, and dollars a day for all of them."""
+    """The playground as the owner of the server allows it: models with their prices, by address, and dollars a day for all of
+    them."""
 
     models: Mapping[str, ModelSpec]
     usd_per_day: float = USD_PER_DAY

@@ -165,7 +165,7 @@ def _read_answers(traffic: Traffic, name: str, wanted: RowChoices) -> tuple[list
 
 
 def _model_of_signals(read: Sequence[_Read], wanted: RowChoices, notes: list[str]) -> BehaviourModel | None:
-    """What signals are worth, by the ratings of the same answers; None, with a note, where too few are rated."""
+    """The weights of the signals, by the ratings of the same answers; None, with a note, if too few answers are rated."""
     if SIGNALS not in wanted.sources:
         return None
     rated = [RatedAnswer(one.id, values, rating(rows, one.user), one.user) for one, rows, values in read]

@@ -199,7 +199,7 @@ def _plan_of(clients: Mapping[str, ModelClient], most: int) -> PlanJSON:
 
 
 def _options(model: LanguageModel, spec: ModelSpec) -> dict[str, object]:
-    """What besides its address tells the model's answers apart."""
+    """The facts besides the address that change the model's answers."""
     values = identity_of(model) | ({} if spec.output_bound is None else {"max_tokens": spec.output_bound})
     return {"options": values} if values else {}
 

@@ -287,7 +287,8 @@ def _pair_of(row: SourceRow) -> PreferencePair | _Tie | tuple[str, str, str] | s
 
 
 def _continue_talk(chosen: object, rejected: object) -> tuple[str, str, str] | None:
-    """What two lists of messages share, and how each goes on; None for other values, and where they share nothing."""
+    """The common beginning of two lists of messages, and the rest of each; None for other values, and without a common
+    beginning."""
     if not (isinstance(chosen, list) and isinstance(rejected, list)):
         return None
     shared = 0

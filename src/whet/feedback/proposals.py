@@ -205,7 +205,7 @@ def _check_accepted(accepted: Collection[str], intake: _Intake, draft: Draft) ->
 def _identity(
     request: LearnRequest, document: Document, stored: Sequence[Event], intake: _Intake
 ) -> dict[str, object]:
-    """What a run is about, besides which model is called."""
+    """The identity of a run, without the model that is called."""
     return {
         "task": request.prompt.stem,
         "prompt": document.prompt.id,

@@ -364,7 +364,7 @@ def snake_case(name: object) -> str:
 
 
 def _role(column: str) -> str:
-    """What a column of a table holds, as `FeedbackRow` calls it; empty for any other column."""
+    """The field of `FeedbackRow` that a column of a table fills; empty for any other column."""
     name = _without_prefix(snake_case(column))
     return next((role for role, spellings in _NAMES.items() if name in spellings), "")
 

@@ -164,7 +164,7 @@ class Draft:
         self.take([event], {event.id: rows}, {event.id: [Objection(alike)]} if alike else {}, own=own)
 
     def _overlap(self, ledger: Ledger, text: str) -> str:
-        """What in the prompt shares most of its words with a text, in words; empty where nothing does."""
+        """The part of the prompt that shares most of its words with a text, in words; empty if no part does."""
         whole = self.document.text
         ends = sentence_ends(whole)
         sentences = [whole[start:end].strip() for start, end in zip([0, *ends], ends, strict=False)]

@@ -130,7 +130,7 @@ class LearningBudget:
         return max(1, min(share, left - later, _TRIAL_CALLS if self.trial else share))
 
     def note_round(self, judged: CritiqueBatch, new: int) -> None:
-        """What a round brought."""
+        """Note the result of a round."""
         self.per_answer = len(judged.critiques) / max(1, len(judged.rewards))
         self.new = new
         self.silent = 0 if judged.critiques else self.silent + (not self.trial)

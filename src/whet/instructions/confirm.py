@@ -38,7 +38,7 @@ async def confirm(
 
 
 def question(requirement: str, comment: str, context: Sequence[str] = ()) -> str:
-    """What the model reads: both texts on one line each, and before them what is known of the answer."""
+    """The question for the model: both texts on one line each, and before them the known facts about the answer."""
     around = "\n".join([_AROUND, *map(one_line, context)])
     return "\n\n".join(
         [

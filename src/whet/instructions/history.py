@@ -71,7 +71,7 @@ class History:
         return lines
 
     def _wrong_answers(self, key: str, text: str) -> str:
-        """What the most frequent wrong answers under a wording were; empty where none is known."""
+        """The most frequent wrong answers under a wording; empty if none is known."""
         known = (one.wrong for one in self.rounds if one.standing.get(key) == text)
         wrong = dict(chain.from_iterable(answers.items() for answers in known))
         often = count_answers(wrong.values(), most=_WRONG_SHOWN)

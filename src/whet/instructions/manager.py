@@ -123,7 +123,7 @@ class InstructionManager:
     of_rows: set[str] = field(default_factory=set)
     """Ids of the instructions that whole rows demanded."""
     past: History = field(default_factory=History)
-    """What was tried, with what it earned."""
+    """The wordings that were tried, with their rewards."""
 
     def __post_init__(self) -> None:
         self.contradictions = Contradictions(self.effects)

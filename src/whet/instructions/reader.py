@@ -319,7 +319,7 @@ async def _ask(
 
 
 def _unusable(completion: Completion) -> dict[str, JSON]:
-    """What is logged of an answer that could not be used: its beginning, and whether its limit on tokens ended it."""
+    """The log entry of an unusable answer: its beginning, and whether its limit on tokens ended it."""
     shown = " ".join((completion.error or completion.text).split())[:_SHOWN]
     return {"why": [[CUT, 1, shown]]} if completion.finish == "length" else {"example": shown}
 

@@ -136,7 +136,7 @@ def _without(lines: Sequence[str], gone: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of one instruction between two states; `before` or `after` is None where it was not active."""
+    """The change of one instruction between two states; `before` or `after` is None if it was not active."""
 
     id: str
     before: str | None

@@ -64,7 +64,7 @@ def marked_results(text: str) -> list[str]:
 
 
 class Mark(NamedTuple):
-    """What an answer marks as its result, by a box or a pair of tags."""
+    """The text that an answer marks as its result, by a box or a pair of tags."""
 
     content: str
     start: int

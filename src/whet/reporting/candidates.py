@@ -98,7 +98,7 @@ def _way(record: Record, way: list[ReportedCandidate], known: Mapping[str, Repor
 
 
 def _step(before: ReportedCandidate | None, after: ReportedCandidate) -> Html:
-    """What a candidate took out of its parent and what it put in."""
+    """The text that a candidate removed from its parent, and the text that it added."""
     if before is None:
         return el("i", "the baseline" if after.operator == START else "the first known ancestor")
     signs = (("del", "\u2212 ", after.source, before.source), ("ins", "+ ", before.source, after.source))
@@ -219,7 +219,7 @@ def _between_words(text: str, at: int) -> bool:
 
 
 def others(record: Record) -> Section | None:
-    """What else the method noted, as it wrote it."""
+    """Further notes of the method, as it wrote them."""
     if not record.others:
         return None
     groups = []

@@ -126,7 +126,7 @@ def _rows(runs: Sequence[RunJSON]) -> int:
 
 
 def _verdict(result: ComparisonJSON, methods: Methods) -> Html:
-    """What the pairs say, the means with their intervals, and what all of it took."""
+    """The sentences about the pairs, the means with their intervals, and the usage of all runs."""
     tested = filter(None, (_mean_row(row, i) for i, row in enumerate(methods)))
     rows = [*_baseline_rows(result["runs"]), *tested]
     usage = [side(run, "usage") for run in result["runs"]]

@@ -52,7 +52,7 @@ def cost_section(record: Record) -> Section:
 
 
 def _plan_and_use(record: Record) -> list[Child]:
-    """What the plan said before anything was paid, beside what the run used of it; nothing for a run without its plan."""
+    """The plan beside the usage of the run; empty for a run without a plan."""
     plan = side(record.result, "plan")
     if not (planned := side(plan, "calls")):
         return []
@@ -84,7 +84,7 @@ def _plan_row(name: str, ends: Mapping[str, Any], used: float, show: Callable[[o
 
 
 def _others(record: Record) -> str:
-    """That the calls of the control and of added rows are not among these, and how many they are."""
+    """A sentence that the calls of the control and of added rows are not included, with their number."""
     sentences = []
     for name, usage in _beside(record).items():
         if usage:

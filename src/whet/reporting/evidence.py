@@ -80,7 +80,7 @@ def _mean_part(rows: Sequence[Mapping[str, object]], name: str) -> float | None:
 
 
 def cases_section(record: Record) -> Section | None:
-    """What the sealed test says of each case of a task made of several."""
+    """The sealed test of each case of a task made of several."""
     cases = side(record.result, "cases")
     if not cases:
         return None

@@ -51,7 +51,7 @@ def objectives(record: Record) -> Section | None:
 
 
 def _verdicts(record: Record) -> Html | None:
-    """What the sealed test says of each objective."""
+    """The sealed test of each objective."""
     verdicts = side(record.result, "objectives")
     rows = [
         [

@@ -30,7 +30,7 @@ _LIMITS = {
 
 
 def next_steps(record: Record) -> Section | None:
-    """What a finished run suggests, and its best prompt without markers."""
+    """The suggestions after a finished run, and its best prompt without markers."""
     if not record.finished:
         return None
     promoted = bool(side(record.result, "improvement").get("promoted"))
@@ -71,7 +71,7 @@ def _use(record: Record, promoted: bool) -> Html | None:
 
 
 def _doubts(record: Record) -> Iterator[Child]:
-    """What makes the figures say less, whatever the verdict is."""
+    """The caveats of the figures, whatever the verdict is."""
     if record.simulated:
         yield (
             "Name a real model (",
@@ -113,7 +113,7 @@ def _in_run(record: Record) -> str:
 
 
 def _constant(record: Record) -> Child:
-    """What a reward that is the same for every answer means."""
+    """The meaning of a reward that is the same for every answer."""
     rewards = {
         finite_number(row.get("reward")) for name in ("baseline", "best") for row in sealed_rows(record, name)
     }
@@ -229,7 +229,7 @@ def is_limited(result: Mapping[str, object]) -> bool:
 
 
 def _more_search(record: Record) -> Iterator[Child]:
-    """What may help a search that found no better prompt."""
+    """Suggestions after a search that found no better prompt."""
     other = ("try another method (", el("code", "whet methods"), ").")
     if is_limited(record.result):
         limit = str(record.result.get("ended_by", "")).removeprefix("the limit of ")

@@ -38,7 +38,7 @@ def _parts(text: str) -> Mapping[str, Prompt]:
 
 
 def ablation(record: Record) -> Section | None:
-    """What is lost on validation when a changed region alone is put back."""
+    """The loss on validation if a single changed region is put back."""
     measured = side(record.result, "ablation")
     without = side(measured, "without")
     if not without:

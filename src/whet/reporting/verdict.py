@@ -41,7 +41,7 @@ def simulation_banner(record: Record) -> Html | None:
 
 
 def simulated_banner() -> Html:
-    """That no language model answered."""
+    """A note that no language model answered."""
     text = (
         "A scripted model answered in this run. The figures show that whet works, but nothing "
         "about real models."

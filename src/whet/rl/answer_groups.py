@@ -97,7 +97,7 @@ async def answers(
 def by_problem(
     env: Environment, problems: Sequence[Example], played: Sequence[Played]
 ) -> list[Rolled[list[Played]]]:
-    """What programs answered, problem by problem. A problem teaches where the answers under one program differ."""
+    """The answers of programs, problem by problem. A problem teaches something if the answers under one program differ."""
     low, high = env.reward.low, env.reward.high
     groups = []
     for i, problem in enumerate(problems):

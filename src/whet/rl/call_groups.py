@@ -117,7 +117,7 @@ async def answer_anew(
 def held_answers(
     rollout: Rollout, place: tuple[str, int], later_too: bool = True
 ) -> dict[tuple[str, int], str]:
-    """What the calls of a rollout before a place answered, and those after it too, by their places."""
+    """The answers of a rollout's calls before a place, and of those after it, by their places."""
     held, calls, passed = dict[tuple[str, int], str](), Counter[str](), False
     for step in rollout.steps:
         if step.role == "task":

@@ -51,7 +51,7 @@ class JudgedTexts:
     left_out: int = 0
 
     def units(self, loss: DirectLoss) -> list[tuple[JudgedText, ...]]:
-        """What a loss counts as one: a pair, or a single answer, to which `kto` and `pmpo` take pairs apart."""
+        """The units of a loss: pairs, or single answers, into which `kto` and `pmpo` split pairs."""
         if loss in OF_PAIRS:
             return [*self.pairs]
         return [(one,) for one in (*(text for pair in self.pairs for text in pair), *self.thumbs)]

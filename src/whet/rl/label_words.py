@@ -33,7 +33,7 @@ class LabelWords:
 
     @classmethod
     def restore(cls, blob: bytes) -> LabelWords:
-        """What `save` wrote."""
+        """The words that `save` wrote."""
         facts, _ = read_blob(blob, "the words of labels")
         return cls(facts["words"])
 

@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class JudgedAnswer:
+class LoggedAnswer:
     """An answer, and whether people liked it."""
 
     values: Mapping[str, str]
@@ -53,7 +53,7 @@ async def value_prompts(
     model: LanguageModel,
     first: Prompt,
     prompts: Sequence[Prompt],
-    rows: Sequence[JudgedAnswer],
+    rows: Sequence[LoggedAnswer],
     beta: float = 0.1,
 ) -> list[PromptValue]:
     """The value of each prompt by answers that the model wrote under the prompt `first`: three scores an answer and prompt.

@@ -81,7 +81,7 @@ class Training:
     aggregation: Aggregation = "token"
     """Mean over all tokens of a minibatch, over texts of their means (sequence), or sum over texts x max_tokens (constant)."""
     eta: PositiveFloat = 1.0
-    """What a unit of reward is worth in nats of a text's log-ratio (rebel)."""
+    """The worth of a unit of reward in nats of a text's log-ratio (rebel)."""
     rto: NonNegativeFloat = 0.0
     """Weight of rewards of single tokens, from a model that DPO trains on each step's best and worst texts (RTO); 0: none."""
     truncated: Literal["learn", "mask"] = "learn"

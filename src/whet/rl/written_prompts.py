@@ -50,11 +50,11 @@ class AskingReworded(Environment):
     """An environment that asks the task model about reworded examples and grades them as they were."""
 
     def request(self, prompt: Prompt, example: Example, sample: int = 0) -> Request:
-        """What the task model is asked."""
+        """The question to the task model."""
         return super().request(prompt, _as_asked(example), sample)
 
     def messages(self, prompt: Prompt, example: Example) -> tuple[Message, ...]:
-        """What the task model receives."""
+        """The input of the task model."""
         return super().messages(prompt, _as_asked(example))
 
     async def evaluate(

@@ -56,7 +56,7 @@ def double_thompson(wins: Array, rng: np.random.Generator) -> tuple[int, int]:
 
 
 def draw_pair(wins: Array, seed: int) -> tuple[int, int]:
-    """Who duels next by double Thompson sampling; the same seed gives the same pair."""
+    """The next pair to duel, by double Thompson sampling; the same seed gives the same pair."""
     return double_thompson(wins, np.random.default_rng(seed))
 
 

@@ -73,7 +73,7 @@ class Goal:
 
     @property
     def demands(self) -> tuple[str, ...]:
-        """What must hold, in words."""
+        """The condition, in words."""
         margin = () if self.allowed is None else (f"at most {self.allowed:g} worse",)
         return (*margin, *map(str, self.limits))
 

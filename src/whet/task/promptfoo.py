@@ -136,9 +136,9 @@ def read_promptfoo(path: Path) -> ImportedData:
     kept = [row for row in rows if rubrics or any(map(_weight, row["assert"]))]
     notes += left.lines()
     if not kept:
-        found = "".join(f"; {line}" for line in left.lines())
+        ignored = "".join(f"; {line}" for line in left.lines())
         config["tests"].refuse(
-            f"no test has an assertion that whet can check ({', '.join(KINDS[:4])}, ...){found}. "
+            f"no test has an assertion that whet can check ({', '.join(KINDS[:4])}, ...){ignored}. "
             "Add such assertions, or begin from the rows (--from tests.csv) with --reward reward.py."
         )
     if len(kept) < len(rows):

@@ -19,6 +19,7 @@ from whet_live import Live
 from whet_live.database import Database
 from whet_live.experiments.assigned_answers import assigned_answers
 from whet_live.quality import rows
+from whet_live.registry import EXPERIMENT
 from whet_live.traffic.traffic_tables import inferences
 
 
@@ -247,6 +248,14 @@ def test_a_label_is_where_it_stood_when_the_answer_came(live: Live) -> None:
         ("version", "version 1 was made by eva"),
         ("label", "production moved to version 1, by eva"),
     }
+
+
+def test_a_move_of_a_label_says_why_and_that_an_experiment_made_it(live: Live) -> None:
+    why = "Version 2 is better on thumb than version 1."
+    live.registry.create(NAME, Prompt.parse("Say {{question}}"), author="eva")
+    live.registry.move_label(NAME, "production", 2, actor=f"{EXPERIMENT}01a2", reason=why)
+    texts = [mark.text for mark in live.quality.measure(NAME).marks]
+    assert f"production moved to version 2, by an experiment: {why}" in texts
 
 
 def test_the_label_latest_is_the_newest_version_when_the_answer_came(live: Live) -> None:

@@ -61,7 +61,7 @@ def headings_of(text: str) -> list[Heading]:
 
 
 def _title(text: str) -> str:
-    """What stands behind the signs of a heading, without closing signs after a blank."""
+    """The text of a heading, without its signs."""
     title = text.strip(" \t\r\n")
     bare = title.rstrip("#")
     return bare.rstrip(" \t") if not bare or bare[-1] in " \t" else title

@@ -46,7 +46,7 @@ class LengthLimit:
             )
 
     def describe(self, text: str) -> str:
-        """What a writer should know about the limit; '' where it is far away."""
+        """A sentence for a writer about the limit; '' if the prompt is far below it."""
         return (
             f"The whole prompt may have at most {self.tokens:,} tokens (about {BYTES * self.tokens:,} characters); "
             f"it has {self.count(text):,} now."

@@ -100,7 +100,7 @@ def _size(value: float) -> str:
 
 
 def show_alerts(alerts: Sequence[QualityAlert]) -> None:
-    """What was noticed, one a line, with what became of it on each channel."""
+    """The alerts, one a line, with the state of each delivery."""
     from whet_live.database import iso
 
     for alert in alerts:
@@ -121,7 +121,7 @@ def show_history(history: Mapping[str, Any]) -> None:
 
 
 def show_change(change: Move | Proposal) -> None:
-    """What became of a label, or what a proposal does to each instruction, and why."""
+    """The outcome for a label, or the effect of a proposal on each instruction with the reason."""
     from whet_live.registry import Proposal
 
     if isinstance(change, Proposal):
@@ -279,7 +279,7 @@ def show_instructions(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def show_carried(done: Any) -> None:
-    """What became of a change that a person ordered."""
+    """The outcome of a change that a person ordered."""
     if done.version is not None:
         click.echo(f"The instruction is restored, in version {done.version}.")
     else:

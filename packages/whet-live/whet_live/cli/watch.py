@@ -114,7 +114,7 @@ def _until_stopped(work: Callable[[threading.Event], None]) -> None:
 
 
 def _update(update: Mapping[str, Any]) -> None:
-    """What became of an update, on one line."""
+    """The outcome of an update, on one line."""
     about = update["proposal"] or (f"version {update['version']}" if update["version"] else "")
     about += f", tried in experiment {update['experiment']}" if update["experiment"] else ""
     demands = "; ".join(line(demand["text"], _SHOWN) for demand in update["requirements"])

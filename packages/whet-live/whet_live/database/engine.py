@@ -310,7 +310,7 @@ def _make_private(path: Path) -> Path:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """What tells a file from another one at the same place; (0, 0) when there is none."""
+    """The identity of a file, by which a later file at the same place differs; (0, 0) without a file."""
     try:
         status = path.stat()
     except OSError:

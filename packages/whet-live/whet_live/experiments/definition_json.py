@@ -28,7 +28,7 @@ class ArmEntry(Entry):
 
 
 class MetricKeys(Entry):
-    """What a metric is, beside its name. What is left out follows from the name."""
+    """The keys of a metric beside its name. A missing key follows from the name."""
 
     direction: IfSet[Direction] = UNSET
     """Whether more is better."""

@@ -24,7 +24,7 @@ from whet_live.experiments.reducer import MICROSECONDS, Revision, Snapshot
 from whet_live.experiments.tracking import Look, TrackedExperiment
 from whet_live.experiments.units import NamedUnits, units_of
 from whet_live.experiments.verdict import ExperimentVerdict, State, count_outcomes
-from whet_live.registry import Address, Registry, audit
+from whet_live.registry import EXPERIMENT, Address, Registry, audit
 from whet_live.registry.labels import ChangeActor, put_label
 from whet_live.registry.names import check_actor, check_label, check_text
 from whet_live.registry.proposals import ask_for_move, open_request, rest_on_experiment
@@ -143,7 +143,7 @@ class Experiments:
             return units_of(connection, prompt)
 
     def unit_warning(self, experiment: Experiment) -> str:
-        """That a running experiment counts a unit that the answers of its prompt do not name; empty where they do."""
+        """A warning that a running experiment counts a unit that the answers of its prompt do not name; empty if they name it."""
         definition = experiment.definition
         return self.units(definition.prompt).missing(definition.unit) if experiment.state == RUNNING else ""
 
@@ -258,7 +258,7 @@ class Experiments:
             f": {move.reason}" if move.reason else "."
         )
         experiment_store.end(connection, running.id, _ending("stopped", reason, None, time_of(connection)))
-        _write_audit(connection, running, "experiment.stop", reason, f"experiment:{running.id}")
+        _write_audit(connection, running, "experiment.stop", reason, f"{EXPERIMENT}{running.id}")
 
     def _take_out(self, experiment: Experiment, verdict: ExperimentVerdict, moment: int) -> bool:
         """Give the units of arms that broke a guard-rail to the others, and take a label back from them; False if the
@@ -270,7 +270,7 @@ class Experiments:
             for version, weight in zip(definition.versions, experiment.weights, strict=True)
         )
         left = [version for version, weight in zip(definition.versions, kept, strict=True) if weight > 0]
-        actor, where = f"experiment:{experiment.id}", Address(definition.prompt, definition.label)
+        actor, where = f"{EXPERIMENT}{experiment.id}", Address(definition.prompt, definition.label)
         with self.registry.change() as connection:
             if not _is_current(connection, experiment):
                 return False
@@ -295,7 +295,7 @@ class Experiments:
     def _decide(self, experiment: Experiment, verdict: ExperimentVerdict, moment: int) -> bool:
         """End the experiment, and move the label to a winner unless a person must agree first; False as above."""
         definition = experiment.definition
-        actor, where = f"experiment:{experiment.id}", Address(definition.prompt, definition.label)
+        actor, where = f"{EXPERIMENT}{experiment.id}", Address(definition.prompt, definition.label)
         with self.registry.change() as connection:
             if not _is_current(connection, experiment):
                 return False
@@ -379,7 +379,7 @@ def _alive(weights: Sequence[float], experiment: Experiment) -> tuple[float, ...
 
 
 def _ending(state: State, reason: str, verdict: ExperimentVerdict | None, moment: int) -> dict[str, object]:
-    """What is written down at an end; the verdict says what happened, beside the figures that it rests on."""
+    """The stored outcome of an experiment: the verdict and its figures."""
     winner = verdict.winner if verdict is not None and state == "winner" else None
     final_verdict = None if verdict is None else replace(verdict, state=state, reason=reason, winner=winner)
     return {

@@ -18,7 +18,7 @@ from whet_live.experiments.definition import AllocationPolicy, Definition, Guard
 from whet_live.experiments.experiment_store import WAITING, Experiment
 from whet_live.experiments.reducer import MICROSECONDS, Snapshot
 from whet_live.experiments.verdict import ExperimentVerdict, count_outcomes
-from whet_live.registry import Move, audit, proposals
+from whet_live.registry import EXPERIMENT, Move, audit, proposals
 from whet_live.registry.registry_store import read_labels
 
 
@@ -55,7 +55,7 @@ def begin(connection: Connection, experiment: Experiment, move: Move) -> None:
     details = {"experiment": key, "after": experiment.id, "label": definition.label, "version": move.new}
     audit.append_entry(
         connection,
-        actor=f"experiment:{experiment.id}",
+        actor=f"{EXPERIMENT}{experiment.id}",
         action="experiment.watch",
         subject=definition.prompt,
         details=details,

@@ -129,7 +129,7 @@ class TrackedExperiment:
             return last
 
     def look(self, now: int) -> Look:
-        """What is known at a time, however long it takes to count."""
+        """The snapshot at a time, however long the count takes."""
         experiment, seen = self.read(now)
         self._looked = Look(self.judge(experiment, seen, wait=False), seen.count_units())
         return self._looked
@@ -170,7 +170,7 @@ class TrackedExperiment:
 
 
 def _measure(snapshot: Snapshot) -> Measure:
-    """What a verdict depends on: counts of traffic, and the whole cycles, which end by the clock alone."""
+    """A key of everything that a verdict depends on: counts of traffic, and the whole cycles, which end by the clock alone."""
     counts = snapshot.counts
     left_out = counts.mismatched + counts.moved + counts.late
     over = snapshot.cycles, snapshot.whole or 0
@@ -253,7 +253,7 @@ def _exposures(
 
 
 def _request(inputs: object) -> str:
-    """What tells requests with other inputs apart; empty for no inputs, which say nothing."""
+    """A key of a request's inputs; empty for a request without inputs."""
     return (
         blake2b(orjson.dumps(inputs, option=orjson.OPT_SORT_KEYS), digest_size=12).hexdigest()
         if inputs

@@ -41,7 +41,7 @@ class NamedUnits:
 
 
 def units_of(connection: Connection, prompt: str) -> NamedUnits:
-    """What the newest answers of a prompt name."""
+    """The units that the newest answers of a prompt name."""
     columns = {unit: inferences.c[unit] for unit in UNITS}
     newest = (
         select(*columns.values())

@@ -269,7 +269,7 @@ def _effects(
 
 
 def _nulls(definition: Definition) -> tuple[Null, ...]:
-    """What is bet against for the goal: no effect, and the margin, each for both arms."""
+    """The nulls of the goal: no effect, and the margin, each for both arms."""
     margin = definition.margin / (definition.goal.high - definition.goal.low)
     return tuple(
         Null(value, turn) for value in ([0.0, -margin] if margin else [0.0]) for turn in (False, True)
@@ -317,7 +317,7 @@ def _all_equal(
 def _diagnostics(
     snapshot: Snapshot, live: Sequence[int], sequences: ConfidenceSequences
 ) -> tuple[tuple[str, ...], bool]:
-    """What puts the comparison in doubt, and whether a person must look before anything is applied."""
+    """Reasons to doubt the comparison, and whether a person must look before anything is applied."""
     goal = snapshot.definition.goal
     unexplained, unequal = _find_share_mismatches(snapshot, sequences), _unequal(snapshot, live, sequences)
     beyond = _beyond(snapshot)
@@ -416,7 +416,7 @@ def _harm_reason(check: GuardRailCheck) -> str:
 
 
 def watch_reason(checks: Sequence[GuardRailCheck]) -> str:
-    """What a watch can say while no guard-rail is shown to be broken."""
+    """The verdict of a watch while no guard-rail is shown to be broken."""
     nearest = max((check for check in checks if check.n), key=lambda c: c.evidence / c.needed, default=None)
     if nearest is None:
         return "No guard-rail has a settled outcome yet."

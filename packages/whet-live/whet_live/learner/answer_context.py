@@ -28,7 +28,7 @@ Contexts = Mapping[str, tuple[str, ...]]
 
 
 def describe_reading(reads: str) -> str:
-    """What the reader sees, and how that is changed, in words for whoever starts it."""
+    """A description of what the reader sees and of the option that changes it, for the person who starts the reader."""
     if reads == COMMENT:
         return (
             "The reader sees comments without the inputs and answers that they are about. To show it these, with personal data "

@@ -135,7 +135,7 @@ class FeedbackSnapshot:
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """What a process learns with."""
+    """The settings of a process that learns."""
 
     optimizer_lm: RoleModel = None
     """The model that reads the feedback and writes instructions; None: a person does both."""
@@ -206,7 +206,7 @@ class LearnerContext:
         return iso(self.database.read_time())[:10] if clock is None else clock().isoformat()
 
     def feedback(self, name: str) -> PromptFeedback:
-        """What is learned from about a prompt, with all that arrived by now."""
+        """The feedback on a prompt that is learned from, with all rows that have arrived by now."""
         kept = self.snapshot.advance().prompts.get(name, PromptFeedback())
         return self.settings(name).select_rows(kept)
 
@@ -222,7 +222,7 @@ class LearnerContext:
             return locked_ids(read_terms(connection, base.name, region, base.ledger(region)))
 
     def facts(self, name: str, base: Version, settings: LearnerSettings) -> RequirementEvidence:
-        """What was learned, decided and rejected before."""
+        """The earlier updates, decisions and rejections."""
         region = region_of(base, settings)
         ledger = base.ledger(region)
         with self.database.read() as connection:

@@ -253,7 +253,7 @@ def _as_feedback(config: EvaluatorConfig, task: Task, answer: Inference, reward:
 
 
 def describe_evaluators(configs: Sequence[EvaluatorConfig]) -> list[str]:
-    """What the evaluators may do, in words for whoever starts them. Raises UsageError for one that cannot be used."""
+    """A description of the evaluators for the person who starts them. Raises UsageError for one that cannot be used."""
     lines, known = [], dict[tuple[str, str], EvaluatorConfig]()
     for config in configs:
         check_one_prompt(config.prompt, "an evaluator grades the answers")

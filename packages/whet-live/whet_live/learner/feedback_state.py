@@ -242,7 +242,7 @@ class _Working:
 
 
 def _row(event: TrafficEvent, at: int) -> Comment | None:
-    """What is kept of an event, None for feedback without words."""
+    """The part of an event that is kept; None for feedback without words."""
     feedback, inference = event.feedback, event.inference
     assert feedback is not None and inference is not None
     text = (feedback.text or "").strip()

@@ -7,7 +7,8 @@ contradictions hold for live prompts. A source counts once in a round, whatever 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from whet.instructions.contradictions import Contradictions
 from whet.instructions.effects import Effects, Round
@@ -15,7 +16,9 @@ from whet.prompt.events import Resolve
 from whet.prompt.instructions import Ledger
 from whet_live.learner.context import LearnerContext
 from whet_live.learner.feedback_state import Comment, PromptFeedback
+from whet_live.learner.learner_store import PromptUpdate
 from whet_live.learner.reading import Readings, RowReading
+from whet_live.learner.upkeep import WITHOUT, as_list
 from whet_live.registry import Version
 from whet_live.registry.ledgers import events_added
 
@@ -45,6 +48,30 @@ def history_of(
         )
         before = version
     return known
+
+
+def find_trials(
+    context: LearnerContext, version: Version, region: str, updates: Iterable[PromptUpdate]
+) -> dict[str, Mapping[str, Any]]:
+    """What upkeep measured without an instruction of a version, by id: the gate's verdict of the newest trial of the text that
+    stands. `updates` are those of the prompt, the newest first."""
+    texts = {version.version: _texts(version, region)}
+    trials: dict[str, Mapping[str, Any]] = {}
+    for update in updates:
+        whole = (update.gate or {}).get("whole")
+        if (update.plan or {}).get("step") != WITHOUT or not isinstance(whole, Mapping):
+            continue
+        for key in as_list(update.plan, "ids"):
+            if update.base not in texts:
+                texts[update.base] = _texts(context.registry.get(f"{version.name}/{update.base}"), region)
+            tried, stands = (texts[number].get(str(key)) for number in (update.base, version.version))
+            if tried is not None and tried == stands:
+                trials.setdefault(str(key), {**(update.gate or {}), **whole})
+    return trials
+
+
+def _texts(version: Version, region: str) -> dict[str, str]:
+    return {key: one.text for key, one in version.ledger(region).instructions.items()}
 
 
 def _lineage(context: LearnerContext, base: Version) -> list[Version]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from whet._util.blocking import blocking
 from whet.errors import UsageError, WhetError
@@ -25,7 +25,7 @@ from whet_live.learner.context import FeedbackSnapshot, LearnerConfig, LearnerCo
 from whet_live.learner.dates import Carried, apply_dates, restore
 from whet_live.learner.evaluation import evaluate_answers, read_evaluators
 from whet_live.learner.feedback_state import FeedbackState, PromptFeedback
-from whet_live.learner.history import history_of
+from whet_live.learner.history import find_trials, history_of
 from whet_live.learner.learner_store import MODE_AUTO, MODE_OFF, LearnerSettings, PromptUpdate
 from whet_live.learner.leases import hold
 from whet_live.learner.paid_steps import read_unread_feedback
@@ -72,6 +72,8 @@ AGAIN = (UNREADABLE, VAGUE)
 LISTED = 40
 """Prompts in one page of a list."""
 _PART = 200
+_MOST_TRIALS = 200
+"""The newest updates of a prompt among which trials without an instruction are looked for."""
 _LONGEST_PAUSE = 300.0
 _HOUR = 3_600_000_000
 _QUARTER = _HOUR // 4
@@ -214,6 +216,14 @@ class Learner:
             }
         return {(region, key): one for region, terms in by_region.items() for key, one in terms.items()}
 
+    def trials(self, version: Version) -> dict[tuple[str, str], Mapping[str, Any]]:
+        """What upkeep measured without each of a version's instructions, by region and id; of what was tried lately."""
+        region = region_of(version, self.settings(version.name))
+        with self.context.database.read() as connection:
+            updates = learner_store.read_updates(connection, version.name, limit=_MOST_TRIALS)
+        trials = find_trials(self.context, version, region, updates)
+        return {(region, key): gate for key, gate in trials.items()}
+
     def version_and_region(self, name: str) -> tuple[int, str]:
         """The version that is learned for, 0 where the label does not stand, and the region of its instructions."""
         settings = self.settings(name)
@@ -336,7 +346,7 @@ class Learner:
         }
 
     def _requirements(self, name: str) -> list[LiveRequirement]:
-        """What is required of a prompt now."""
+        """The current requirements on a prompt."""
         context, state = self.context, self._read_state(name)
         settings = context.settings(name)
         base = context.base(name, settings)
@@ -410,7 +420,7 @@ class Learner:
             return dated
 
     def _mark(self, name: str) -> tuple[object, ...]:
-        """What a step for a prompt depends on: as long as it is the same, there is nothing new to do."""
+        """A key of everything that a step for a prompt depends on. While it stays the same, there is nothing new to do."""
         state = self.advance()
         with self.context.database.read() as connection:
             log = end_of_log(connection)

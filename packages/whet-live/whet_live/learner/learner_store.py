@@ -59,7 +59,7 @@ class LearnerSettings:
         return self.reads != COMMENT
 
     def select_rows(self, feedback: PromptFeedback) -> PromptFeedback:
-        """What of the feedback is learned from: bad ratings without words only where the reader sees their answers."""
+        """The feedback that is learned from: bad ratings without words only if the reader sees their answers."""
         return feedback.with_ratings() if self.in_context else feedback
 
     @property
@@ -185,7 +185,7 @@ def write_decision(
 
 
 def read_decisions(connection: Connection, name: str) -> tuple[set[str], set[str]]:
-    """What was accepted, and what was dismissed."""
+    """The accepted and the dismissed keys."""
     query = select(learner_decisions.c.key, learner_decisions.c.accepted).where(
         learner_decisions.c.name == name
     )
@@ -303,7 +303,7 @@ def forget_readings(
 
 
 def read_readings(connection: Connection, name: str) -> Readings:
-    """What was read about a prompt."""
+    """The readings of a prompt."""
     table, rows = learner_requirements, learner_readings
     known = connection.execute(select(table).where(table.c.name == name).order_by(table.c.number)).all()
     read = connection.execute(select(rows).where(rows.c.name == name)).all()

@@ -65,7 +65,7 @@ async def sort_critiques(
 
 
 def sorting_question(critiques: Sequence[Critique], known: Sequence[PatternName]) -> str:
-    """What the reader sees: the known patterns, and the critiques with what is known of their answers."""
+    """The question for the reader: the known patterns, and the critiques with the known facts about their answers."""
     lines = [f"[{one.id}] {one_line(': '.join(filter(None, (one.name, one.description))))}" for one in known]
     shown = [
         f"{n}. {_INDENT.join([one_line(one.text), *map(one_line, one.context)])}"

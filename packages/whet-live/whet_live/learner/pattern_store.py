@@ -46,7 +46,7 @@ class WaitingCritique:
 
 
 def read_day(connection: Connection, prompt: str) -> PatternDay:
-    """What naming the patterns of a prompt took so far."""
+    """The calls for naming the patterns of a prompt so far."""
     row = connection.execute(select(pattern_days).where(pattern_days.c.prompt == prompt)).first()
     return PatternDay(prompt) if row is None else PatternDay(**row._mapping)
 

@@ -258,7 +258,7 @@ def _place(
 
 
 def describe_patterns(daily: int, reader: str) -> str:
-    """What naming patterns may take, in words for whoever starts the learner; empty where it is not done."""
+    """The limits of naming patterns, in words for the person who starts the learner; empty if patterns are not named."""
     if not daily or not reader:
         return ""
     return (

@@ -142,14 +142,14 @@ class _UpdateResult:
 
     @property
     def flags(self) -> list[dict[str, object]]:
-        """What was left out, and why."""
+        """The omitted events, with the reasons."""
         return [
             {"text": f.text, "reasons": list(f.reasons), "rows": list(f.rests)} for f in self.candidate.flags
         ]
 
     @property
     def message(self) -> str:
-        """What it is about, in a line."""
+        """A line about the update."""
         if self.update.plan is not None:
             return describe(self.base.ledgers.get(self.region, ()), self.candidate.events)
         requirements, rows = self.update.requirements, self.update.rows
@@ -157,7 +157,7 @@ class _UpdateResult:
 
     @property
     def evidence(self) -> dict[str, object]:
-        """What the change rests on."""
+        """The evidence of the change."""
         requirements = [d.as_json() for d in self.update.requirements]
         rests: dict[str, object] = {"requirements": requirements, "left_out": self.flags, PROBES: self.probes}
         plan = self.update.plan
@@ -202,7 +202,7 @@ async def _verdict(
     sides: tuple[Version, CandidateUpdate],
     settings: LearnerSettings,
 ) -> dict[str, Any]:
-    """What the gate says: whether the candidate is better or, for a step of upkeep, whether it loses nothing."""
+    """The gate's verdict: whether the candidate is better or, for a step of upkeep, whether it loses nothing."""
     before, after = sides[0].prompt, sides[1].prompt
     if update.plan is not None:
         return require_no_loss(await gate(gate_config, before, after, 1, ALPHA), settings.policy.tolerance)
@@ -229,6 +229,12 @@ async def _generate_upkeep(
     return events, {"kind": "learner", "update": update.id, **writer}, session.folder
 
 
+def _is_tried(context: LearnerContext, name: str, label: str) -> bool:
+    """Whether an experiment on the label is running, or the watch of a winner: a move of the label would end it."""
+    running = [] if context.experiments is None else context.experiments().list(name, state="running").items
+    return any(one.definition.label == label for one in running)
+
+
 def begin_upkeep(
     context: LearnerContext, name: str, settings: LearnerSettings, lease: Lease
 ) -> PromptUpdate | None:
@@ -239,7 +245,9 @@ def begin_upkeep(
     open_ones = context.registry.proposals(state=OPEN, name=name, limit=500).items
     if any(one.author == AUTHOR and one.base == base.version for one in open_ones):
         return None
-    if settings.mode == learner_store.MODE_AUTO and outstanding(context, name, settings) is not None:
+    if settings.mode == learner_store.MODE_AUTO and (
+        outstanding(context, name, settings) is not None or _is_tried(context, name, settings.label)
+    ):
         return None
     region = region_of(base, settings)
     ledger = base.ledger(region)
@@ -422,7 +430,7 @@ def _move(connection: Connection, result: _UpdateResult, label: str) -> int:
 
 
 def _lasting_evidence(result: _UpdateResult) -> dict[str, object]:
-    """What a version keeps of the evidence: without the answers, which may quote users."""
+    """The evidence that a version keeps: without the answers, which may quote users."""
     return {key: value for key, value in result.evidence.items() if key != PROBES}
 
 

@@ -152,7 +152,7 @@ class ReadOutcome:
 
 
 def known_by(readings: Readings, ledger: Ledger) -> list[Known]:
-    """What the reader is shown as known: the instructions that stand, and the requirements with the most rows that wait."""
+    """The list of known demands for the reader: the current instructions, and the waiting requirements with the most rows."""
     votes: dict[str, int] = {}
     for row in readings.rows.values():
         for key in row.ids:

@@ -62,7 +62,7 @@ class RequirementEvidence:
     """Instructions that a model wrote and nobody locked; twice the sources suffice for them to give way to their contrary."""
 
     def wording(self, row: Comment) -> str:
-        """What rows that are read as one have in common."""
+        """The key of a row; rows with the same key are read as one."""
         return f"{row.about} {comparable(row.text)}" if self.in_context else comparable(row.text)
 
 
@@ -132,7 +132,7 @@ class LiveRequirement:
 
     @property
     def majority(self) -> float:
-        """What the confirmed sources have to count against those who want the contrary."""
+        """The count that the confirmed sources need against those who want the contrary."""
         return sum(self.against.values()) * _OVERWHELMING
 
     def as_json(self) -> dict[str, object]:
@@ -184,7 +184,7 @@ def ledger_of(base: Version, region: str) -> Ledger:
 def find_requirements(
     feedback: PromptFeedback, clock: int, base: Version, region: str, facts: RequirementEvidence
 ) -> list[LiveRequirement]:
-    """What is required of the version `base` and was not learned yet, the best supported first."""
+    """The requirements on the version `base` that were not learned yet, the best supported first."""
     return [case.requirement for case in _cases(feedback, clock, base, region, facts)]
 
 
@@ -284,7 +284,7 @@ def _cases(
 
 
 def _view(rows: Sequence[Comment], facts: RequirementEvidence) -> dict[str, RowReading]:
-    """What was read in each row, or in one with the same words; what one of them confirms, all of them confirm."""
+    """The reading of each row, or of a row with the same words; a confirmation of one of them counts for all."""
     readings = facts.readings
     same: dict[str, RowReading] = {}
     for row in rows:

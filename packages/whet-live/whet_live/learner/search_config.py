@@ -46,7 +46,7 @@ class SearchConfig:
 
     @property
     def budget(self) -> Budget:
-        """What one day's search may spend."""
+        """The limits of one day's search."""
         return Budget(calls=self.calls, cost_usd=self.cost_usd)
 
 

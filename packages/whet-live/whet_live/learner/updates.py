@@ -219,7 +219,7 @@ def _drop_outvoted(event: Event, old: Ledger, against: Inspection) -> list[Resol
 
 
 def _contrary(event: Add | Rewrite, old: Ledger, against: Inspection) -> list[str]:
-    """What an event contradicts: ids of instructions that stand, or `context`."""
+    """The ids of the current instructions that an event contradicts, or `context`."""
     standing = {instruction.id for instruction in old.active} | {CONTEXT}
     return [key for key in against.contrary.get(event.text, ()) if key in standing and key != event.id]
 

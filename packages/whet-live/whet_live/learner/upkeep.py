@@ -70,7 +70,7 @@ class UpkeepView:
             used = [plan for plan in since if plan["step"] == WITHOUT]
         else:
             used = [plan for plan in plans if plan["step"] == step][:1]
-        return {str(text) for plan in used for text in _list(plan, "seen")}
+        return {str(text) for plan in used for text in as_list(plan, "seen")}
 
 
 def _weakest(ledger: Ledger, effects: Effects, among: Sequence[str]) -> str | None:
@@ -86,7 +86,8 @@ def _weakest(ledger: Ledger, effects: Effects, among: Sequence[str]) -> str | No
     return dear[0].id if dear else None
 
 
-def _list(plan: Mapping[str, object] | None, key: str) -> list[object]:
+def as_list(plan: Mapping[str, object] | None, key: str) -> list[object]:
+    """A list of a plan, empty where there is none."""
     value = (plan or {}).get(key)
     return value if isinstance(value, list) else []
 
@@ -98,7 +99,7 @@ async def generate_upkeep(
     step = (update.plan or {}).get("step")
     own = of_models(ledger)
     if step == WITHOUT:
-        ids = [str(key) for key in _list(update.plan, "ids") if key in own]
+        ids = [str(key) for key in as_list(update.plan, "ids") if key in own]
         return [Expire(id=key, reason=UNNEEDED, author=OPTIMIZER, at=at) for key in ids]
     known = known_of(ledger)
     try:
@@ -124,7 +125,7 @@ def _as_written(event: Merge, ledger: Ledger) -> Merge:
 
 
 def describe(before: Sequence[Event], new: Sequence[Event]) -> str:
-    """What a step of upkeep does, in a line."""
+    """A line about a step of upkeep."""
     old, after = fold_events(before), fold_events([*before, *new])
     parts = []
     if joined := sum(len(event.others) for event in new if isinstance(event, Merge)):

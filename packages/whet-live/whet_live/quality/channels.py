@@ -151,7 +151,7 @@ def webhook_body(alert: QualityAlert, address: str) -> dict[str, Any]:
 
 
 def slack_body(alert: QualityAlert, address: str) -> dict[str, str]:
-    """What Slack's incoming webhooks take: a text, in which &, < and > are escaped: nothing in it is a link or a mention."""
+    """The body for Slack's incoming webhooks: a text with escaped &, < and >, so that it holds no link and no mention."""
     text = alert.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")[:_SLACK_TEXT]
     when = f"since {iso(alert.began)[:16].replace('T', ' ')} UTC"
     link = f"\n<{page_of(alert, address)}|Quality over time>" if address else ""

@@ -77,7 +77,7 @@ def _take(
 def _note(
     connection: Connection, alert: str, channel: str, tries: int, error: str | None, moment: int
 ) -> None:
-    """What became of a try."""
+    """Store the outcome of a delivery attempt."""
     d = quality_deliveries.c
     values: dict[str, object] = {"state": SENT, "error": None}
     if error is not None:

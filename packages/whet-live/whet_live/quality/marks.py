@@ -7,21 +7,25 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
+from whet.instructions.guard import visible
 from whet_live.database import iso
 from whet_live.quality.quality_tables import quality_alerts, quality_models
-from whet_live.registry import NEWEST
+from whet_live.registry import EXPERIMENT, NEWEST
 from whet_live.registry.registry_tables import label_moves, versions
 
 VERSION, LABEL, MODEL, DRIFT = "version", "label", "model", "drift"
+_LONGEST_REASON = 300
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeMark:
-    """Something that happened `at` a time (microseconds) and may have changed the quality: its `kind` and what it was."""
+    """Something that happened `at` a time (microseconds) and may have changed the quality: its `kind` and what it was. Of drift,
+    `worse` says whether it is to the worse."""
 
     at: int
     kind: str
     text: str
+    worse: bool | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The mark as JSON values."""
@@ -42,7 +46,9 @@ def marks_of(connection: Connection, prompt: str, since: int, until: int) -> lis
         where = "was removed" if row.new is None else f"moved to version {row.new}"
         if row.kind == "rollback":
             where = f"was rolled back to version {row.new}"
-        marks.append(ChangeMark(row.at, LABEL, f"{row.label} {where}, by {row.actor}"))
+        actor = "an experiment" if row.actor.startswith(EXPERIMENT) else row.actor
+        why = f": {visible(row.reason[:_LONGEST_REASON])}" if row.reason else ""
+        marks.append(ChangeMark(row.at, LABEL, f"{row.label} {where}, by {actor}{why}"))
     query = select(v.version, v.created, v.author).where(
         v.name == prompt, v.created >= since, v.created < until
     )
@@ -56,7 +62,7 @@ def marks_of(connection: Connection, prompt: str, since: int, until: int) -> lis
         a.prompt == prompt, a.kind == DRIFT, a.began >= since, a.began < until
     )
     marks += [
-        ChangeMark(row.began, DRIFT, row.text.removeprefix(f"{prompt}: "))
+        ChangeMark(row.began, DRIFT, row.text.removeprefix(f"{prompt}: "), bool(row.worse))
         for row in connection.execute(drifts)
     ]
     return sorted(marks, key=lambda mark: (mark.at, mark.kind))

@@ -220,7 +220,7 @@ def _by_hour(answers: AnswerColumns, names: Sequence[str]) -> dict[str, list[tup
 
 
 def _quick_values(connection: Connection, answers: AnswerFilter) -> dict[str, list[tuple[int, int, float]]]:
-    """What is known of answers at once: errors and amounts."""
+    """The measures that an answer has at once: errors and amounts."""
     return _by_hour(read_answers(connection, answers, most=_MOST_ROWS), ("error", "refusal", *_AMOUNTS))
 
 
@@ -255,7 +255,7 @@ def _judgements(
 
 
 def _settled_values(connection: Connection, wanted: AnswerFilter) -> Values:
-    """What an answer has or has not a day later."""
+    """The measures that an answer gets within a day."""
     answers = read_answers(connection, wanted, most=_MOST_ROWS)
     for name in DONE - _DRAWN:
         answers.measured.setdefault(name, np.zeros(len(answers.time)))

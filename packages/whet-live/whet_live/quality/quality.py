@@ -54,7 +54,7 @@ class Quality:
     def alerts(
         self, prompt: str | None = None, *, before: str | None = None, limit: int = 50
     ) -> ListPage[QualityAlert]:
-        """What was noticed, the newest first. Raises UsageError for a page that is empty or too large."""
+        """The alerts, the newest first. Raises UsageError for a page size that is 0 or too large."""
         query = select(quality_alerts).order_by(quality_alerts.c.id.desc()).limit(one_more(limit))
         if prompt is not None:
             query = query.where(quality_alerts.c.prompt == prompt)

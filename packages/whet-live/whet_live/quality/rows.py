@@ -40,7 +40,7 @@ _i, _f = inferences.c, feedback.c
 
 @dataclass(frozen=True, slots=True)
 class QualityLook:
-    """What one look at the traffic took: the rows before the time `until` whose number is `seq` at most."""
+    """The rows of one look at the traffic: those before the time `until` whose number is at most `seq`."""
 
     until: int
     seq: int

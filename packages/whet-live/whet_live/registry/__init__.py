@@ -22,6 +22,7 @@ from whet_live.registry.names import (
 from whet_live.registry.proposals import GIVEN, PROBES, Decision, PromptEdit
 from whet_live.registry.review import Registry
 from whet_live.registry.values import (
+    EXPERIMENT,
     Difference,
     Move,
     Proposal,
@@ -34,6 +35,7 @@ from whet_live.registry.versions import check_json, check_prompt
 
 __all__ = [
     "ANY_PROMPT",
+    "EXPERIMENT",
     "GIVEN",
     "NEWEST",
     "PROBES",

@@ -73,7 +73,7 @@ def file_proposal(
     label: str | None = None,
     **grounds: Unpack[Grounds],
 ) -> Proposal:
-    """What `Registry.propose` does, inside a transaction of `change`."""
+    """`Registry.propose` inside a transaction of `change`."""
     version = registry_store.read_version(connection, parse_address(base))
     prompt = apply_edit(version, edit)
     if _is_same(prompt, version):
@@ -154,7 +154,7 @@ def make(
 
 
 def _evidence(proposal: Proposal) -> Mapping[str, object] | None:
-    """What the version rests on. Answers that the proposal shows stay there: they may quote users."""
+    """The evidence of the version. Answers stay with the proposal, because they may quote users."""
     gate = {} if proposal.gate is None else {"gate": dict(proposal.gate)}
     return {
         **{key: value for key, value in (proposal.evidence or {}).items() if key != PROBES},

@@ -19,6 +19,8 @@ Ledgers = Mapping[str, tuple[Event, ...]]
 
 OPEN, APPROVED, REJECTED, EDITED, WITHDRAWN = "open", "approved", "rejected", "edited", "withdrawn"
 STATES = (OPEN, APPROVED, REJECTED, EDITED, WITHDRAWN)
+EXPERIMENT = "experiment:"
+"""With what the name of an actor begins that is an experiment; its id follows."""
 
 
 @dataclass(frozen=True)

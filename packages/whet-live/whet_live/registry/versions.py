@@ -117,7 +117,7 @@ class VersionStore:
         before: int | None = None,
         limit: int = 50,
     ) -> ListPage[AuditEntry]:
-        """What was done, the newest first: to a prompt (`subject`), by somebody (`actor`)."""
+        """The entries of the audit log, the newest first: about a prompt (`subject`), by somebody (`actor`)."""
         query = newest_first(audit_rows.c.seq, before, limit, subject=subject, actor=actor)
         with self.database.read() as connection:
             return ListPage.of(audit.entries(connection, query), limit, lambda entry: entry.seq)

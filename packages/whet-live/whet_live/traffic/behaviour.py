@@ -361,7 +361,7 @@ def _cross_validated_r2(
 
 
 def _of_fit(explained: float, effective: float, propensity: Array, rated: int) -> Iterator[str]:
-    """What the signals cannot tell: `effective` is a number of ratings out of `rated`."""
+    """Warnings about what the signals cannot tell; `effective` is a number of ratings out of `rated`."""
     if explained < 0.02:
         yield (
             f"The signals explain {max(explained, 0.0):.0%} of the ratings' variance: this reward says next to nothing."

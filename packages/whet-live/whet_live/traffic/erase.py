@@ -232,7 +232,7 @@ def _about(connection: Connection, answers: Sequence[Any], known: Sequence[Any])
 
 
 def _light(table: Table) -> Select[*tuple[Any, ...]]:
-    """What deleting needs of a row."""
+    """The columns of a row that deletion needs."""
     names = ("seq", "id", "prompt", "version", "received", "sender", "size")
     if table is inferences:
         failed = inferences.c.error.is_not(None).label("failed")

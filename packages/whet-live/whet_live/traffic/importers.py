@@ -174,7 +174,7 @@ def read_files(
 
 @dataclass
 class _ReadRows:
-    """What the rows of some files hold, taken in row by row. Places are file:line."""
+    """The content of some files, taken in row by row. Places are file:line."""
 
     notes: list[str]
     inferences: dict[str, Inference] = field(default_factory=dict)
@@ -337,7 +337,7 @@ def _read_others(exported: ExportedRow, where: str, naming: _Naming) -> Exported
 
 
 def _order(rows: Sequence[SourceRow], good: Sequence[str], bad: Sequence[str]) -> Verdicts:
-    """What words in the ratings of plain tables say."""
+    """The meaning of the words in the ratings of plain tables."""
     contents = []
     for row in rows:
         with contextlib.suppress(UsageError):
@@ -405,7 +405,7 @@ def _with_asker(inference: Inference) -> Inference:
 
 
 def _read_content(row: Mapping[str, object], where: str, naming: _Naming) -> FeedbackRow:
-    """What a row says; where it says nothing about an answer, the comment is _EMPTY."""
+    """The feedback of a row; if it says nothing about an answer, the comment is _EMPTY."""
     try:
         return read_row(row, where, verdicts=naming.verdicts)
     except SaysNothing:
@@ -474,7 +474,7 @@ def _row_id(row: Mapping[str, object], one: Inference, content: FeedbackRow, ear
 
 
 def _merge_rows(one: Inference, other: Inference) -> Inference:
-    """What two rows about one answer say together; the first one is right where they differ."""
+    """Two rows about one answer joined; where they differ, the first one counts."""
     empty = [f.name for f in fields(one) if getattr(one, f.name) in (None, "", {}, 0)]
     both = {"metadata": {**other.metadata, **one.metadata}}
     return replace(one, **{name: getattr(other, name) for name in empty} | both)

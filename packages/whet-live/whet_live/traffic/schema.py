@@ -133,7 +133,7 @@ def _rating_on_scale(rating: Feedback, scale: object, where: str) -> RawFeedback
 def _read_each(
     body: object, name: str, read: Callable[[Mapping[str, object], str], list[T]]
 ) -> list[tuple[int, T]]:
-    """What each row of a request holds, with the place of the row."""
+    """The content of each row of a request, with the place of the row."""
     records: list[tuple[int, T]] = []
     refused: list[RefusedRow] = []
     for index, row in enumerate(_rows(body, name)):

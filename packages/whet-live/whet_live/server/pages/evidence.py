@@ -219,13 +219,14 @@ def _probe(call: RequestContext, row: Mapping[str, object], proposal: Proposal) 
     return el("li", inputs_of(inputs, level=3), shown)
 
 
-def instruction(item: Instruction, name: str, *more: Child) -> Html:
-    """One instruction as a list item. `name` makes its pictures' ids unique on the page."""
+def instruction(item: Instruction, name: str, *more: Child, trial: Mapping[str, Any] | None = None) -> Html:
+    """One instruction as a list item. `name` makes its pictures' ids unique on the page; `trial` is the gate's verdict on the
+    prompt without it."""
     text = prose(prompt_text(item.text), class_="text")
-    return el("li", text, facts_line(item, name), support(item), *more, class_="instruction")
+    return el("li", text, facts_line(item, name, trial), support(item), *more, class_="instruction")
 
 
-def facts_line(item: Instruction, name: str) -> Html:
+def facts_line(item: Instruction, name: str, trial: Mapping[str, Any] | None = None) -> Html:
     """Id, sources, cost and effect in one line."""
     evidence = (
         number_format.plural(len(item.evidence), "row") + " of evidence"
@@ -238,9 +239,23 @@ def facts_line(item: Instruction, name: str) -> Html:
         item.sources > 0 and el("span", number_format.plural(item.sources, "independent source")),
         el("span", evidence),
         item.tokens > 0 and el("span", number_format.plural(item.tokens, "token") + " in every call"),
-        effect(item.effect, name),
+        (item.effect is not None or trial is None) and effect(item.effect, name),
+        trial is not None and _trial(trial),
         class_="facts-line",
     )
+
+
+def _trial(gate: Mapping[str, Any]) -> Html:
+    """What the gate measured without an instruction."""
+    difference, low, high = (
+        number_format.difference(finite_number(gate.get(key)) or 0.0, 3)
+        for key in ("difference", "low", "high")
+    )
+    text = (
+        f"without it: {gate.get('losses')} worse, {gate.get('wins')} better of {gate.get('n')} examples, "
+        f"{difference} [{low} to {high}]"
+    )
+    return el("span", text, " ", ui.tag("measured", "good"))
 
 
 def effect(estimate: Effect | None, name: str) -> Html:

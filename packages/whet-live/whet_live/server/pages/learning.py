@@ -34,6 +34,7 @@ SEEN = [
     ("answer", "comments with input and answer, masked"),
     ("conversation", "the same, and earlier answers of the session"),
 ]
+STEPS = {"merge": "join", "compact": "shorten", "without": "try without"}
 OUTCOMES = {
     "proposed": "live",
     "staged": "live",
@@ -238,13 +239,11 @@ def _quarantine(call: RequestContext, name: str, rows: list[Mapping[str, Any]]) 
 
 
 def _subject(update: Mapping[str, Any]) -> str:
-    """What an update is about: so many requirements, or a step of upkeep."""
+    """What an update is about: so many requirements, or a step of upkeep with the instruction that is tried without."""
     plan = update["plan"]
-    return (
-        f"Upkeep: {plan['step']}"
-        if plan
-        else number_format.plural(len(update["requirements"]), "requirement")
-    )
+    if not plan:
+        return number_format.plural(len(update["requirements"]), "requirement")
+    return f"Upkeep: {' '.join([STEPS.get(plan['step'], plan['step']), *plan.get('ids', ())])}"
 
 
 def _updates(updates: list[Mapping[str, Any]]) -> Html:

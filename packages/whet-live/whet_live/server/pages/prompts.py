@@ -145,6 +145,7 @@ def _instructions(call: RequestContext, version: Version) -> Html:
     rows, many = version.instructions, len(version.ledgers) > 1
     learner = call.state.live.learner
     terms, (taught, region) = learner.terms(version), learner.version_and_region(version.name)
+    trials = learner.trials(version)
     ours = {one.id for _, one in rows} if taught == version.version else set()
     if not rows:
         hint = "This version has no managed instructions. They appear when something is learned or added."
@@ -158,6 +159,7 @@ def _instructions(call: RequestContext, version: Version) -> Html:
             one.id in ours
             and where == region
             and terms_form(call, version.name, one.id, terms.get((where, one.id))),
+            trial=trials.get((where, one.id)),
         )
         for i, (where, one) in enumerate(rows)
     ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from starlette.responses import Response
 
-from whet.reporting import Html, el, note, number_format
+from whet.reporting import Child, Html, el, note, number_format
 from whet_live.database import microseconds
 from whet_live.experiments import VersionReward, rewards_over_time
 from whet_live.quality import (
@@ -19,6 +19,7 @@ from whet_live.quality import (
     QualityReport,
     begin_of,
 )
+from whet_live.server import shared_reports
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import quality_figures, ui
 from whet_live.server.request_context import RequestContext
@@ -39,6 +40,7 @@ PARTS = [
 MOST_MARKS = 60
 JOINED = QualityMeasure("joined", "Joined reward", "bounded", 1, "", "answers of a version")
 """Ratings and signals in one estimate."""
+TONES = {None: "", True: "bad", False: "good"}
 KINDS = {"version": "version", "label": "label", "model": "model", "drift": "drift"}
 
 
@@ -63,7 +65,7 @@ def show(call: RequestContext) -> Response:
         f"Quality of {name}",
         "prompts",
         _form(name, fields),
-        _sum_up(report),
+        _sum_up(report, to_now=not fields["until"]),
         charts,
         notes,
         _marks(report.marks[:MOST_MARKS]),
@@ -108,13 +110,21 @@ def _form(name: str, fields: dict[str, str]) -> Html:
     )
 
 
-def _sum_up(report: QualityReport) -> Html:
-    sampled = f" One answer of {report.every} was read." if report.every > 1 else ""
-    hint = (
-        f"{number_format.plural(report.answers, 'answer')}.{sampled} Bands are 95% intervals; answers of one user count as one "
-        "piece of evidence. Times are in UTC; feedback counts for the time of its answer, so that the newest steps still fill up."
+def _sum_up(report: QualityReport, to_now: bool) -> Html:
+    """How many answers there are and how they were read; of a period that goes on, also the second until which it was read."""
+    words: list[Child] = [number_format.plural(report.answers, "answer")]
+    if to_now:
+        words += [" until ", ui.moment(report.until, seconds=True)]
+    if to_now and report.answers >= shared_reports.LARGE:
+        words.append(f"; this page is kept for {shared_reports.KEPT_SECONDS:.0f} seconds")
+    words.append(".")
+    if report.every > 1:
+        words.append(f" One answer of {report.every} was read.")
+    return note(
+        *words,
+        " Bands are 95% intervals; answers of one user count as one piece of evidence. Times are in UTC; feedback counts for the "
+        "time of its answer, so that the newest steps still fill up.",
     )
-    return note(hint)
 
 
 def _charts(report: QualityReport, worth: Html | None) -> Html:
@@ -181,7 +191,7 @@ def _to_point(at: int, one: VersionReward) -> QualityPoint:
 
 def _marks(marks: Sequence[ChangeMark]) -> Html:
     rows = [
-        ui.row([el("b", str(number)), " ", ui.tag(KINDS[mark.kind], "bad" if mark.kind == "drift" else ""), " ", mark.text],
+        ui.row([el("b", str(number)), " ", ui.tag(KINDS[mark.kind], TONES[mark.worse]), " ", mark.text],
                ui.aside(ui.moment(mark.at)))
         for number, mark in enumerate(marks, 1)
     ]  # fmt: skip

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from whet.errors import UsageError
 from whet.reporting import Child, Html, el, join, prose
 from whet_live.database import iso
+from whet_live.registry import EXPERIMENT
 from whet_live.server.pages.assets import address
 from whet_live.server.request_context import CSRF_FIELD, RequestContext
 from whet_live.server.responses import Refused, page_answer
@@ -205,12 +206,13 @@ def key_cap(key: str) -> Html:
     return el("kbd", key, aria_hidden="true")
 
 
-def moment(microseconds: int | None) -> Html:
-    """A time in UTC, to the minute; a dash for none."""
+def moment(microseconds: int | None, *, seconds: bool = False) -> Html:
+    """A time in UTC, to the minute or to the second; a dash for none."""
     if microseconds is None:
         return Html("–")
     text = iso(microseconds)
-    return el("time", f"{text[:10]} {text[11:16]}", datetime=text, title=f"{text} UTC")
+    clock = text[11:19] if seconds else text[11:16]
+    return el("time", f"{text[:10]} {clock}", datetime=text, title=f"{text} UTC")
 
 
 def tag(text: str, kind: str = "") -> Html:
@@ -276,7 +278,9 @@ def tags(*marks: Child) -> Html:
 
 def by_line(actor: str, at: int) -> Html:
     """Who did something, and when."""
-    return aside(actor, " · ", moment(at))
+    key = actor.removeprefix(EXPERIMENT)
+    who = actor if key == actor else link("an experiment", path_to("experiments", key))
+    return aside(who, " · ", moment(at))
 
 
 def quotes(texts: Iterable[Child]) -> Html:

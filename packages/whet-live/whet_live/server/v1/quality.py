@@ -94,11 +94,12 @@ class QualityGroupSchema(Struct):
 
 
 class MarkSchema(Struct):
-    """Something that changed: a version, a label, a model, or drift that was noticed."""
+    """Something that changed: a version, a label, a model, or drift that was noticed, and whether that is one to the worse."""
 
     at: str
     kind: str
     text: str
+    worse: bool | None
 
 
 class QualitySchema(Struct):

@@ -43,7 +43,7 @@ def group_logs(logs: Iterable[OtelEvent]) -> tuple[list[OtlpSpan], list[str]]:
 
 
 def log_answer(span: OtlpSpan) -> Inference:
-    """What the records of a span say, as an answer of its own until the span is there."""
+    """The log records of a span as a separate answer, until the span arrives."""
     answer = answer_of(span)
     return replace(answer, metadata={**answer.metadata, "span_id": span.parent})
 

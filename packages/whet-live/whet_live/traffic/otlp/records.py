@@ -138,7 +138,7 @@ def answer_of(span: OtlpSpan) -> Inference:
 
 
 def _metadata(span: OtlpSpan) -> dict[str, object]:
-    """What a span says that has no field of its own."""
+    """The metadata of a span: its facts that have no field."""
     metadata: dict[str, object] = {"span": span.name, "span_id": span.id, "trace_id": span.trace}
     if fingerprint := _short(span.attributes, LONGEST_ID, *_FINGERPRINT):
         metadata["system_fingerprint"] = fingerprint
@@ -148,7 +148,7 @@ def _metadata(span: OtlpSpan) -> dict[str, object]:
 
 
 def _variables(attributes: Mapping[str, object]) -> Mapping[str, object]:
-    """What filled the slots of the prompt, where the span says it: one JSON object, or an attribute for each."""
+    """The values of the prompt's slots, if the span states them: in one JSON object, or in an attribute for each."""
     template = parse_json_text(attributes.get("llm.prompt_template.variables"))
     if isinstance(template, Mapping) and template:
         return template
