@@ -309,6 +309,23 @@ def test_what_a_model_refuses_is_marked(whet: Client, world: World, answer: Any,
     assert (row.output, row.metadata["refusal"]) == ("No.", True)
 
 
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize("reason", ["content_filter", "max_output_tokens"])
+def test_why_a_response_is_incomplete_is_logged(
+    whet: Client, world: World, reason: str, is_stream: bool
+) -> None:
+    """Quality counts what a filter ended."""
+    cut = {**RESPONSE, "status": "incomplete", "incomplete_details": {"reason": reason}}
+    events = [*EVENTS[:-1], {"type": "response.incomplete", "sequence_number": 3, "response": cut}]
+    sdk = wrap(Sdk(Stream(events) if is_stream else cut), whet=whet, prompt="p")
+    given = sdk.responses.create(model="m", input="When?", stream=is_stream)
+    if is_stream:
+        list(given)
+    assert whet.flush(60)
+    (row,) = world.inferences.values()
+    assert row.metadata["finish_reason"] == reason
+
+
 @pytest.mark.parametrize(
     "parts",
     [

@@ -292,7 +292,8 @@ function readHead(answer, value) {
   for (const [name, text] of Object.entries({ model: get(value, "model"), response: get(value, "id") })) {
     if (textOf(text)) Object.assign(answer.more, { [name]: text });
   }
-  for (const [name, mark] of Object.entries({ system_fingerprint: get(value, "system_fingerprint"), finish_reason: get(value, "status") })) {
+  const reason = textOf(get(get(value, "incomplete_details"), "reason")) || get(value, "status");
+  for (const [name, mark] of Object.entries({ system_fingerprint: get(value, "system_fingerprint"), finish_reason: reason })) {
     if (textOf(mark)) answer.metadata[name] = mark;
   }
   const error = get(value, "error");

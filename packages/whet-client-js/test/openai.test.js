@@ -276,6 +276,20 @@ test("a stream of several choices logs the first and their number", async () => 
   assert.deepEqual([row.output, row.metadata.choices], ["Tomorrow.", 2]);
 });
 
+test("why a response is incomplete is logged", async () => {
+  for (const reason of ["content_filter", "max_output_tokens"]) {
+    const cut = { ...RESPONSE, status: "incomplete", incomplete_details: { reason } };
+    for (const answer of [cut, new Stream([...EVENTS.slice(0, -1), { type: "response.incomplete", response: cut }])]) {
+      const world = new World();
+      const whet = whetOf(world);
+      const given = await wrap(sdkOf(answer), { whet, prompt: "p" }).responses.create({ model: "m", input: "When?", stream: answer instanceof Stream });
+      if (answer instanceof Stream) for await (const part of given) void part;
+      await whet.close();
+      assert.deepEqual([...world.rows.values()].map((row) => row.metadata.finish_reason), [reason]);
+    }
+  }
+});
+
 test("contents in parts are their text, without thoughts", async () => {
   const thinking = { type: "thinking", thinking: [{ type: "text", text: "It was sent today." }] };
   const content = [thinking, { type: "text", text: "Tomor" }, { type: "reasoning", text: "So tomorrow." }, { type: "text", text: "row." }];

@@ -346,6 +346,8 @@ def _read_head(answer: _Answer, value: Any) -> None:
     for name in ("system_fingerprint", "status"):
         if isinstance(mark := _get(value, name), str):
             answer.metadata["finish_reason" if name == "status" else name] = mark
+    if isinstance(reason := _get(_get(value, "incomplete_details"), "reason"), str):
+        answer.metadata["finish_reason"] = reason
     if (error := _get(value, "error")) is not None:
         answer.more["error"] = str(_get(error, "message") or error)
 
