@@ -109,6 +109,7 @@ def make_examples(
     warnings += _count_places(
         chats, "row holds", "rows hold", "messages as JSON text, which the model gets as one text"
     )
+    warnings += _lost_of_conversations(rows)
     return examples, [*warnings, *(_target_warnings(examples, rules.rewards) if rules.needs_target else ())]
 
 
@@ -215,13 +216,14 @@ def _take_conversation(row: SourceRow) -> tuple[SourceRow, tuple[Message, ...]]:
     brings the target, if the row has no other.
     """
     value = dict(row.value)
-    if "input" not in value and looks_like_messages(value.get(MESSAGES)):
-        value["input"] = value.pop(MESSAGES)
-    whole: Any = value.get("input")
-    inside = isinstance(whole, dict) and looks_like_messages(whole.get(MESSAGES))
-    if not inside and not looks_like_messages(whole):
+    conversation = _conversation_in(value)
+    if conversation is None:
         return row, ()
-    messages = read_messages(whole[MESSAGES] if inside else whole, row.where)
+    if "input" not in value:
+        value["input"] = value.pop(MESSAGES)
+    whole: Any = value["input"]
+    inside = isinstance(whole, dict)
+    messages = read_messages(conversation, row.where, logged=False)
     if messages[-1].role == "assistant" and value.get("target") is None:
         value["target"] = messages[-1].content
         messages = messages[:-1]
@@ -233,6 +235,26 @@ def _take_conversation(row: SourceRow) -> tuple[SourceRow, tuple[Message, ...]]:
     text = "\n".join(f"{message.role}: {indent_further_lines(message.content)}" for message in messages)
     value["input"] = {**{k: v for k, v in whole.items() if k != MESSAGES}, MESSAGES: text} if inside else text
     return replace(row, value=value), messages
+
+
+def _conversation_in(value: Mapping[str, Any]) -> list[Any] | None:
+    """The messages that are the input of a row, stand in it, or in the place of it; None in any other row."""
+    whole = value.get("input") if "input" in value else value.get(MESSAGES)
+    if isinstance(whole, dict) and "input" in value:
+        whole = whole.get(MESSAGES)
+    return whole if isinstance(whole, list) and looks_like_messages(whole) else None
+
+
+def _lost_of_conversations(rows: Sequence[SourceRow]) -> list[str]:
+    """Warnings about what the model does not read of conversations as it stands."""
+    placed = [(row.where, messages) for row in rows if (messages := _conversation_in(row.value))]
+    named = [where for where, messages in placed if any(message.get("name") for message in messages)]
+    ruled = [where for where, messages in placed if any(m["role"] == "developer" for m in messages)]
+    lost = "a `name` beside a message, which the model does not get; if it matters who speaks, write it into the content"
+    system = "messages of the role developer, which is read as system"
+    return _count_places(named, "row has", "rows have", lost) + _count_places(
+        ruled, "row has", "rows have", system
+    )
 
 
 def looks_like_messages(value: object) -> bool:

@@ -175,13 +175,14 @@ def options_kept() -> Iterator[dict[str, object]]:
         _KEPT.reset(token)
 
 
-def read_messages(value: Any, where: str | Place = "prompt") -> tuple[Message, ...]:
+def read_messages(value: Any, where: str | Place = "prompt", *, logged: bool = True) -> tuple[Message, ...]:
     """The messages of a value of JSON, YAML or Python. Raises UsageError that names the place and what cannot be read.
 
-    What a prompt cannot hold is logged as a warning.
+    What a prompt cannot hold is logged as a warning, where it is to be `logged`.
     """
     messages = _read_messages(value, where)
-    _say_what_is_lost(value, where if isinstance(where, str) else where(()))
+    if logged:
+        _say_what_is_lost(value, where if isinstance(where, str) else where(()))
     return messages
 
 
