@@ -44,6 +44,7 @@ from whet.cli.common import (
 )
 from whet.cli.interrupt import INTERRUPTED, exit_code, heed_termination
 from whet.cli.interrupt import run as run_stoppable
+from whet.cli.output import own_output
 from whet.errors import ProviderError, StorageError, UsageError, WhetError
 
 FOLDER_RUNS = (
@@ -380,7 +381,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 def main() -> None:
     """Entry point: every expected failure becomes one clear message and the exit code of the contract."""
-    if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):
+    own_output()
+    if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(
             errors="backslashreplace"
         )  # as stderr: a letter that it has not ends no command
@@ -389,8 +391,7 @@ def main() -> None:
             with heed_termination():
                 code = cli.main(standalone_mode=False, color=wants_color())
         finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()
+            sys.stdout.flush()
     except (click.exceptions.Abort, KeyboardInterrupt):
         code = _say(INTERRUPTED, exit_code())
     except click.exceptions.ClickException as error:
@@ -400,6 +401,11 @@ def main() -> None:
         code = _say(f"whet: {error.spelled(option_of)}", error.exit_code)
     except BrokenPipeError:
         code = 0
+    except UnicodeEncodeError as error:
+        if error.encoding != sys.getfilesystemencoding() or error.encoding == "utf-8":
+            raise
+        what = f"{error.object!r} cannot be the name of a file here: the locale's names are {error.encoding}"
+        code = _say(f"whet: {what}. Set the environment variable PYTHONUTF8=1.", UsageError.exit_code)
     except OSError as error:
         if error.errno not in _FULL or error.filename is not None:
             raise
