@@ -83,7 +83,7 @@ def test_the_forms_for_the_optimizer_call_an_open_set_examples(form: object) -> 
     ).critiques
     assert callable(form)
     text = form(shown, [], "")
-    assert 'Examples of right answers, of which other inputs may want others: "none", "some".' in text
+    assert 'Some of the right answers (other inputs may need others): "none", "some".' in text
     assert "Every right answer" not in text
     few = rows_of(list(MONTHS) * 2)
     shown = collect_critiques([Rollout("p", row.id, "what?", 0.0) for row in few[:6]], few, 1.0).critiques

@@ -298,7 +298,7 @@ _DROPPED = (
     "These were tried and taken out. Do not propose one again unless several of the numbers below demand it:"
 )
 _ALL_ANSWERS = "Every right answer is one of:"
-_SOME_ANSWERS = "Examples of right answers, of which other inputs may want others:"
+_SOME_ANSWERS = "Some of the right answers (other inputs may need others):"
 _CONFUSED = "Wrong answers, by what was wanted and what the model said"
 
 SUPPOSED = """\

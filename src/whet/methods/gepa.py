@@ -86,7 +86,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "gepa",
     "GEPA: reflection, and a front of prompts per example",
-    version=8,
+    version=9,
     rank=20,
     when="the reward says what is wrong, and the instruction should stay one text",
     paper="Agrawal et al., 2025",
@@ -689,7 +689,7 @@ FIRST_OF_DRAFTS = "Your task is to make one text of several rewrites of the inst
 INSTRUCTIONS = "An assistant does a task for me with these instructions:"
 EXAMPLES = "These are inputs with the assistant's responses and, where there is any, feedback on them:"
 ANSWERS = "The right answers of the task are:"
-SOME_ANSWERS = "Examples of right answers, of which inputs that you do not see may need others:"
+SOME_ANSWERS = "Some of the right answers (other inputs may need others):"
 WAS_RIGHT = "Before: right"
 LOST = f'An input with the line "{WAS_RIGHT}" was answered rightly with an earlier version. Keep what made it right then.'
 VERSIONS = (

@@ -81,6 +81,7 @@ def test_a_full_definition_survives_json() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"arms": []}, "0 arms; 2 to 10 are possible"),
         ({"arms": [{"version": 3}]}, "1 arm"),
         ({"arms": [{"version": 3}, {"version": 3}]}, "twice"),
         ({"arms": [{"version": 3}, {"version": 4, "weight": 0}]}, "weight must be a number above 0"),

@@ -14,6 +14,7 @@ from tests.live.quality.traffic import BEGIN, DAY, HOUR, NAME, Weeks, fill_weeks
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.stats import interval
+from whet_client.ids import microseconds
 from whet_client.records import Feedback, Inference
 from whet_live import Live
 from whet_live.database import Database
@@ -302,6 +303,7 @@ def test_of_very_many_answers_a_sample_is_read(live: Live, monkeypatch: pytest.M
         ({"days": 0}, "between 1 and"),
         ({"since": BEGIN, "until": BEGIN}, "The period is empty"),
         ({"days": 365, "step": "hour"}, "more than 800 steps"),
+        ({"until": microseconds("0001-01-01")}, "before the year 2000"),
     ],
 )
 def test_what_cannot_be_is_refused(live: Live, options: dict[str, object], part: str) -> None:

@@ -342,6 +342,7 @@ FILTERED = [{"role": "assistant", "parts": [], "finish_reason": "content_filter"
     [
         {"gen_ai.response.finish_reasons": ["content_filter"]},
         {"gen_ai.response.finish_reasons": "content_filter"},
+        {"gen_ai.response.finish_reasons": '["content_filter"]'},
         {"gen_ai.response.finish_reasons": ["content-filter"], "ai.response.finishReason": "content-filter"},
         {"ai.response.finishReason": "content-filter"},
         {"llm.finish_reason": "content_filter"},

@@ -190,13 +190,17 @@ def read_definition(value: Mapping[str, object]) -> Definition:
     entry = decode(Node.of(value, PLACE), ExperimentEntry, PLACE)
     values = set_fields(entry)
     values["arms"] = tuple(Arm(**set_fields(arm)) for arm in entry.arms)
+    _must(
+        2 <= len(entry.arms) <= MOST_ARMS,
+        f"The experiment has {quantity(len(entry.arms), 'arm')}; 2 to {MOST_ARMS} are possible.",
+    )
     values["goal"] = _read_metric(entry.goal, "goal")
     values["guards"] = tuple(map(_read_guard, values.get("guards", ())))
     if isinstance(entry.policy, AllocationEntry):
         values["policy"] = _read_policy(entry.policy)
     if values.get("watch") is not None:
         values["watch"] = Watch(**set_fields(values["watch"]))
-    if "control" not in values and values["arms"]:
+    if "control" not in values:
         values["control"] = values["arms"][0].version
     definition = Definition(**values)
     _check(definition)
@@ -300,10 +304,6 @@ def _metric_from(name: str, values: Mapping[str, Any]) -> Metric:
 def _check(one: Definition) -> None:
     """Everything that no single value shows."""
     versions = one.versions
-    _must(
-        2 <= len(versions) <= MOST_ARMS,
-        f"The experiment has {quantity(len(versions), 'arm')}; 2 to {MOST_ARMS} are possible.",
-    )
     _must(len(set(versions)) == len(versions), f"The arms name a version twice: {versions}.")
     _must(one.control in versions, f"The control is version {one.control}, but the arms are {versions}.")
     _must(

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Select, select
 
 from whet.errors import UsageError, did_you_mean
 from whet.instructions.guard import visible
+from whet_client.records import EARLIEST
 from whet_live.database import Database, iso
 from whet_live.quality.marks import ChangeMark, label_spans, marks_of
 from whet_live.quality.rows import AnswerColumns, AnswerFilter, count_answers, read_answers
@@ -101,6 +102,8 @@ def measure_quality(database: Database, query: QualityQuery) -> QualityReport:
     until = database.read_time() if query.until is None else query.until
     if not 1 <= query.days <= MOST_DAYS:
         raise UsageError(f"days is {query.days}; it must lie between 1 and {MOST_DAYS}.")
+    if until < EARLIEST:
+        raise UsageError("until lies before the year 2000, and no answer can. Write a later end, or none.")
     since = until - query.days * DAY if query.since is None else query.since
     if since >= until:
         raise UsageError("The period is empty: since must lie before until.")

@@ -179,7 +179,7 @@ def find_finish_reason(attributes: Mapping[str, object], events: Iterable[OtelEv
     """Why the answer ended (the first of several), by whichever convention the span says it; words joined by underscores."""
     sources = [attributes, *(event.attributes for event in events if event.name in (DETAILS, _CHOICE))]
     for source in sources:
-        reasons = first_attribute(source, *_FINISH)
+        reasons = parse_json_text(first_attribute(source, *_FINISH))
         value = parse_json_text(source.get("gen_ai.output.messages"))
         listed = value if isinstance(value, list) else [value]
         stated = (reasons[0] if reasons else None) if isinstance(reasons, list) else reasons
