@@ -43,7 +43,7 @@ def provider(log: Path, port: int, *command: str) -> Iterator[str]:
     if found is None:
         pytest.skip(f"{command[0]} is not installed: make test-integrations")
     with log.open("wb") as lines:
-        process = subprocess.Popen([found, *command[1:]], stdout=lines, stderr=lines)
+        process = subprocess.Popen([found, *command[1:]], stdout=lines, stderr=lines, cwd=log.parent)
     try:
         end = time.monotonic() + PATIENCE
         while not answers(port):
