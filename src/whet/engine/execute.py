@@ -381,7 +381,7 @@ def _watch_training(plan: RunPlan, core: RunState) -> None:
 def _policy(plan: RunPlan) -> Any:
     """The policy that the method gets: a model whose weights it trains, the optimizer model, or None."""
     if plan.policy is not None:
-        return open_policy(plan.policy, plan.config, plan.seed, plan.policy.processes)
+        return open_policy(plan.policy, plan.config, plan.seed, to_train=True)
     return LanguagePolicy() if "optimizer" in plan.addresses else None
 
 

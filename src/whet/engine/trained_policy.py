@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +21,20 @@ WEIGHTS = "adapter.safetensors"
 @dataclass(frozen=True)
 class PolicyChoice:
     """Address or checkpoint folder of a policy, its content hash where it is a folder, dollars per hour of training in
-    one process, how many processes train it, and whether nobody named it."""
+    one process, how many processes train it, whether nobody named it, and what writes its texts in the training."""
 
     address: str
     digest: str = ""
     price_per_hour: float = 0.0
     processes: int = 1
     default: bool = False
+    sampler: str = "transformers"
 
     @property
     def pinned(self) -> str:
         """The policy as the header of the run describes it."""
-        return f"{self.address} ({self.digest[:16]})" if self.digest else self.address
+        address = f"{self.address} ({self.digest[:16]})" if self.digest else self.address
+        return address if self.sampler == "transformers" else f"{address} sampled by {self.sampler}"
 
 
 def choose_policy(task: Task, options: Options, method: Method, task_address: str) -> PolicyChoice | None:
@@ -66,7 +68,9 @@ def choose_policy(task: Task, options: Options, method: Method, task_address: st
                 f'"{address}" is neither the folder of a checkpoint nor the address of a model. Give '
                 "RUN/checkpoint, hf/PATH or embedded/tiny."
             )
-        return PolicyChoice(address, "", spec.price_per_hour, options.processes, default=not named)
+        return PolicyChoice(
+            address, "", spec.price_per_hour, options.processes, default=not named, sampler=spec.sampler
+        )
     weights = folder / WEIGHTS
     if not weights.is_file():
         raise UsageError(
@@ -74,20 +78,23 @@ def choose_policy(task: Task, options: Options, method: Method, task_address: st
             f"RUN/{CHECKPOINT}; a model's own folder is addressed as hf/{address}."
         )
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    return PolicyChoice(address, digest, spec.price_per_hour, options.processes)
+    return PolicyChoice(address, digest, spec.price_per_hour, options.processes, sampler=spec.sampler)
 
 
 def check_policy(choice: PolicyChoice | None, config: Any) -> None:
     """Raise UsageError for settings that contradict each other, for a checkpoint that is damaged or was trained with
-    other settings, and for more processes than GPUs; reads no model."""
+    other settings, for more processes than GPUs, and for a sampler that is not installed; reads no model."""
     if choice is None:
         return
-    if choice.processes == 1 and not choice.digest:
+    if choice == replace(choice, processes=1, digest="", sampler="transformers"):
         return
     try:
         from whet.rl.policy_model import checkpoint, distributed
+        from whet.rl.policy_model.vllm_writer import check_vllm
     except ModuleNotFoundError as error:
         raise _missing(error) from error
+    if choice.sampler == "vllm":
+        check_vllm(config.lora.rank)
     distributed.check_processes(choice.processes)
     if not choice.digest:
         return
@@ -95,14 +102,15 @@ def check_policy(choice: PolicyChoice | None, config: Any) -> None:
     checkpoint.check_settings(folder, checkpoint.read_folder(folder)[0], config.lora)
 
 
-def open_policy(choice: PolicyChoice, config: Any, seed: int, processes: int = 1) -> object:
-    """The policy with its weights in memory, of several processes until it is closed. Raises UsageError when it cannot
-    be loaded."""
+def open_policy(choice: PolicyChoice, config: Any, seed: int, *, to_train: bool = False) -> object:
+    """The policy with its weights in memory; `to_train` with the processes and the sampler of its choice, until it is closed.
+    Raises UsageError when it cannot be loaded."""
     try:
         from whet.rl.policy_model import PolicyModel
     except ModuleNotFoundError as error:
         raise _missing(error) from error
-    return PolicyModel.open(choice.address, config.lora, seed, processes=processes)
+    more: Any = {"processes": choice.processes, "sampler": choice.sampler} if to_train else {}
+    return PolicyModel.open(choice.address, config.lora, seed, **more)
 
 
 def _missing(error: ModuleNotFoundError) -> UsageError:

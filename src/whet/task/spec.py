@@ -67,6 +67,8 @@ class ModelSpec:
     price: Price | None = None
     price_per_hour: float = 0.0
     """US dollars that an hour of training costs; for the policy model only."""
+    sampler: str = "transformers"
+    """What writes texts in a training; for the policy model only."""
     model: Any = None
     """A model or a function instead of an address, in Python."""
     thoughts: bool = False

@@ -107,6 +107,8 @@ class PolicyEntry(Entry):
     """hf/PATH, embedded/tiny or the folder of a checkpoint."""
     price_per_hour: IfSet[NonNegativeFloat] = UNSET
     """US dollars that an hour of training costs."""
+    sampler: IfSet[Literal["transformers", "vllm"]] = UNSET
+    """What writes the texts of the training."""
 
 
 class ModelsEntry(Entry):

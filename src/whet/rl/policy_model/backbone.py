@@ -148,14 +148,24 @@ def folder_of(address: str) -> str:
     raise UsageError(f'"{address}" has no weights to train. Give --policy hf/PATH or embedded/tiny.')
 
 
+def device_for(address: str) -> str:
+    """CUDA where there is one, else Apple's MPS, else the CPU; the embedded model stays there without CUDA."""
+    if torch.cuda.is_available():
+        return "cuda"
+    apple = torch.backends.mps.is_available() and not address.startswith("embedded/")
+    return "mps" if apple else "cpu"
+
+
 def open_body(address: str, settings: LoraSettings, seed: int, device: str | None = None) -> Backbone:
     """The model at an address with fresh adapters; `seed` decides their first weights.
 
-    float32 on a CPU; on CUDA bfloat16 with float32 adapters, and float32 weights computed in bfloat16 where all
+    `device` None takes `device_for(address)`.
+
+    float32 on a CPU and on MPS; on CUDA bfloat16 with float32 adapters, and float32 weights computed in bfloat16 where all
     weights learn. Raises UsageError.
     """
     name = folder_of(address)
-    weights = load_weights(name, device)
+    weights = load_weights(name, device or device_for(address))
     if weights.kind != "causal":
         raise UsageError(f"{address} is a {weights.kind} model; a policy is a causal one.")
     cuda = weights.device.startswith("cuda")

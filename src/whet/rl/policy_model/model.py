@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from whet.rl.policy_model.backbone import (
     Backbone,
     LoraSettings,
     MemoryForecast,
+    divergence_error,
     forecast_memory,
     open_body,
     tokens_at_once,
@@ -27,12 +29,13 @@ from whet.rl.policy_model.backbone import (
 from whet.rl.policy_model.critic import Critic
 from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import WHOLE, Optimizer, Update
-from whet.rl.policy_model.sampling import Sample, Sampling, between, join_turn, rows_for
+from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow, between, join_turn, rows_for
 from whet.rl.policy_model.token_reward import TokenReward
 from whet.types import JSON, Message
 
 if TYPE_CHECKING:
     from whet.rl.policy_model.distributed import WorkerGroup
+    from whet.rl.policy_model.vllm_writer import VllmWriter
 
 Conversation = Sequence[Message]
 
@@ -58,6 +61,7 @@ class PolicyModel:
         self._batch_tokens = batch_tokens or tokens_at_once(body)
         self._here = PolicyPasses(body, self._batch_tokens)
         self._all: PolicyPasses | WorkerGroup = self._here
+        self._vllm: VllmWriter | None = None
 
     @classmethod
     def open(
@@ -67,11 +71,13 @@ class PolicyModel:
         seed: int = 0,
         device: str | None = None,
         processes: int = 1,
+        sampler: str = "transformers",
     ) -> PolicyModel:
         """The policy at `hf/PATH` or `embedded/tiny` with fresh adapters, or that of a folder that `export` wrote.
 
         `settings` None takes the checkpoint's, or the defaults. `seed` decides the first weights and the order of
-        minibatches. `device` None takes CUDA where there is one. With several `processes` the others are started here
+        minibatches. `device` None takes CUDA or MPS where there is one. With `sampler` "vllm", vLLM writes the texts
+        until `close()`; see `whet.rl.policy_model.vllm_writer`. With several `processes` the others are started here
         and share in all work on the weights until `close()`; see `whet.rl.policy_model.distributed`. Raises UsageError when
         the model cannot be loaded, is not causal, or is not the one that the checkpoint was trained on.
         """
@@ -80,6 +86,10 @@ class PolicyModel:
             from whet.rl.policy_model.distributed import WorkerGroup
 
             policy._all = WorkerGroup(policy._here, processes)
+        if sampler == "vllm":
+            from whet.rl.policy_model.vllm_writer import VllmWriter
+
+            policy._vllm = VllmWriter(policy.body)
         return policy
 
     @classmethod
@@ -96,9 +106,12 @@ class PolicyModel:
         return cls(body, seed)
 
     def close(self) -> None:
-        """End the other processes, where there are some: this one does all the work from then on."""
+        """End the other processes and vLLM, where there are some: this process does all the work from then on."""
         self._all.close()
         self._all = self._here
+        if self._vllm is not None:
+            self._vllm.close()
+            self._vllm = None
 
     @property
     def updates(self) -> int:
@@ -139,7 +152,7 @@ class PolicyModel:
         with self._measure_time("sampling"):
             weights = self.body.weights
             prompts = [weights.fit(list(self.read(c)), weights.limit - max_tokens) for c in conversations]
-            samples = self._all.write(rows_for(prompts, n, how), how)
+            samples = self._write(rows_for(prompts, n, how), how)
         return [samples[i * n : (i + 1) * n] for i in range(len(conversations))]
 
     def sample_turn(
@@ -168,8 +181,18 @@ class PolicyModel:
                     f"a conversation of {longest} tokens leaves no room for {max_tokens} more: {self.address} "
                     f"takes {self.body.weights.limit}."
                 )
-            turns = self._all.write(rows_for(prompts, 1, how), how)
+            turns = self._write(rows_for(prompts, 1, how), how)
         return [join_turn(s, more, turn) for s, more, turn in zip(samples, between_turns, turns, strict=True)]
+
+    def _write(self, rows: Sequence[SamplingRow], how: Sampling) -> list[Sample]:
+        """A sample for each row, with log-probabilities that the weights of the update computed, whoever wrote it."""
+        if self._vllm is None:
+            return self._all.write(rows, how)
+        samples = self._vllm.write(rows, how)
+        logprobs = self._all.logprobs(samples)
+        if not all(math.isfinite(one) for row in logprobs for one in row):
+            raise divergence_error("the probability of a token")
+        return [dataclasses.replace(s, logprobs=tuple(row)) for s, row in zip(samples, logprobs, strict=True)]
 
     def update(
         self,

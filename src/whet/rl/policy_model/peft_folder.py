@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from whet.errors import UsageError
 from whet.rl.blob import read_blob
-from whet.rl.policy_model.backbone import folder_of
+from whet.rl.policy_model.backbone import LoraSettings, Tensors, folder_of
 from whet.rl.policy_model.checkpoint import check_settings, read_folder
 
 _ADAPTER, _LORA = ".default.", ".lora_"
@@ -20,18 +20,22 @@ def write_peft_folder(checkpoint: Path, folder: Path) -> tuple[str, list[str]]:
 
     Raises UsageError for a checkpoint whose weights are all trained: those are no adapters.
     """
-    import peft
-
     card, blob = read_folder(checkpoint)
     settings = check_settings(checkpoint, card, None)
     if settings.rank == 0:
         raise UsageError(
             f"{checkpoint} holds all weights of the model (rank=0), and PEFT holds adapters. Train with rank=8, for example."
         )
-    weights = read_blob(blob, "a policy")[1]["weights"]
+    base = folder_of(str(card["address"]))
+    return base, write_adapters(read_blob(blob, "a policy")[1]["weights"], settings, base, folder)
+
+
+def write_adapters(weights: Tensors, settings: LoraSettings, base: str, folder: Path) -> list[str]:
+    """Write adapters of the model `base` as PEFT does; the names of the adapted layers, sorted."""
+    import peft
+
     named = {name.replace(_ADAPTER, "."): tensor.contiguous() for name, tensor in weights.items()}
     layers = sorted({name.partition(_LORA)[0].rpartition(".")[2] for name in named})
-    base = folder_of(str(card["address"]))
     config = peft.LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,  # type: ignore[arg-type]
@@ -43,4 +47,4 @@ def write_peft_folder(checkpoint: Path, folder: Path) -> tuple[str, list[str]]:
     folder.mkdir(parents=True, exist_ok=True)
     save_file(named, folder / WEIGHTS, metadata={"format": "pt"})
     config.save_pretrained(str(folder))
-    return base, layers
+    return layers

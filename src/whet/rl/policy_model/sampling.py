@@ -121,8 +121,9 @@ class Sampling:
 
 @dataclass
 class SamplingRow(DecodingRow):
-    """One text in the making: `draws` are its uniform numbers, one for each token, `logprobs` what was recorded."""
+    """One text in the making: `draws` are its uniform numbers from `seed`, one for each token, `logprobs` what was recorded."""
 
+    seed: int = 0
     draws: Sequence[float] = ()
     logprobs: list[float] = dataclasses.field(default_factory=list)
 
@@ -139,9 +140,9 @@ def rows_for(prompts: Sequence[Sequence[int]], n: int, how: Sampling) -> list[Sa
         for _ in range(n):
             copy = seen.get(prompt, 0)
             seen[prompt] = copy + 1
-            generator = torch.Generator().manual_seed(int(content_hash([digest, copy])[:15], 16))
-            draws = torch.rand(how.max_tokens, generator=generator).tolist()
-            rows.append(SamplingRow(prompt, how.max_tokens, how.stop, draws=draws))
+            seed = int(content_hash([digest, copy])[:15], 16)
+            draws = torch.rand(how.max_tokens, generator=torch.Generator().manual_seed(seed)).tolist()
+            rows.append(SamplingRow(prompt, how.max_tokens, how.stop, seed=seed, draws=draws))
     return rows
 
 
@@ -160,7 +161,7 @@ def write_samples(
         part.append(row)
     if part:
         _write(body, part, how)
-    return [_sample(body, row, how.temperature or 1.0) for row in rows]
+    return [sample_of(body, row, how.temperature or 1.0) for row in rows]
 
 
 def _write(body: Backbone, rows: list[SamplingRow], how: Sampling) -> None:
@@ -202,7 +203,8 @@ def nucleus(shares: Tensor, top_p: float) -> Tensor:
     return torch.zeros_like(shares).scatter(-1, order, ordered)
 
 
-def _sample(body: Backbone, row: SamplingRow, temperature: float) -> Sample:
+def sample_of(body: Backbone, row: SamplingRow, temperature: float) -> Sample:
+    """What a row wrote, as a sample."""
     text: str = body.weights.tokenizer.decode(row.written, skip_special_tokens=True)
     own = (True,) * len(row.written)
     tokens, logprobs = tuple(row.written), tuple(row.logprobs)
