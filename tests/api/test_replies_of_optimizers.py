@@ -100,6 +100,31 @@ async def test_replies_that_their_limit_cut_are_said_to_be_cut(method: str, tmp_
     assert "did not understand" not in said and "could not be read" not in said
 
 
+class _Fails:
+    """An optimizer model that writes nothing useful once, and fails at every other call."""
+
+    version = 1
+    calls = 0
+
+    def __call__(self, messages: list[Any]) -> str:
+        self.calls += 1
+        if self.calls > 1:
+            raise RuntimeError("the account is empty")
+        return "Sure!\n\nHere it comes."
+
+
+async def test_replies_that_never_came_are_no_misunderstanding(tmp_path: Path) -> None:
+    result = await whet.aoptimize(
+        START, data=ROWS, reward="exact_match", lm=lambda messages: "a", optimizer_lm=_Fails(), method="opro",
+        settings=METHODS["opro"], budget=whet.Budget(calls=260, optimizer_calls=30), run=tmp_path / "run",
+    )  # fmt: skip
+    said = "\n".join(result.warnings)
+    assert (
+        'did not come ("provider: callable/_Fails' in said and 'RuntimeError: the account is empty")' in said
+    ), said
+    assert "did not understand" not in said and "stronger" not in said and 'xample: ""' not in said
+
+
 BARE = "The prompt is weak. Let me think about what to write. I should read the feedback first and then"
 
 

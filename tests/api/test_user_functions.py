@@ -206,6 +206,54 @@ def test_a_reward_may_run_an_event_loop_of_its_own_in_a_notebook() -> None:
     assert 0 < asyncio.run(cell()).score.mean < 1
 
 
+class _KeepsLoop:
+    """An async model that keeps something of its loop, as the connections of a client are."""
+
+    version = 1
+
+    def __init__(self) -> None:
+        self.loops: list[asyncio.AbstractEventLoop] = []
+
+    async def __call__(self, messages: list[whet.Message]) -> str:
+        self.loops.append(asyncio.get_running_loop())
+        await self.loops[0].run_in_executor(None, threading.get_ident)
+        return Counted()(messages)
+
+
+@pytest.mark.parametrize("where", ["script", "notebook", "thread"])
+def test_calls_one_after_another_share_the_loop_of_an_async_function(where: str) -> None:
+    """A client's connections belong to the loop in which they were opened: the second call of a program failed on them."""
+    model = _KeepsLoop()
+
+    def call() -> float:
+        return evaluate(right, lm=model, fresh=True).score.mean
+
+    async def cell() -> float:
+        return call()
+
+    def in_thread() -> float:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            return pool.submit(call).result()
+
+    def in_notebook() -> float:
+        return asyncio.run(cell())
+
+    ways = {"script": call, "notebook": in_notebook, "thread": in_thread}
+    first, second = ways[where](), ways[where]()
+    assert 0 < first == second < 1
+    assert len(set(model.loops)) == 1 and not model.loops[0].is_running()
+
+
+def test_a_call_within_a_call_has_a_loop_of_its_own() -> None:
+    inner, outer = _KeepsLoop(), _KeepsLoop()
+
+    def reward(example: dict[str, Any], output: str) -> float:
+        return 0.5 if inner.loops else evaluate(right, lm=inner).score.mean
+
+    assert evaluate(reward, lm=outer).score.mean == 0.5
+    assert len({*inner.loops, *outer.loops}) == 2
+
+
 def test_a_model_function_that_loops_ends_with_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("whet.engine.calls.delay", lambda *words: 0.0)
     threads = []

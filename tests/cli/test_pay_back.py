@@ -223,6 +223,65 @@ def test_what_a_family_takes_is_summed_over_roles_and_bounded_by_the_limit() -> 
     assert "$" not in unlimited["summary"]
 
 
+def test_the_interval_of_the_cost_is_that_of_what_a_call_of_the_pilot_cost() -> None:
+    """800 task calls at $0.10 [0.08, 0.13] are between 16 less and 24 more than the expected $100."""
+    plan: Any = {
+        **PRICED,
+        "calls": {"task": {"expected": 800, "most": 1000}, "optimizer": {"expected": None, "most": 500}},
+        "tokens": {"expected": None, "most": None},
+        "limits": {},
+    }
+    paid: Any = {"task": {"mean": 0.10, "low": 0.08, "high": 0.13}}
+    cost = family_cost(plan, call_cost=paid)
+    assert cost["cost_interval"] == pytest.approx({"mean": 100.0, "low": 84.0, "high": 124.0})
+    assert "$100.00 [$84.00, $124.00] (at most $400.00)" in cost["summary"]
+    for other in ({}, {"judge": paid["task"]}):
+        assert family_cost(plan, call_cost=other)["cost_interval"] is None
+    unknown: Any = {**plan, "price_unknown": {"task": "openai/test"}}
+    assert family_cost(unknown, call_cost=paid)["cost_interval"] is None
+
+
+def test_what_training_takes_is_said_and_what_is_not_known_names_the_command() -> None:
+    """3 GiB; 30 s a step make 100 steps 50 minutes, at $2 an hour $1.67. Without an earlier run, the run's first step says it."""
+    gib = 2**30
+    known: Any = {
+        "policy": "hf/small",
+        "processes": 1,
+        "memory": {"weights": gib, "learning": gib // 2, "passes": 3 * gib // 2, "total": 3 * gib},
+        "steps": 100,
+        "step_seconds": 30.0,
+        "measured_in": "runs/t-prewrite-0",
+        "gpu_hours": 3000 / 3600,
+        "cost_usd": 2 * 3000 / 3600,
+        "unknown": {},
+    }
+    plan: Any = {
+        **PRICED,
+        "method": "prewrite",
+        "calls": {},
+        "tokens": {"expected": None, "most": None},
+        "limits": {},
+        "training": known,
+    }
+    cost = family_cost(plan, "whet optimize t --method prewrite")
+    assert cost["training"] == known and cost["training_summary"] == (
+        "prewrite training hf/small: by a formula at most 3 GiB: 1 weights, 0.5 gradients and Adam, 1.5 the largest pass; "
+        "50 min of work for 100 steps, $1.67, at the pace of runs/t-prewrite-0"
+    )
+    reasons = {"memory": "no configuration here", "gpu_hours": "no run"}
+    plan["training"] = {**known, "memory": None, "step_seconds": None, "gpu_hours": None, "unknown": reasons}
+    said = family_cost(plan, "whet optimize t --method prewrite")["training_summary"]
+    assert "memory unknown (no configuration here); hours unknown (no run)" in said
+    assert said.endswith("the run says them after its first step: whet optimize t --method prewrite")
+    del plan["training"]
+    plan["method"] = "rlprompt"
+    other = family_cost(plan, "whet optimize t --method rlprompt")
+    assert other["training"] is None
+    assert other["training_summary"].endswith("whet optimize t --method rlprompt")
+    plan["method"] = "gepa"
+    assert family_cost(plan)["training_summary"] == ""
+
+
 def test_each_family_is_planned_by_its_first_method_that_fits() -> None:
     advice = whet.advise(task_of(), lm=lambda messages: "?", answers_per_month=10.0, gain_value=1.0)
     families = advice["families"]

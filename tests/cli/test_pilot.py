@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import whet
-from whet.api.pilot import headroom, spread_of
+from whet.api.pilot import call_costs, headroom, spread_of
 from whet.cli.main import cli
 
 FORMAT = "Give the answer alone"
@@ -116,6 +118,37 @@ def test_a_pilot_is_paid_once_and_its_gain_is_that_of_the_pay_back(
     assert not any(step.startswith("Measure the start prompt") for step in advice.first)
     again = whet.advise(task_of(), **words)
     assert model.calls == most and again["pilot"]["gain"] == pilot["gain"]
+
+
+def test_the_cost_of_a_call_has_the_interval_of_as_many_calls_as_rows(tmp_path: Path) -> None:
+    """Costs 1, 2, 3, 1, 2, 3 have mean 2 and variance 0.8. With 3 rows: 2 +- 4.303 * sqrt(0.8 / 3) = 2 +- 2.222, from 0. A call
+    without an answer counts as none."""
+    journal = tmp_path / "journal.sqlite"
+    with closing(sqlite3.connect(journal)) as db, db:
+        db.execute("CREATE TABLE calls(role, state, cost)")
+        db.executemany("INSERT INTO calls VALUES ('task', 'answered', ?)", [(x,) for x in (1, 2, 3, 1, 2, 3)])
+        db.execute("INSERT INTO calls VALUES ('task', 'lost', 9)")
+        db.execute("INSERT INTO calls VALUES ('judge', 'answered', 9)")
+    costs = call_costs(journal, 3)
+    assert costs == {"task": pytest.approx({"mean": 2.0, "low": 0.0, "high": 4.222}, abs=1e-3)}
+
+
+def test_a_pilot_gives_the_families_an_interval_of_their_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Answers of two lengths: the second plan expects the pilot's tokens, and the interval lies around its dollars."""
+    monkeypatch.chdir(tmp_path)
+    lm = {"address": Model(), "price": {"input": 100.0, "output": 100.0}}
+    words: dict[str, Any] = {"lm": lm, "progress": False, "pilot_rows": 14, "budget": None}
+    before = whet.advise(task_of(), lm=lm, progress=False)["families"][0]
+    advice = whet.advise(task_of(), **words, pilot=True)
+    cost = advice["families"][0]
+    interval, dollars = cost["cost_interval"], cost["cost_usd"]["expected"]
+    assert before["cost_interval"] is None and dollars < before["cost_usd"]["expected"]
+    assert interval["mean"] == dollars and interval["low"] < dollars < interval["high"]
+    each = advice["pilot"]["call_cost_usd"]["task"]
+    calls = advice["plan"]["calls"]["task"]["expected"]
+    assert interval["high"] - dollars == pytest.approx(calls * (each["high"] - each["mean"]))
 
 
 def test_what_must_be_mended_first_is_not_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

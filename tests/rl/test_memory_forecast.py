@@ -15,7 +15,9 @@ pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'
 from tests.rl.tiny_llama import save  # noqa: E402 - after the checks for extras
 
 from whet.engine.progress import memory_forecast  # noqa: E402
+from whet.errors import UsageError  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel  # noqa: E402
+from whet.rl.policy_model.backbone import foresee_memory  # noqa: E402
 
 
 @pytest.mark.parametrize("rank", [4, 0])
@@ -33,3 +35,16 @@ def test_memory_is_that_of_weights_learning_and_the_largest_pass(tmp_path: Path,
     assert memory.total == memory.weights + memory.learning + memory.passes
     said = memory_forecast(memory, 2)
     assert f"at most {memory.total / 2**30:.2g} GiB in each of 2 processes" in said
+
+
+@pytest.mark.parametrize("rank", [4, 0])
+def test_memory_is_foreseen_without_the_weights(tmp_path: Path, rank: int) -> None:
+    """The folder without its weights gives the forecast of the policy that was opened with them."""
+    base, settings = save(tmp_path / "base"), LoraSettings(rank=rank)
+    opened = [PolicyModel.open(address, settings).memory for address in (f"hf/{base}", "embedded/tiny")]
+    (base / "model.safetensors").unlink()
+    assert [foresee_memory(address, settings) for address in (f"hf/{base}", "embedded/tiny")] == opened
+    checkpoint = foresee_memory(f"hf/{base}", settings, anchored=True)
+    assert checkpoint.learning * (3 if rank else 4) == opened[0].learning * 4
+    with pytest.raises(UsageError, match="cannot be read on this machine"):
+        foresee_memory(f"hf/{tmp_path / 'nothing'}", settings)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import contextvars
 import functools
+import os
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 from whet._util.user_code import MAIN, MainThread, raise_interrupt
@@ -17,11 +19,17 @@ from whet._util.user_code import MAIN, MainThread, raise_interrupt
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_LOOPS: dict[int, asyncio.AbstractEventLoop] = {}
+"""The loop in which the calls of a process are made one after another, by the process's number: a fork has its own."""
+_FREE = threading.Lock()
+"""Held while that loop runs."""
+
 
 def blocking(coroutine: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
     """The twin of `aNAME` that waits: `NAME`, with the same signature and docstring.
 
-    In the main thread, and where a loop is running in this one, the work goes on in a thread with a loop of its own. The main
+    In the main thread, and where a loop is running in this one, the work goes on in a thread of its own. All calls made one
+    after another have one loop, because what an async function of the user keeps (a client, a lock) belongs to a loop. The main
     thread runs the user's reward functions meanwhile, which end there at their time limit. Ctrl-C, and whatever a handler
     of a signal raises, cancels the work, waits until what is in flight is recorded, and is raised here.
     """
@@ -30,10 +38,43 @@ def blocking(coroutine: Callable[P, Coroutine[Any, Any, R]]) -> Callable[P, R]:
     def wait(*args: P.args, **kwargs: P.kwargs) -> R:
         if _is_loop_running() or MainThread.is_free():
             return _in_thread(lambda: coroutine(*args, **kwargs))
-        return asyncio.run(coroutine(*args, **kwargs))
+        return run_in_kept_loop(coroutine(*args, **kwargs))
 
     wait.__name__ = wait.__qualname__ = coroutine.__name__.removeprefix("a")
     return wait
+
+
+def run_in_kept_loop(coroutine: Coroutine[Any, Any, R]) -> R:
+    """As `asyncio.run`, but in the loop of the calls before. A call beside or within another has a loop of its own."""
+    if not _FREE.acquire(blocking=False):
+        return asyncio.run(coroutine)
+    try:
+        loop = _LOOPS.get(os.getpid())
+        if loop is None or loop.is_closed():
+            loop = _LOOPS[os.getpid()] = asyncio.new_event_loop()
+        with ThreadPoolExecutor(thread_name_prefix="whet") as threads:
+            loop.set_default_executor(threads)
+            try:
+                return loop.run_until_complete(coroutine)
+            finally:
+                loop.run_until_complete(_cancel_others())
+    finally:
+        _FREE.release()
+
+
+async def _cancel_others() -> None:
+    """End what a call has left behind in the loop."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+@atexit.register
+def _close_loop() -> None:
+    loop = _LOOPS.get(os.getpid())
+    if loop is not None and not loop.is_running():
+        loop.close()
 
 
 def _is_loop_running() -> bool:
@@ -45,7 +86,7 @@ def _is_loop_running() -> bool:
 
 
 class LoopThread(threading.Thread):
-    """A coroutine in a thread with a loop of its own. `future` holds its result; `cancel` ends it from another thread."""
+    """A coroutine in a thread of its own. `future` holds its result; `cancel` ends it from another thread."""
 
     def __init__(self, make: Callable[[], Coroutine[Any, Any, Any]], name: str = "whet") -> None:
         super().__init__(name=name, daemon=True)
@@ -59,7 +100,7 @@ class LoopThread(threading.Thread):
     def run(self) -> None:
         """Run the coroutine to its end."""
         try:
-            result = self._context.run(asyncio.run, self._main())
+            result = self._context.run(run_in_kept_loop, self._main())
         except BaseException as error:
             self.future.set_exception(error)
         else:

@@ -36,6 +36,7 @@ from whet.engine.comparison_json import (
     AdvisedTestJSON,
     FamilyCostJSON,
     PayBackJSON,
+    PilotJSON,
 )
 from whet.engine.forecast import say_default_model
 from whet.engine.openings import SealedTestAccess, SealedTestLedger, first_level
@@ -153,6 +154,8 @@ async def aadvise(  # noqa: PLR0913 (each keyword is a parameter: names, types a
             tried = await run_pilot(known, pilot_options(study, pilot_rows), display)
         if start is None and "prompts" in tried:
             start = {**start_mean(tried), "split": "training", "simulated": tried["simulated"]}
+        if tried["status"] == "completed":
+            plan, missing = await _plan(known, options)  # by the tokens of the pilot
     facts = _facts(known, options, model, reward["critiques"])
     fitting, unfit = _methods(facts)
     named = _spec(known, "task", options).named
@@ -169,7 +172,7 @@ async def aadvise(  # noqa: PLR0913 (each keyword is a parameter: names, types a
             "decision": decide(test, reward, start, plan, fitting, pay_back, tried),
             "pay_back": pay_back,
             "pilot": tried,
-            "families": await _families(known, options, fitting, plan),
+            "families": await _families(known, options, fitting, plan, tried),
             "rows": {name: len(getattr(known, name)) for name in ("train", "validation", "test")},
             "test": test,
             "reward": reward,
@@ -259,7 +262,7 @@ def _says_why(reward: RewardFunction) -> bool:
 async def _plan(task: Task, options: Options) -> tuple[AdvisedPlanJSON | None, str | None]:
     """The plan of a run with nothing else said, and which method it is; or why there is none."""
     with tempfile.TemporaryDirectory() as folder:
-        own = dataclasses.replace(options, dry_run=True, root=folder)
+        own = dataclasses.replace(options, dry_run=True, run=f"{folder}/run")
         try:
             planned = await optimize_task(task, own, Progress(planned=lambda plan: None))
         except UsageError as error:
@@ -268,18 +271,24 @@ async def _plan(task: Task, options: Options) -> tuple[AdvisedPlanJSON | None, s
 
 
 async def _families(
-    task: Task, options: Options, fitting: Sequence[Mapping[str, str]], plan: AdvisedPlanJSON | None
+    task: Task,
+    options: Options,
+    fitting: Sequence[Mapping[str, str]],
+    plan: AdvisedPlanJSON | None,
+    pilot: PilotJSON | None,
 ) -> list[FamilyCostJSON]:
     """What a run of each family takes: by the plan of the run, then of the first method of each other family that fits, where
     it can be planned."""
     if plan is None:
         return []
-    costs, first = [family_cost(plan)], {family_of(plan["method"]): plan["method"]}
+    plans, first = [plan], {family_of(plan["method"]): plan["method"]}
     for row in fitting:
         if first.setdefault(family_of(row["name"]), row["name"]) == row["name"] != plan["method"]:
             other, _ = await _plan(task, dataclasses.replace(options, method=row["name"]))
-            costs += [] if other is None else [family_cost(other)]
-    return costs
+            plans += [] if other is None else [other]
+    paid = None if pilot is None else pilot.get("call_cost_usd")
+    run = _command("optimize", task, options)
+    return [family_cost(one, f"{run} --method {one['method']}", paid) for one in plans]
 
 
 async def _model(task: Task, role: str, options: Options) -> LanguageModel | None:

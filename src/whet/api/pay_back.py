@@ -7,14 +7,16 @@ cost over that value, in months. The longer prompt that a search may find costs 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from whet.engine.comparison_json import (
     AdvisedPlanJSON,
     AdvisedRewardJSON,
     AdvisedStartJSON,
     AdvisedTestJSON,
+    CallCostJSON,
     DecisionJSON,
     DecisionName,
     FamilyCostJSON,
@@ -23,11 +25,13 @@ from whet.engine.comparison_json import (
     PilotJSON,
 )
 from whet.engine.plan_json import CountRangeJSON, DollarRangeJSON
+from whet.engine.training_cost import describe_training
 from whet.errors import UsageError, parameter, quantity, show_reward
 from whet.methods import METHODS
 
 NO_WEIGHTS = "nothing"
 """How the entry of a method begins that trains no weights."""
+_ENDS: tuple[Literal["low"], Literal["high"]] = ("low", "high")
 LONGEST = 12.0
 """Months within which a run must pay back."""
 _ACTIONS: dict[DecisionName, str] = {
@@ -185,24 +189,29 @@ def family_of(method: str) -> DecisionName:
     return "learn" if method == "prompt_learning" else "search"
 
 
-def family_cost(plan: AdvisedPlanJSON) -> FamilyCostJSON:
+def family_cost(
+    plan: AdvisedPlanJSON, command: str = "", call_cost: Mapping[str, CallCostJSON] | None = None
+) -> FamilyCostJSON:
     """Calls of all roles, tokens and dollars of a run, expected and at most. The expected calls of a role that has none stated
-    (how often a model writes depends on what a search meets) are left out of the sum."""
-    ends = plan["calls"].values()
-    known = [end["expected"] for end in ends if end["expected"] is not None]
-    bounds = [end["most"] for end in ends if end["most"] is not None]
+    (how often a model writes depends on what a search meets) are left out of the sum. `command` begins the run, `call_cost` is
+    that of a pilot."""
+    roles = plan["calls"].values()
+    known = [end["expected"] for end in roles if end["expected"] is not None]
+    bounds = [end["most"] for end in roles if end["most"] is not None]
     calls: CountRangeJSON = {
         "expected": sum(known) if known else None,
-        "most": sum(bounds) if len(bounds) == len(ends) else None,
+        "most": sum(bounds) if len(bounds) == len(roles) else None,
     }
     limit = plan["limits"].get("calls")
     if limit is not None:
         calls["most"] = int(limit) if calls["most"] is None else min(int(limit), calls["most"])
     dollars: DollarRangeJSON = {"expected": None, "most": None} if plan["price_unknown"] else plan["cost_usd"]
+    interval = _cost_interval(plan, dollars["expected"], call_cost or {})
     parts = [_show_range(calls, "calls"), _show_range(plan["tokens"], "tokens")]
     if dollars["expected"] is not None:
         most = "" if dollars["most"] is None else f" (at most ${dollars['most']:,.2f})"
-        parts.append(f"${dollars['expected']:,.2f}{most}")
+        ends = "" if interval is None else f" [${interval['low']:,.2f}, ${interval['high']:,.2f}]"
+        parts.append(f"${dollars['expected']:,.2f}{ends}{most}")
     summary = f"{plan['method']} {', '.join(filter(None, parts))}"
     return {
         "family": family_of(plan["method"]),
@@ -210,8 +219,39 @@ def family_cost(plan: AdvisedPlanJSON) -> FamilyCostJSON:
         "calls": calls,
         "tokens": plan["tokens"],
         "cost_usd": dollars,
+        "cost_interval": interval,
+        "training": plan.get("training"),
+        "training_summary": _describe_training(plan, command),
         "summary": summary,
     }
+
+
+def _cost_interval(
+    plan: AdvisedPlanJSON, expected: float | None, call_cost: Mapping[str, CallCostJSON]
+) -> CallCostJSON | None:
+    """The interval of the expected dollars by what the calls of a pilot cost; other roles are taken as expected. None where the
+    pilot paid for no role of the run."""
+    measured = [
+        (calls, call_cost[role])
+        for role, ends in plan["calls"].items()
+        if role in call_cost and (calls := ends["expected"])
+    ]
+    if expected is None or not measured:
+        return None
+    below, above = (sum(calls * abs(cost[end] - cost["mean"]) for calls, cost in measured) for end in _ENDS)
+    return {"mean": expected, "low": max(0.0, expected - below), "high": expected + above}
+
+
+def _describe_training(plan: AdvisedPlanJSON, command: str) -> str:
+    """What the training takes; empty for a family that trains nothing."""
+    if family_of(plan["method"]) != "train":
+        return ""
+    if (training := plan.get("training")) is not None:
+        return f"{plan['method']} {describe_training(training, command)}"
+    return (
+        f"{plan['method']} training: memory and hours unknown (no formula for what this method trains); the run says its time "
+        f"after its first step: {command}"
+    )
 
 
 def _show_range(ends: CountRangeJSON, noun: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -26,11 +27,14 @@ from whet.api.study.components import (
 )
 from whet.api.study.grid import Grid, StudyOptions, StudyPlan, run_study, study_rows
 from whet.engine.assemble import Assembly, assemble
-from whet.engine.comparison_json import PilotJSON
+from whet.engine.comparison_json import CallCostJSON, PilotJSON
+from whet.engine.journal import read_rows
 from whet.engine.progress import Progress
+from whet.engine.recorded_answers import JOURNAL
 from whet.engine.result_json import MeanJSON
 from whet.errors import UsageError, parameter, quantity
 from whet.stats import decide
+from whet.stats.rates import student_quantile
 from whet.task import Task
 from whet.types import Example
 
@@ -141,9 +145,31 @@ async def run_pilot(task: Task, options: StudyOptions, progress: Progress) -> Pi
         await assembly.close()
     kept = ("status", "simulated", "prompts", *_FIGURES, "usage", "run", "plan")
     pilot = cast(PilotJSON, {key: result[key] for key in kept if key in result})
+    if pilot["status"] == "completed" and pilot["usage"]["cost_usd"] is not None:
+        answered = pilot["picked_on"] + pilot["measured_on"]
+        pilot["call_cost_usd"] = call_costs(Path(pilot["run"]) / JOURNAL, answered)
     return {**pilot, "summary": describe_pilot(pilot)}
 
 
+def call_costs(journal: Path, rows: int) -> dict[str, CallCostJSON]:
+    """US dollars of an answered call of each role, with Student's 95% interval of the mean.
+
+    Calls about one row are alike, so the interval is that of so many calls as there are rows: never too short for that.
+    """
+    paid: dict[str, list[float]] = {}
+    for role, cost in read_rows(journal, _ANSWERED):
+        paid.setdefault(role, []).append(cost)
+    costs: dict[str, CallCostJSON] = {}
+    for role, dollars in paid.items():
+        if len(dollars) > 1 and rows > 1:
+            mean = float(np.mean(dollars))
+            n = min(rows, len(dollars))
+            half = student_quantile(0.975, n - 1) * float(np.std(dollars, ddof=1)) / n**0.5
+            costs[role] = {"mean": mean, "low": max(0.0, mean - half), "high": mean + half}
+    return costs
+
+
+_ANSWERED = "SELECT role, cost FROM calls WHERE state = 'answered'"
 _FIGURES = ("spread", "noise", "best", "best_mean", "gain", "picked_on", "measured_on")
 
 

@@ -77,6 +77,7 @@ from whet.engine.run_folder import read_result as read_result
 from whet.engine.run_index import note_in_index
 from whet.engine.sampling import sampling_warnings
 from whet.engine.trained_policy import check_policy
+from whet.engine.training_cost import forecast_training
 from whet.engine.trial import works_to_load
 from whet.engine.usage_sums import CONTROL, estimates_of_both, usage_of_run, with_part
 from whet.errors import (
@@ -208,6 +209,8 @@ async def run_task(
         if opts.control is not None:
             _check_control(task, opts, plan, limits, assembly)
         sizes, ledger, foreseen = await _foresee(plan, assembly, opts, limits, folder, measurements)
+        if opts.dry_run and (training := forecast_training(plan, Path(opts.root))):
+            foreseen["training"] = training
         progress.planned(foreseen)
         if opts.dry_run:
             return _result_of_dry_run(plan, foreseen, progress)

@@ -120,6 +120,9 @@ def show(values: AdviceJSON) -> None:
     say(f"a run    {_run(values['plan'])}")
     if others := values["families"][1:]:
         say(f"or       with a method of another family: {'; '.join(cost['summary'] for cost in others)}")
+    for cost in values["families"]:
+        if cost["training_summary"]:
+            say(f"trains   {cost['training_summary']}")
     if values["pilot"] is not None:
         say(f"pilot    {values['pilot']['summary']}")
     if values["pay_back"] is not None:

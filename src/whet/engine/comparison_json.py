@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
-from whet.engine.plan_json import CountRangeJSON, DollarRangeJSON, PlanJSON
+from whet.engine.plan_json import CountRangeJSON, DollarRangeJSON, PlanJSON, TrainingCostJSON
 from whet.engine.result_json import GainJSON, MeanJSON, PairJSON, RunJSON, UsageJSON
 
 
@@ -257,9 +257,18 @@ class PilotPromptJSON(MeanJSON):
     name: str
 
 
+class CallCostJSON(TypedDict):
+    """US dollars of a call on average, with its 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
 class PilotJSON(TypedDict, total=False):
     """A few prompts on some training rows (or their plan alone): standard deviations of the prompts' true means (`spread`) and of
-    answers to one prompt (`noise`), the prompt that is best on one part of the rows, and what it gains on the others."""
+    answers to one prompt (`noise`), the prompt that is best on one part of the rows, and what it gains on the others.
+    `call_cost_usd`: what a call of each role cost."""
 
     status: str
     simulated: bool
@@ -271,6 +280,7 @@ class PilotJSON(TypedDict, total=False):
     gain: GainIntervalJSON
     picked_on: int
     measured_on: int
+    call_cost_usd: dict[str, CallCostJSON]
     usage: UsageJSON
     run: str
     plan: PlanJSON
@@ -290,13 +300,17 @@ class DecisionJSON(TypedDict):
 
 class FamilyCostJSON(TypedDict):
     """What a run of a family takes by the plan of its first method that fits: expected, and at most. None: nothing bounds it, or
-    a price is not known."""
+    a price is not known. `cost_interval`: of the expected dollars, where a pilot measured what a call costs. `training`: memory
+    and hours of a policy; `training_summary` says them, and is empty where nothing is trained."""
 
     family: DecisionName
     method: str
     calls: CountRangeJSON
     tokens: CountRangeJSON
     cost_usd: DollarRangeJSON
+    cost_interval: CallCostJSON | None
+    training: TrainingCostJSON | None
+    training_summary: str
     summary: str
 
 

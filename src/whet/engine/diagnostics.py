@@ -20,7 +20,7 @@ from whet.rewards.text import targets_of
 from whet.rewards.verifiers.python_code import UNREADABLE
 from whet.rewards.verifiers.python_tests import BEYOND_TESTS, TIMED_OUT
 from whet.rewards.verifiers.sql import EMPTY_RESULT
-from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES, REPEATED
+from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES, NOT_COME, REPEATED
 from whet.search.archive import BEYOND
 from whet.search.copies import comparable, longest_copy
 from whet.search.from_zero import DEMONSTRATED, LISTED
@@ -252,17 +252,20 @@ def _reply_warnings(core: RunState, ended: str, needed: bool, fell_short: bool) 
     replies = ("1 reply" if total == 1 else f"{total} replies") + " of the optimizer model"
     if len(reasons) == 1:
         (why, (_, example)), *_ = reasons.items()
-        unusable = f'{replies} {_fault_of(why)}; {came}. Example: "{example}".'
+        shown = f' Example: "{example}".' if example else ""
+        unusable = f"{replies} {_fault_of(why)}; {came}.{shown}"
     else:
         each = [
-            f'{times} {_fault_of(why)} (example: "{example}")' for why, (times, example) in reasons.items()
+            f"{times} {_fault_of(why)}" + (f' (example: "{example}")' if example else "")
+            for why, (times, example) in reasons.items()
         ]
         if len(each) > _NAMED:
             each[_NAMED:] = [f"{len(each) - _NAMED} more reasons are in the journal (events replies)"]
         unusable = f"{replies} could not be used; {came}: {'; '.join(each)}."
     if CUT in reasons:
         unusable = f"{unusable} {_MORE_TOKENS}"
-    if requested > 1 and not kept and CUT not in reasons:
+    failed = any(why.startswith(NOT_COME) for why in reasons)
+    if requested > 1 and not kept and CUT not in reasons and not failed:
         return [f"{_LOST_ON_IT} {few} {unusable} Name a stronger optimizer model (`optimizer_lm`)."]
     return [f"{few} {unusable}" if 2 * kept < requested else unusable]
 
@@ -303,6 +306,8 @@ def _fault_of(why: str) -> str:
     """What was wrong with an unusable reply, as the rest of a sentence; `why` is the reason that its model got."""
     if why.startswith(NO_TEXT):
         return f"had no text {why.removeprefix(NO_TEXT).rstrip('.')}"
+    if why.startswith(NOT_COME):
+        return f'did not come ("{why.removeprefix(NOT_COME).rstrip(".")}")'
     return _FAULTS.get(why, f'could not be used ("{why}")')
 
 

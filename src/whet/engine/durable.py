@@ -51,6 +51,8 @@ _SEVERITY = (StorageError, UsageError, ProviderError, BudgetExceeded)
 
 STOPPED, FORECAST = "training_stopped", "training_forecast"
 """Events: why a training was stopped; what its first step took (for people, not recorded)."""
+TRAINED_SECONDS = "training"
+"""The key under which the journal says how long the policy worked."""
 TRAINING = "training"
 """The event of a step of training that begins (`step` of `steps`; `recorded`: whether its answers are), and, without a value, of
 the end of the training. For people, not recorded."""
@@ -210,7 +212,7 @@ class RunState:
         self._clocks[id(state)] = clock
         self.training_seconds += spent
         self.budget.spent.cost += spent / 3600 * self.training_price
-        self.journal.append([meta_row("training", f"{self.training_seconds:.3f}")])
+        self.journal.append([meta_row(TRAINED_SECONDS, f"{self.training_seconds:.3f}")])
 
     async def reason_to_stop(self, seen: int) -> str:
         """Why the training must end: what `alarm` says, where something was validated since there were `seen` validations."""

@@ -31,8 +31,9 @@ from whet.engine.plan_json import (
     PlanJSON,
     SearchSizeJSON,
 )
-from whet.engine.run_folder import read_header
+from whet.engine.run_folder import newest_journals
 from whet.engine.sealed_power import power_lines, promotion_of, promotion_warning
+from whet.engine.training_cost import describe_training
 from whet.environments.environment import Environment
 from whet.errors import StorageError, UsageError, quantity, show_share
 from whet.models.batch_jobs import offers_batches
@@ -58,7 +59,6 @@ _WRITER_SHARE = 0.2
 _ANSWER, _LABEL = 200, 8
 _SHORT = 200  # bytes of a target up to which an answer without a limit is worth a word
 _LEAST_LIMIT = 16
-_RUNS_READ = 20
 _ANSWERED = "SELECT role, COUNT(*), SUM(input_tokens), SUM(output_tokens) FROM calls WHERE state = 'answered' GROUP BY role"
 _MORE_READ = {"judge": Usage(500, _ANSWER), "optimizer": Usage(2000, 500)}
 _MOST_MORE = {"judge": Usage(2000, UNBOUNDED_TOKENS), "optimizer": Usage(16000, UNBOUNDED_TOKENS)}
@@ -391,12 +391,8 @@ def _usage_each(
 def measured_usage(root: Path, fingerprint: str, addresses: Mapping[str, str]) -> dict[str, Usage]:
     """Tokens of one answered call of each role, as the newest runs of the same task and model below `root` took them."""
     sums: dict[str, list[int]] = {}
-    journals = sorted(root.glob("*/journal.sqlite"), key=lambda path: -path.stat().st_mtime)[:_RUNS_READ]
-    for path in journals:
+    for path, header in newest_journals(root, fingerprint):
         try:
-            header = read_header(path.parent) or {}
-            if header.get("fingerprint") != fingerprint:
-                continue
             rows = read_rows(path, _ANSWERED)
         except (UsageError, StorageError, OSError):
             continue
@@ -433,6 +429,8 @@ def plan_lines(plan: PlanJSON) -> list[str]:
             f"plan: price unknown: {who}: set prices in task.yaml (`models`), by --lm-option price.input=USD, or in Python with "
             "the model (`price`)"
         )
+    if training := plan.get("training"):
+        lines.append(f"plan: {describe_training(training)}")
     if batch := plan.get("batch"):
         lines.append(
             f"plan: {quantity(batch['calls'], 'call')} of baseline and test are sent in batches at "

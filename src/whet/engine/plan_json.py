@@ -108,6 +108,32 @@ class PlannedStudyJSON(TypedDict):
     split: str
 
 
+class MemoryJSON(TypedDict):
+    """Bytes that a training takes at most in one process, by a formula: the model, what learns (gradients and Adam), the largest
+    pass (activations and predictions), and all of it."""
+
+    weights: int
+    learning: int
+    passes: int
+    total: int
+
+
+class TrainingCostJSON(TypedDict):
+    """What the training of a policy takes on this machine, before its first step. `step_seconds`: work of the policy for one of
+    the `steps`, as the run `measured_in` took it; `gpu_hours`: of all steps, which a limit may end earlier; `cost_usd`: of these
+    at the policy's price. None: not known, and `unknown` says why."""
+
+    policy: str
+    processes: int
+    memory: MemoryJSON | None
+    steps: int | None
+    step_seconds: float | None
+    measured_in: str | None
+    gpu_hours: float | None
+    cost_usd: float | None
+    unknown: dict[str, str]
+
+
 class PlanJSON(TypedDict, total=False):
     """The plan of a run: what it will take. It is shown before anything is paid."""
 
@@ -132,6 +158,7 @@ class PlanJSON(TypedDict, total=False):
     methods: list[str]
     models: dict[str, str]
     default_policy: bool
+    training: TrainingCostJSON
     default_model: str
     missing_keys: list[str]
     look: LookJSON

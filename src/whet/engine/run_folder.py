@@ -35,7 +35,7 @@ from whet.engine.calls import (
     SUSPECTS,
     CallExecutor,
 )
-from whet.engine.durable import Recorded, RunState
+from whet.engine.durable import TRAINED_SECONDS, Recorded, RunState
 from whet.engine.held_answers import HeldAnswers
 from whet.engine.journal import (
     Connect,
@@ -75,6 +75,8 @@ ENDED, PLACES = "ended", "places"
 """Keys under which a journal says when its run ended, and where its models were asked last."""
 FRESH, _GOES_ON, _FAILED = "fresh", "goes on", "failed"
 """The key under which a journal says whether its run asks the models again and goes on, or has failed for good."""
+_RUNS_READ = 20
+"""Newest runs that are looked at for what was measured."""
 WRITTEN = ("best.md", "report.html", RESULT)
 """Files of a run that are written anew whenever it ends."""
 
@@ -201,6 +203,17 @@ def read_header(folder: Path) -> dict[str, Any] | None:
     except (UsageError, StorageError, ValueError):  # damaged; who opens the journal is told so
         return None
     return header if isinstance(header, dict) else None
+
+
+def newest_journals(root: Path, fingerprint: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Journals of the newest runs of a task below a folder, with their headers."""
+    for path in sorted(root.glob("*/journal.sqlite"), key=lambda path: -path.stat().st_mtime)[:_RUNS_READ]:
+        try:
+            header = read_header(path.parent) or {}
+        except (UsageError, StorageError, OSError):
+            continue
+        if header.get("fingerprint") == fingerprint:
+            yield path, header
 
 
 def remember_task(journal: Journal, folder: Path) -> None:
@@ -449,7 +462,7 @@ def _load(
         client.health.known = _count_answers_of(journal, client.counts_as or role)
         client.health.proven = frozenset(core.budget.spent.given_up[client.counts_as or role])
         client.health.unanswered = _unanswered_of(journal, client.counts_as or role)
-    core.training_seconds = float(journal.meta("training") or 0.0)
+    core.training_seconds = float(journal.meta(TRAINED_SECONDS) or 0.0)
     core.steps = orjson.loads(journal.meta("steps") or "0")
     paid, wanted = orjson.loads(journal.meta("rounds") or "[0, 0]")
     core.rounds = paid, wanted

@@ -36,6 +36,8 @@ _BYTES = 2
 """A rewrite may have a token for every so many bytes of the text: about two for each of its own."""
 _TELLING = 20
 _EXAMPLE = 120
+NOT_COME = "it did not come: "
+"""Begins the reason of a reply that is none, because its call failed; the error follows."""
 _MARKUP = re.compile(r"</?[A-Za-z][\w-]*>")
 _TASK_TAG = "TASK"
 
@@ -274,7 +276,7 @@ def _read(completion: Completion, tag: str, many: bool, lenient: bool, plain: bo
         missing = "" if texts else f"{NO_TEXT}between the tags <{tag}> and </{tag}>."
         return TextReading(texts, missing, bare=texts != enclosed)
     if not completion.text.strip() and lacks_answer(completion.error):
-        return TextReading([], f"it did not come: {completion.error}")
+        return TextReading([], f"{NOT_COME}{completion.error}")
     reading = read_tagged_text(completion, tag, lenient=lenient or plain)
     if plain and not reading.texts and completion.finish != "length":
         text = unwrap(without_thought(completion.text), tag)

@@ -93,16 +93,20 @@ class Backbone:
 
 def tokens_at_once(body: Backbone) -> int:
     """How many tokens one training pass may hold, padding included: 1,024 to 32,768, by the memory that they take."""
-    cuda = body.device.startswith("cuda")
-    memory = torch.cuda.get_device_properties(body.device).total_memory // 4 if cuda else MEMORY
-    return int(min(_MOST_TOKENS, max(_LEAST_TOKENS, memory // _activation_bytes(body))))
+    return _tokens_of_a_pass(body.weights.model.config, body.device)
 
 
-def _activation_bytes(body: Backbone) -> int:
+def _tokens_of_a_pass(config: Any, device: str) -> int:
+    cuda = device.startswith("cuda")
+    memory = torch.cuda.get_device_properties(device).total_memory // 4 if cuda else MEMORY
+    return int(min(_MOST_TOKENS, max(_LEAST_TOKENS, memory // _activation_bytes(config, device))))
+
+
+def _activation_bytes(config: Any, device: str) -> int:
     """Bytes that the layers keep of one token for the backward pass."""
-    config = body.weights.model.config.get_text_config()
-    each = 2 if body.device.startswith("cuda") else 4
-    return int(_KEPT * config.num_hidden_layers * config.hidden_size * each)
+    text = config.get_text_config()
+    each = 2 if device.startswith("cuda") else 4
+    return int(_KEPT * text.num_hidden_layers * text.hidden_size * each)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +130,46 @@ class MemoryForecast:
 
 def forecast_memory(body: Backbone, tokens: int) -> MemoryForecast:
     """What training takes whose passes hold at most so many tokens; nothing is measured."""
-    weights = sum(weight.numel() * weight.element_size() for weight in body.model.parameters())
-    learning = (12 if body.anchor is None else 16) * sum(weight.numel() for weight in body.trainable.values())
-    return MemoryForecast(weights, learning, tokens * (_activation_bytes(body) + 4 * body.vocabulary))
+    config = body.weights.model.config
+    return _memory_of(body.model, config, body.device, tokens, anchored=body.anchor is not None)
+
+
+def _memory_of(model: Any, config: Any, device: str, tokens: int, *, anchored: bool) -> MemoryForecast:
+    weights = sum(weight.numel() * weight.element_size() for weight in model.parameters())
+    trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
+    each = _activation_bytes(config, device) + 4 * int(config.get_text_config().vocab_size)
+    return MemoryForecast(weights, (16 if anchored else 12) * trained, tokens * each)
+
+
+def foresee_memory(address: str, settings: LoraSettings, *, anchored: bool = False) -> MemoryForecast:
+    """What training a model takes on this machine, by the same formula, from its configuration here: no weights are read and
+    nothing is downloaded. `anchored`: the policy is a checkpoint, which is its own reference.
+
+    Raises UsageError for a model whose configuration is not on this machine, and for one that takes no adapters.
+    """
+    import transformers
+
+    place, file = gguf_of(folder_of(address))
+    if file is not None:
+        raise UsageError(f"{address} is a GGUF file, whose sizes are known once it is read")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    kind = torch.bfloat16 if device == "cuda" else torch.float32
+    try:
+        config = transformers.AutoConfig.from_pretrained(
+            place, trust_remote_code=False, local_files_only=True
+        )
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(config, dtype=kind)  # type: ignore[no-untyped-call]
+            model.tie_weights()
+            model.requires_grad_(False)
+            if settings.rank:
+                model = _add_adapters(address, model, settings)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"the configuration of {address} cannot be read on this machine") from error
+    if not settings.rank:
+        model = model.float().requires_grad_(True)
+    tokens = _tokens_of_a_pass(config, device)
+    return _memory_of(model, config, device, tokens, anchored=anchored or not settings.rank)
 
 
 def folder_of(address: str) -> str:
@@ -187,6 +228,16 @@ def open_body(address: str, settings: LoraSettings, seed: int, device: str | Non
 
 
 def _with_adapters(address: str, model: Any, settings: LoraSettings, seed: int) -> object:
+    adapted = _add_adapters(address, model, settings)
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in adapted.named_parameters():
+        if weight.requires_grad:
+            _first_weights(name, weight, generator)
+    return adapted
+
+
+def _add_adapters(address: str, model: Any, settings: LoraSettings) -> Any:
+    """The model with adapters, their weights as peft begins them."""
     try:
         import peft
     except ImportError as error:
@@ -205,14 +256,9 @@ def _with_adapters(address: str, model: Any, settings: LoraSettings, seed: int) 
             warnings.filterwarnings(
                 "ignore", message="fan_in_fan_out"
             )  # GPT-2's layers: peft sets it by itself
-            adapted = peft.get_peft_model(model, config).eval()
+            return peft.get_peft_model(model, config).eval()
     except ValueError as error:
         raise UsageError(f"{address}: it takes no adapters: {error}") from error
-    generator = torch.Generator().manual_seed(seed)
-    for name, weight in adapted.named_parameters():
-        if weight.requires_grad:
-            _first_weights(name, weight, generator)
-    return adapted
 
 
 @torch.no_grad()
