@@ -18,6 +18,7 @@ import pytest
 
 import whet
 from tests.api.world import PROMPT, Counted, right, rows
+from whet._util.blocking import blocking
 from whet.errors import ProviderError, UsageError
 from whet.types import Completion, Usage
 
@@ -252,6 +253,20 @@ def test_a_call_within_a_call_has_a_loop_of_its_own() -> None:
 
     assert evaluate(reward, lm=outer).score.mean == 0.5
     assert len({*inner.loops, *outer.loops}) == 2
+
+
+def test_a_call_after_one_that_ended_by_an_interrupt_runs() -> None:
+    """A task that waits for the interrupted one raises the interrupt again, also while the loop is cleaned up."""
+
+    async def ainterrupted() -> None:
+        raise KeyboardInterrupt
+
+    async def aanswer() -> int:
+        return 42
+
+    with pytest.raises(KeyboardInterrupt):
+        blocking(ainterrupted)()
+    assert blocking(aanswer)() == 42
 
 
 def test_a_model_function_that_loops_ends_with_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,11 @@ def run_in_kept_loop(coroutine: Coroutine[Any, Any, R]) -> R:
             try:
                 return loop.run_until_complete(coroutine)
             finally:
-                loop.run_until_complete(_cancel_others())
+                ending = loop.create_task(_cancel_others())
+                while not ending.done():
+                    # each task that waits for an interrupted one raises the interrupt again
+                    with contextlib.suppress(KeyboardInterrupt, SystemExit):
+                        loop.run_until_complete(ending)
     finally:
         _FREE.release()
 
