@@ -102,7 +102,7 @@ def test_every_job_of_an_array_makes_its_shard(jobs: object, tmp_path: Path) -> 
         machine = tmp_path
         if jobs is sky_jobs:
             (machine := tmp_path / f"machine-{number}").mkdir()
-        run(machine, command.replace("/work/", f"{tmp_path}/shared/"), variables)
+        run(machine, command.replace("/mnt/field/", f"{tmp_path}/shared/"), variables)
     place = tmp_path / "shared" if jobs in (ray_jobs, sky_jobs) else tmp_path
     shards = sorted(path.name for path in (place / "runs" / "field").glob("comparison-*-of-*.json"))
     assert shards == [f"comparison-{n}-of-{SHARDS}.json" for n in range(1, SHARDS + 1)]
