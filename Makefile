@@ -100,7 +100,7 @@ test-models: $(VENV)/.models ## Real servers and a small model that others train
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m models tests/real_models
 
 test-ray: $(VENV)/.ray ## A Ray cluster on this machine: two or three minutes, and a download
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray tests/ray_cluster
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "ray and not long" tests/ray_cluster
 
 test-integrations: $(INTEGRATIONS)/.done ## DSPy, gepa, verifiers, MLflow, W&B and identity providers themselves: some minutes, and a download
 	@OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(INTEGRATIONS)/bin:$$PATH" $(INTEGRATIONS)/bin/python -m pytest -q -m integrations tests/integrations

@@ -140,9 +140,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
         yield found
 
 
-def test_a_kill_of_the_driver_changes_nothing(nodes: Nodes, tmp_path: Path, served: tuple[str, Path]) -> None:
-    """The reference is a run in one process that nobody killed."""
-    sweep(tmp_path, served, "random_search", {**SETTINGS["random_search"], "engine": "ray"}, 60)
+@pytest.mark.parametrize(
+    "method",
+    [
+        "random_search",
+        *(pytest.param(one, marks=pytest.mark.long) for one in SETTINGS if one != "random_search"),
+    ],
+)
+def test_a_kill_of_the_driver_changes_nothing(
+    nodes: Nodes, tmp_path: Path, served: tuple[str, Path], method: str
+) -> None:
+    """The reference is a run in one process that nobody killed. `make test-long` kills all methods, where Ray is installed."""
+    sweep(tmp_path, served, method, {**SETTINGS[method], "engine": "ray"}, 60)
     assert not lasting_actors()
 
 
