@@ -513,8 +513,8 @@ _WHOLE = "disableVarExpansion"
 
 def _keeps_lists(base: Mapping[str, Node], own: Mapping[str, Node]) -> bool:
     """Whether the lists of a test stay one value: its own options say so, else those of `defaultTest`."""
-    said = [test["options"].value for test in (own, base) if "options" in test]
-    stated = [options[_WHOLE].plain() for options in said if isinstance(options, dict) and _WHOLE in options]
+    options = [test["options"].value for test in (own, base) if "options" in test]
+    stated = [one[_WHOLE].plain() for one in options if isinstance(one, dict) and _WHOLE in one]
     return bool(stated) and stated[0] is True
 
 
