@@ -83,11 +83,12 @@ class Config:
     """Settings of adaptive prompting."""
 
     parts: str = ""
-    """Sentences that may stand behind the start's text, separated by `|`; without any a model writes them, or whet has some."""
+    """Sentences that may follow the start's text, separated by `|`; if empty, a model writes them, or whet uses built-in
+    sentences."""
     most: PositiveInt = 4
     """Parts that a model writes, or that are taken of whet's."""
     shots: NonNegativeInt = 0
-    """Demonstrations that are one more part; 0 for none."""
+    """The number of demonstrations, which form an additional part; 0 for none."""
     compositions: PositiveInt = 16
     """Compositions to measure at most."""
     rows: PositiveInt = 200
@@ -97,7 +98,7 @@ class Config:
     alpha: PositiveProbability = 0.1
     """Level of the test that the choices must pass in cross-validation."""
     features: Literal["input", "shuffled"] = "input"
-    """Whose features a row has: its own, or those of any row."""
+    """The features of a row: its own, or those of a random row (a control)."""
     embedding: str = NONE
     """Vectors of inputs: none (character trigrams), embedded/encoder, or openai/NAME, ollama/NAME, ... at its endpoint."""
 

@@ -84,16 +84,16 @@ class Config:
     per_call: PositiveInt = 10
     """Prompts written in one call."""
     ask: str | Callable[..., Any] = TERMINAL
-    """Who chooses: the person at the terminal, or a Python file with `def ask(input, a, b)`, or such a function, which returns a,
-    b or tie."""
+    """The source of choices: the person at the terminal, or a Python file with `def ask(input, a, b)`, or such a function,
+    which returns a, b or tie."""
     nu: NonNegativeFloat = 1.0
-    """Weight of the bonus for what is unknown."""
+    """Weight of the bonus for uncertain prompts."""
     ridge: PositiveFloat = 0.1
     """Penalty on the weights of the network, and what is known before any duel (lambda)."""
     steps: PositiveInt = 1000
     """Steps of Adam after each duel."""
     selector: Literal["neural", "random"] = "neural"
-    """Who duels: by the bandit, or any two."""
+    """The choice of the two prompts of a duel: by the bandit, or at random."""
     embedding: str = NONE
     """Vectors of prompts: none (character trigrams), embedded/encoder, or openai/NAME, ollama/NAME, ... at its endpoint."""
     validated: PositiveInt = 1

@@ -80,7 +80,7 @@ class Config(MultiTurnTraining):
     prompts: str = "bootstrap"
     """The method of the stages p, by name."""
     learn: Literal["imitate", "grpo"] = "imitate"
-    """How weights learn: from right answers alone, or from the comparison of the answers to a row."""
+    """The learning of the weights: from right answers alone, or from the comparison of the answers to a row."""
     steps: NonNegativeInt = 60
     """Updates of the weights in a stage w."""
     group: PositiveInt = 8

@@ -72,7 +72,7 @@ class Config:
     explorations: NonNegativeInt = 8
     """Episodes of exploring, one after the other."""
     memory: bool = True
-    """Whether an exploration is told what those before have tried."""
+    """Whether an exploration sees a summary of the earlier explorations."""
     batch: PositiveInt = 12
     """Steps that a question for tasks shows."""
     confidence: Probability = 0.7

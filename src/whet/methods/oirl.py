@@ -83,7 +83,7 @@ class Config:
     runs: str = ""
     """Folders of finished runs of the same rows and model, separated by commas, whose answers are the log."""
     method: str = "random_search"
-    """The method that searches first where no runs are named, and whose rollouts are the log."""
+    """The method that searches first if no runs are named; its rollouts are the log."""
     prompts: PositiveInt = 8
     """Prompts to choose from at most."""
     rows: PositiveInt = 200
@@ -93,7 +93,7 @@ class Config:
     alpha: PositiveProbability = 0.1
     """Level of the test that the choices must pass in cross-validation."""
     features: Literal["input", "shuffled"] = "input"
-    """Whose features a row has: its own, or those of any row."""
+    """The features of a row: its own, or those of a random row (a control)."""
     embedding: str = NONE
     """Vectors of inputs: none (character trigrams), embedded/encoder, or openai/NAME, ollama/NAME, ... at its endpoint."""
 

@@ -56,9 +56,9 @@ class Config:
     methods: str = "gepa,opro,bootstrap"
     """The methods that explore, by name, the most promising first."""
     last: str = ""
-    """The method of the last stage; by default the one that found the best."""
+    """The method of the last stage; by default the method that found the best prompt."""
     fresh: bool = True
-    """Whether there is a last stage; without one the others have its share."""
+    """Whether there is a last stage; otherwise, the other stages get its share."""
 
 
 def check(env: Environment, config: Config, methods: Callable[[str], Method]) -> None:

@@ -87,17 +87,17 @@ class Config(MultiTurnTraining):
     new: PositiveInt = 3
     """Prompts that a round writes."""
     kept: PositiveInt = 4
-    """Prompts that stay, besides the one as written."""
+    """The number of prompts that stay, besides the start prompt."""
     among: Literal["hard", "any"] = "hard"
-    """Which rows prompts evolve on: those of the pool, or any (the control)."""
+    """The rows on which prompts evolve: those of the pool, or random rows (the control)."""
     distil: bool = True
     """Whether rollouts under a prompt are learned from on the context without it."""
     ratio: Literal["none", "shaped"] = "none"
     """Weight of such rollouts: none, or the shaped importance ratio of Guide-GRPO."""
     writer: Writer = "policy"
-    """Who writes prompts."""
+    """The writer of prompts."""
     advantage: Advantage = "grpo"
-    """How rewards become advantages."""
+    """The estimator of the advantages."""
     checks: NonNegativeInt = 4
     """Times that the weights are validated on the way."""
 

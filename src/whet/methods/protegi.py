@@ -84,7 +84,7 @@ class Config:
     successors: PositiveInt = 8
     """New prompts kept of each prompt, at random."""
     bandit: Rule = "ucb"
-    """How the beam is chosen: ucb, ucb_e, successive_rejects, successive_halving or brute_force."""
+    """The selection of the beam: ucb, ucb_e, successive_rejects, successive_halving or brute_force."""
     budget: PositiveInt = 2048
     """Evaluations of one example that a selection may cost (B)."""
     c: NonNegativeFloat = 1.0

@@ -65,7 +65,7 @@ class Config:
     """Settings of ReAnchor."""
 
     method: str = ""
-    """The method that searches for a prompt first, by name; without one the weights are fitted to the start prompt."""
+    """The name of the method that searches for a prompt first; if empty, the weights are fitted to the start prompt."""
     rows: PositiveInt = 200
     """Training rows that the weights are fitted to at most."""
     folds: NonNegativeInt = 5
