@@ -405,7 +405,7 @@ class TaskFile(Entry):
 
 COMPONENTS: Mapping[str, tuple[type[Entry], ...]] = {
     "data": (DatasetEntry, FileEntry, SplitFilesEntry),
-    "environment": (GameEntry, ToolsEntry, DialogueEntry),
+    "environment": (GameEntry, TextGameEntry, ToolsEntry, DialogueEntry),
     "program": (ProgramEntry,),
 }
 """The mappings that a key takes beside other values."""
