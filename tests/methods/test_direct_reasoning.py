@@ -102,7 +102,7 @@ async def search(config: Config = SMALL, seed: int = 0) -> tuple[Candidate, Mete
 async def test_reasoning_that_makes_the_reference_likely_is_learned_and_deployed() -> None:
     found, run, policy = await search()
     assert policy.probabilities(MENU)[1] > 0.8
-    steps = [value for name, value in run.logged if name == "step"]
+    steps: list[Any] = [value for name, value in run.logged if name == "step"]
     assert steps[0]["certainty"] < steps[-1]["certainty"] < 0
     assert found.system is not None and found.prompt == START
     trained: Any = Reasoning(lambda conversation: MENU)

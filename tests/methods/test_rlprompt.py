@@ -377,7 +377,7 @@ def tastes() -> whet.Task:
     )
 
 
-def sharpened(folder: Path, **settings: Any) -> whet.RunResult:
+def sharpened(folder: Path, **settings: Any) -> Any:
     model: Any = TwoTastes()
     shape = {"k": 16, "length": 3, "steps": 40, "vocabulary": 40, "lr": 0.01, "finalists": 4, **settings}
     return whet.optimize(tastes(), lm=model, method="rlprompt", settings=shape, run=folder, progress=False)
