@@ -22,7 +22,7 @@ from whet.rewards.verifiers.python_tests import BEYOND_TESTS, TIMED_OUT
 from whet.rewards.verifiers.sql import EMPTY_RESULT
 from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES, NOT_COME, REPEATED
 from whet.search.archive import BEYOND
-from whet.search.copies import comparable, longest_copy
+from whet.search.copies import longest_copy, normalize_wording
 from whet.search.from_zero import DEMONSTRATED, LISTED
 from whet.search.from_zero import EVENT as FROM_ZERO
 from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
@@ -531,7 +531,9 @@ def copy_warnings(task: Task, best: Prompt) -> list[str]:
             break
     else:
         return []
-    whose = [name for name, values in texts.items() if any(piece in comparable(text) for text in values)]
+    whose = [
+        name for name, values in texts.items() if any(piece in normalize_wording(text) for text in values)
+    ]
     also = f" and {len(whose) - 1} more" if len(whose) > 1 else ""
     return [
         (
