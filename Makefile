@@ -149,7 +149,7 @@ real-field: $(VENV)/.demo ## Methods on a real model: LM=openai/NAME [OPTIMIZER_
 	@$(BIN)/python benchmarks/real_field.py $(if $(LM),--lm $(LM)) $(if $(OPTIMIZER_LM),--optimizer-lm $(OPTIMIZER_LM)) \
 		$(if $(BASE_URL),--base-url $(BASE_URL)) $(ARGS)
 
-train-real: $(VENV)/.smollm2 ## Train a rewriter that others made, on a CPU: about forty minutes, goes on where it was stopped, and a download
+train-real: $(VENV)/.smollm2 ## Train a rewriter that others made, on a CPU: about an hour, goes on where it was stopped, and a download
 	@$(BIN)/python benchmarks/train_real.py $(ARGS)
 
 lock: $(VENV)/.test ## Rebuild the locked requirements (needs pip-tools and uv)

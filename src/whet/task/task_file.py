@@ -107,8 +107,8 @@ class PolicyEntry(Entry):
     """hf/PATH, embedded/tiny or the folder of a checkpoint."""
     price_per_hour: IfSet[NonNegativeFloat] = UNSET
     """US dollars that an hour of training costs."""
-    sampler: IfSet[Literal["transformers", "vllm"]] = UNSET
-    """What writes the texts of the training."""
+    sampler: IfSet[Annotated[str, _like("vllm or http://localhost:8000")]] = UNSET
+    """What writes the texts of the training: transformers, vllm, or the address of a server of vLLM."""
 
 
 class ModelsEntry(Entry):
