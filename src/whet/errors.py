@@ -27,7 +27,7 @@ from whet_client.errors import task_setting as task_setting
 
 
 class RunLocked(UsageError):
-    """This run is being worked on, by another process or elsewhere in this one."""
+    """This run is in use, by another process or elsewhere in this process."""
 
 
 class ReplayDiverged(UsageError):
@@ -70,8 +70,8 @@ class ProviderError(WhetError):
 
 
 class BudgetExceeded(WhetError):
-    """A limit of the run is reached. Methods never catch it: the engine ends the search with the best so far; an evaluation ends
-    without a result."""
+    """A limit of the run is reached. Methods never catch this error: the engine ends the search with the best prompt so far; an
+    evaluation ends without a result."""
 
     exit_code = 3
 
@@ -81,18 +81,18 @@ class BudgetExceeded(WhetError):
 
 
 ALARM = "the alarm of the reward"
-"""The words of `ended_by` with which a search that it stopped begins."""
+"""The first words of `ended_by` for a search that an alarm stopped."""
 
 
 class SearchStopped(BudgetExceeded):
-    """The reward does not hold any more where the search has gone: the engine ends it with the best from before."""
+    """The reward is no longer valid for the prompts of the search: the engine ends the search with the best earlier prompt."""
 
     def __init__(self, why: str) -> None:
         super().__init__("alarm", why)
 
 
 class StorageError(WhetError):
-    """A write failed (full disk, I/O error). What was acknowledged before it is intact."""
+    """A write failed (full disk, I/O error). Data that was acknowledged before is intact."""
 
     exit_code = 4
 

@@ -74,9 +74,9 @@ from whet.task.roles import changed_spec, model_of, with_base_url
 
 TRIED = 3
 MEASURED = 50
-"""Validation rows that a model in this process answers at most."""
+"""The largest number of validation rows that a model in this process answers."""
 WORTH = 0.1
-"""Gain, of the reward's range, that a test should be able to show."""
+"""The gain that a test should be able to show, as a share of the reward's range."""
 OWN, ASKED, TARGET_SAID, NONE = "own", "a model's", "the target", "none"
 
 
@@ -478,7 +478,7 @@ def _first(
     run: tuple[AdvisedPlanJSON | None, str | None],
     measured: bool,
 ) -> list[str]:
-    """What to do before a run, the most useful first."""
+    """The steps to take before a run, the most useful first."""
     steps, (plan, missing) = [], run
     if reward["problem"] is not None:
         steps.append(f"Repair the reward: {_command('doctor', task, options)}")

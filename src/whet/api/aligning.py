@@ -1,9 +1,7 @@
-"""A judge whose rubric is aligned with people: the rubric becomes the prompt of a task, people's scores its targets.
-
-Any method then searches for a rubric (MPO lets the rubric of a judge evolve, arXiv:2504.20157; MLflow aligns judges by SIMBA and
-GEPA; `memalign` gives the judge a memory), and the sealed test accepts it only where its scores are nearer to people's on rows
-that the search has not seen.
-"""
+"""A judge whose rubric is aligned with people: the rubric becomes the prompt of a task, and people's scores become its targets.
+Any method then searches for a rubric (MPO lets the rubric of a judge evolve, arXiv:2504.20157; MLflow aligns judges by SIMBA
+and GEPA; `memalign` gives the judge a memory). The sealed test accepts the rubric only if its scores are nearer to people's
+scores on rows that the search has not seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ask and tell: a run whose answers come from the caller, by hand or from machines of their own."""
+"""Ask and tell: a run whose answers come from the caller, by hand or from other machines."""
 
 from __future__ import annotations
 
@@ -155,7 +155,8 @@ class Session:
         return RunResult(future.result()) if future.done() and not self._closed else None
 
     def ask(self) -> list[Ask]:
-        """The calls that wait for an answer; waits until there are some. Empty when the run has ended."""
+        """Return the calls that wait for an answer. If there are none, wait for some. The list is empty if the run has
+        ended."""
         if self._closed:
             raise UsageError("The session is closed. To continue, create the same session again.")
         self._settle()
@@ -195,7 +196,7 @@ class Session:
         loop.call_soon_threadsafe(_resolve, future, output)
 
     def close(self) -> None:
-        """Stop the run; what was told is kept. A finished session is not changed by it."""
+        """Stop the run; answers are kept. A finished session does not change."""
         if self._thread.future.done():
             return
         self._closed = True

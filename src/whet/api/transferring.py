@@ -1,4 +1,4 @@
-"""`whet.transfer`: what the prompts of a finished run are worth with other task models."""
+"""`whet.transfer`: the prompts of a finished run with other task models."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from whet.types import content_hash
 @named_fields
 @dataclass(frozen=True)
 class TransferOptions(Options):
-    """What a caller may say about a transfer."""
+    """The options of a transfer."""
 
     method: str | None = "random_search"
     optimizer_lm: RoleModel = "none"
