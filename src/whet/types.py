@@ -62,10 +62,10 @@ def is_refused_for_good(error: str | None) -> bool:
 class Request:
     """One call to a language model.
 
-    `sample` numbers independent samples of the same request: it is part of the cache key, so that
-    three samples are three samples. `schema` asks for JSON that obeys a JSON schema where the
-    endpoint offers it; `schema_options` are the name, the description and the strictness that whoever asks gives it, None where
-    whet asks. `max_tokens` bounds the output, and with it the worst-case price; None leaves the bound to the model.
+    `sample` numbers independent samples of the same request. It is part of the cache key, so that three samples are three
+    calls. `schema` asks for JSON that obeys a JSON schema, if the endpoint supports that. `schema_options` are the name, the
+    description and the strictness of a schema that a program's own request brings; None for whet's own requests. `max_tokens`
+    bounds the output, and with it the worst-case price; None leaves the bound to the model.
     """
 
     messages: tuple[Message, ...]

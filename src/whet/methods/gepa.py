@@ -34,7 +34,7 @@ Differences from the paper and its package (gepa 0.1.4):
 9. Where critiques are addressed to prompts of a program, all these are written anew at once, each from its own.
 10. A parent of whose reflections none wrote a new text (a small model copies what it sees) gives way to the others.
 11. What is left at the end goes into the choice between the two best: both answer training rows that neither has answered.
-12. A start that earns nothing is left first without the optimizer model (`whet.search.from_zero`).
+12. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
 13. `grouped` is ComBEE (2026, arXiv:2604.04247): all n known failures of the parent are dealt to floor(sqrt(n)) groups, each to
     two different ones (ComBEE may deal both copies to one). A reflection on each group writes a draft, and one more call makes
     one text of the drafts, the child. Fewer than 4 failures are reflected on as always.

@@ -22,7 +22,7 @@ Differences from the paper:
    instead, or nothing. The paper also joins labels that alternate.
 5. Of the new prompts of a round only the best with a gain is validated; a restart has to gain too.
 6. A text that copies 32 characters in a row from the input of a single example is dropped.
-7. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
+7. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
 8. Within a limit on calls, rounds, hypotheses and minibatches are cut to what the limit pays (`whet.search.plan`). Where the
    optimizer's calls are the narrower limit, minibatches grow.
 
