@@ -20,7 +20,7 @@ Differences from the paper and its code:
 4. A game is lost where it earned less than it could; the worst games come first. What is no game is shown by its answer.
 5. The result is chosen on validation examples among the start, and the policies on the way.
 6. If the start prompt has a reward of zero, two other prompts are tried first, if targets are answers (`whet.search.from_zero`).
-7. Within a limit on calls, games and comparisons are cut to what the limit pays (`whet.search.plan`).
+7. Under a limit on calls, games and comparisons are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method agentpro --lm openai/NAME --optimizer-lm openai/NAME
 """

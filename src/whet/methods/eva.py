@@ -20,7 +20,7 @@ Differences from the paper:
    dropped; a row that nobody solves has no gap, so that nothing is written near it. `evolve: 0` writes none.
 5. The result is chosen on validation examples.
    If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
-6. Within a limit on calls, rows and rounds are cut to what the limit pays.
+6. Under a limit on calls, rows and rounds are reduced to fit.
 
 Run it:  whet optimize TASK --method eva --lm openai/NAME --optimizer-lm openai/NAME
 """

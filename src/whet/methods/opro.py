@@ -23,7 +23,7 @@ Differences from the paper:
 8. If the start prompt has a reward of zero, two prompts more join H (`whet.search.from_zero`).
 9. `history` shows the scores with intervals and numbers of rows (`summary`), or no earlier text and no score but the best text
    alone (`none`).
-10. Within a limit on calls, steps, samples and examples are cut to what the limit pays (`whet.search.plan`).
+10. Under a limit on calls, steps, samples and examples are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method opro --lm openai/NAME --optimizer-lm openai/NAME
 """

@@ -23,7 +23,7 @@ Differences from the paper and its code:
 4. A prompt deeper than `depth` is not rewritten. The paper's rule alone never ends where scores stay the same.
 5. The result is chosen on validation examples among the start, the leaders and the best by training score.
 6. If the start prompt has a reward of zero, two other prompts are tried first, if targets are answers (`whet.search.from_zero`).
-7. Within a limit on calls, episodes, expansions and their width are cut to what the limit pays (`whet.search.plan`).
+7. Under a limit on calls, episodes, expansions and their width are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method promst --lm openai/NAME --optimizer-lm openai/NAME
 """

@@ -36,7 +36,7 @@ Differences from the paper:
    style transfer is `samples=128`, `parts=4`, `compare=inputs`: the mean of the maxima of four parts of the samples, compared
    input by input (whet.rl.best_samples). The paper standardises the maxima of all parts together, here their mean is. Validation
    and use ask for one answer. Its prompts that depend on the input are left out: one prompt serves all inputs.
-12. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
+12. Under a limit on calls, steps and examples are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method rlprompt --lm embedded/encoder
 """

@@ -20,7 +20,7 @@ Differences from the paper:
 4. The result is chosen on validation examples. `feedback: none` shows the conversations without a comment: the control.
 5. A task without turns is a conversation of one turn.
    If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
-6. Within a limit on calls, conversations and epochs are cut to what the limit pays (`whet.search.plan`).
+6. Under a limit on calls, conversations and epochs are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method rpo --lm openai/NAME --judge-lm openai/NAME --optimizer-lm openai/NAME
 """
