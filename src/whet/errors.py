@@ -37,12 +37,11 @@ class ReplayDiverged(UsageError):
 class ProviderError(WhetError):
     """A model endpoint failed.
 
-    `retryable` says whether the same request may succeed later, `retry_after` is what the server asks for
-    in seconds, `status` the HTTP status if there was an answer at all. `fatal` marks a failure
-    that concerns every request (wrong key, dead endpoint), not only this one, `billed` an answer that could not be read: it is
-    counted at its worst case (a 200, where nothing is stated). `refused` marks a call that the provider turned away without
-    working on it (429, 5xx, no connection): it is not billed and counts as no call. `result` is what is known of the run
-    that it ended, as in its `result.json`.
+    `retryable`: whether the same request may succeed later. `retry_after`: the delay that the server requests, in seconds.
+    `status`: the HTTP status, if there was an answer. `fatal`: whether the failure concerns every request (wrong key, dead
+    endpoint) and not only this request. `billed`: whether an unreadable answer counts at its worst case (if None, a 200 does).
+    `refused`: whether the provider refused the call without working on it (429, 5xx, no connection); such a call is not billed
+    and does not count. `result`: the known part of the run that the error ended, as in its `result.json`.
     """
 
     exit_code = 3

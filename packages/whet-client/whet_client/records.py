@@ -116,7 +116,7 @@ IMPLICIT = tuple(name for name, kind in KINDS.items() if not kind.explicit)
 class Inference:
     """One answer of a prompt in production.
 
-    A blank user, session, episode or other such name is none. The same id and content twice are one row.
+    A blank user, session, episode or other such name counts as absent. The same id and content twice are one row.
     """
 
     prompt: str
@@ -162,7 +162,7 @@ class Inference:
 class Feedback:
     """One rating, comment or action of a person about `target`.
 
-    A blank user is none. The same id and content twice are one row.
+    A blank user counts as absent. The same id and content twice are one row.
     """
 
     kind: str
@@ -175,7 +175,7 @@ class Feedback:
     name: str | None = None
     """The metric of a score or label."""
     target_kind: str = "inference"
-    """What `target` is."""
+    """The kind of `target`."""
     source: str = "user"
     user: str | None = None
     id: str = field(default_factory=new_id)
@@ -415,7 +415,8 @@ def _number(value: object, name: str, where: str, low: float, high: float, remed
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not low <= value <= high:  # type: ignore[operator]
         refusal = f"{where}: {name} must be a number from {low:g} to {high:g}; this is {_shorten(value)}."
-        raise UsageError(f"{refusal} {remedy}".rstrip() if number and abs(value) < math.inf else refusal)  # type: ignore[arg-type]
+        raise UsageError(f"{refusal} {remedy}".rstrip() if number and abs(value) < math.inf else refusal)  # type:
+        ignore[arg-type]
 
 
 def _whole(value: object, name: str, where: str, high: int) -> None:

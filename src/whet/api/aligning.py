@@ -46,7 +46,7 @@ def judge_task(
     rater: str | None = None,
     only: str | None = None,
 ) -> dict[str, Any]:
-    """Write a task folder `out` in which the rubric of a task's judge is the prompt, and say what is in it.
+    """Write a task folder `out` in which the rubric of a task's judge is the prompt, and return its facts.
 
     Its rows are the answers of the training and validation rows that people scored (the judge's `human` column), each as the
     judge sees it, with the person's score as target; answers to one input stay in one split. The reward is `human_score`. `part`

@@ -113,7 +113,7 @@ def write_shard(folder: Path, shard: Shard, compared: ComparisonJSON) -> None:
 
 @check_arguments
 def merge(folders: Sequence[str | Path], *, out: str | Path | None = None) -> MethodComparison:
-    """One comparison of the shards in these folders, as `whet.compare` returns it for all runs in one process.
+    """Join the shards in these folders into one comparison, as `whet.compare` returns it for all runs in one process.
 
     `out` (default: the first folder) gets comparison.html, .csv, .md, .tex and .json. Runs that no shard has made are named under
     `missing`. Raises UsageError for a folder without shards, shards of different comparisons, and a run that two shards made.

@@ -65,7 +65,7 @@ class TrainingStep:
 
 @dataclass
 class Progress:
-    """What may be shown while a run goes on."""
+    """The progress of a run, to be displayed while the run continues."""
 
     phase: str = "starting"
     core: RunState | None = None
@@ -74,7 +74,7 @@ class Progress:
     best: float | None = None
     """Mean reward of the best prompt on its validation rows."""
     rows: int | None = None
-    """How many validation rows `best` was measured on."""
+    """The number of validation rows on which `best` was measured."""
     whole: int | None = None
     """Validation rows of the task."""
     done: int = 0
@@ -101,11 +101,11 @@ class Progress:
     courses: dict[str, list[float]] = field(default_factory=dict)
     """Other figures of each step that are drawn, by name."""
     signal: str = ""
-    """What the reward of a step is made of, if it is not the task's."""
+    """The training reward of a step, if it differs from the task's reward."""
     times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
     """When the last few steps ended, in seconds of the monotonic clock."""
     trains: str = ""
-    """What the method trains."""
+    """The weights that the method trains."""
     training: TrainingStep | None = None
     """The training step that is under way."""
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
@@ -134,7 +134,7 @@ class Progress:
         self.latest_prompts.clear()
 
     def begin_part(self, title: str) -> None:
-        """Enter another run of a larger job; what the run before it took is kept in `earlier`."""
+        """Enter another run of a larger job; the usage of the previous run is kept in `earlier`."""
         if self.core is not None:
             self.earlier += self.core.budget.spent.total_calls
             self.earlier_cost += self.core.budget.spent.cost
@@ -207,8 +207,9 @@ class Progress:
             self.say(f"training: {self.trains or 'weights'}, {span}")
 
     def training_left(self) -> tuple[float, float | None]:
-        """Seconds that the step under way has taken so far, and seconds until the training ends; None where that cannot be said
-        honestly: before a step has ended, and while the newest or this one takes much longer or shorter than the last few did."""
+        """The seconds of the current step so far, and the seconds until the training ends. The second value is None if there is
+        no reliable estimate: before the first step has ended, and while the current or the previous step takes much longer or
+        shorter than the last few."""
         if self.training is None:
             return 0.0, None
         lasted = time.monotonic() - self.training.began

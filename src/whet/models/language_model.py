@@ -52,7 +52,7 @@ class LanguageModel(Protocol):
         ...
 
     def count_tokens(self, text: str) -> int:
-        """Tokens of `text`; an upper bound where the model's tokenizer is not known."""
+        """The number of tokens of `text`; an upper bound if the model's tokenizer is unknown."""
         ...
 
     async def close(self) -> None:

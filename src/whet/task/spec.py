@@ -173,7 +173,7 @@ class TaskContent:
         )
 
     def locate(self, replaced: Collection[str]) -> dict[str, str]:
-        """Where each of the settings stands that a caller has not `replaced`."""
+        """The place of each setting that a caller has not `replaced`."""
         return {key: place for key, place in self.setting_places.items() if key not in replaced}
 
 

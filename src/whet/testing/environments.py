@@ -34,7 +34,7 @@ from whet.types import Completion, Example, Request, Rollout, Scores
 
 
 class EnvironmentConformance:
-    """What every environment keeps, whatever is played in it."""
+    """Conformance tests for every environment."""
 
     answers: ClassVar[tuple[str, ...]] = ("1", "2", "3", "yes", "no")
     """What the model says in its turns, by chance of the conversation: texts of the kind that the environment expects."""
@@ -52,7 +52,7 @@ class EnvironmentConformance:
         return None
 
     def reward(self) -> RewardFunction:
-        """The reward that grades answers: exact match, or what the episodes gave."""
+        """The reward that grades answers: exact match, or the rewards of the episodes."""
         world = self.world()
         return (
             Return(*world.range) if isinstance(world, RewardingWorld) and not world.graded else ExactMatch()

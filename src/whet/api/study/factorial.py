@@ -57,7 +57,7 @@ async def astudy_components(
     resolution: str | int = "auto",
     **keywords: Unpack[StudyCallKeywords],
 ) -> ComponentsResult:
-    """Which part of a prompt is worth how much: every part with and without, in a factorial design, on the same rows.
+    """Measure the effect of each part of a prompt, with and without each part, in a factorial design on the same rows.
 
     `task`: as in `whet.optimize`; its prompt is what the parts are added to. `components`: `folklore` or `parts`, the file of a
     list of parts, or a list of `whet.api.study.Part` or mappings with the keys of such a file. `resolution`: `full` takes all
