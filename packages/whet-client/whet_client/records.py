@@ -415,8 +415,7 @@ def _number(value: object, name: str, where: str, low: float, high: float, remed
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not low <= value <= high:  # type: ignore[operator]
         refusal = f"{where}: {name} must be a number from {low:g} to {high:g}; this is {_shorten(value)}."
-        raise UsageError(f"{refusal} {remedy}".rstrip() if number and abs(value) < math.inf else refusal)  # type:
-        ignore[arg-type]
+        raise UsageError(f"{refusal} {remedy}".rstrip() if number and abs(value) < math.inf else refusal)  # type: ignore[arg-type]
 
 
 def _whole(value: object, name: str, where: str, high: int) -> None:
