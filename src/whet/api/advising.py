@@ -277,8 +277,7 @@ async def _families(
     plan: AdvisedPlanJSON | None,
     pilot: PilotJSON | None,
 ) -> list[FamilyCostJSON]:
-    """What a run of each family takes: by the plan of the run, then of the first method of each other family that fits, where
-    it can be planned."""
+    """The plan of this run, then the plan of the first fitting method of each other family, where it can be planned."""
     if plan is None:
         return []
     plans, first = [plan], {family_of(plan["method"]): plan["method"]}
@@ -383,7 +382,7 @@ def _reason(name: str, facts: _Facts) -> str:
 
 
 def _rank(name: str, facts: _Facts) -> tuple[int, int]:
-    """Where a method that fits stands: what uses what the task has comes first."""
+    """The rank of a method that fits: methods that use more of what the task has come first."""
     needs = METHODS[name].needs
     if name == facts.default:
         return 0, 0

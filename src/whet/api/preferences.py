@@ -489,7 +489,8 @@ def _judgements_by_input(judged: JudgedAnswers) -> dict[str, dict[str, Any]]:
 
 
 def _describe_weights(run: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
-    """Where the trained weights lie that a result consists of, and a warning that its prompt alone is not what was tested."""
+    """The folder of the trained weights that belong to a result, and a warning that the test did not measure its prompt
+    alone."""
     folder = str(Path(run["run"]) / "checkpoint")
     warning = (
         f"The result is a trained model with its prompt. The weights are in {folder}, and only with them does the "

@@ -141,7 +141,8 @@ class Session:
         self._settle()
 
     def _display(self, progress: Progress | bool | None) -> Progress:
-        """What the run writes into. Without a word of the caller nothing moves: the terminal may be where answers are typed."""
+        """The stream that the run writes its progress to. Nothing moves unless the caller asks for it: the user may be typing
+        answers in the terminal."""
         self._line = ExitStack()
         if progress is None:
             return Display().progress

@@ -363,7 +363,7 @@ class RunTrials:
 
 
 def total_usage(usages: Sequence[UsageJSON]) -> UsageJSON:
-    """What several trials took together."""
+    """The total usage of several trials."""
     roles = dict.fromkeys(role for usage in usages for role in usage["calls"])
     unknown, free = roles_in(usages, "price_unknown"), roles_in(usages, "not_priced")
     usage: UsageJSON = {

@@ -64,9 +64,9 @@ async def astudy_components(
     combinations; 5, 4 and 3 the smallest design of that resolution; `auto` the best of these with at most 64 prompts that the
     limit on calls pays for, all combinations of up to 4 parts. The same call again goes on, and pays nothing twice.
 
-    Raises UsageError before anything is paid: for a file that cannot be read, parts that the prompt refuses, limits that do not
-    pay for all answers; also where tokens or dollars end later. Raises ProviderError for a dead endpoint. What was answered is
-    kept.
+    Raises UsageError before anything is paid for a file that cannot be read, for parts that the prompt refuses, and for limits
+    that do not pay for all answers. Raises it later where tokens or dollars run out. Raises ProviderError for a dead endpoint.
+    What was answered is kept.
     """
     options = build_from(StudyOptions, keywords)
     with display_progress(keywords.get("progress"), place_of(task)) as shown:
@@ -134,7 +134,7 @@ class ComponentsStudy:
 
     @property
     def remedy(self) -> str:
-        """What helps where a limit does not pay for the study."""
+        """The remedy where a limit does not pay for the study."""
         smallest, words = (
             fractional_design(self.design.factors, 3).runs,
             f"Give fewer {parameter('rows')} or a larger limit",

@@ -1,7 +1,7 @@
 """`whet.study_sensitivity`: the effect of each sentence or word of a prompt, and of its form.
 
-What a unit carries is the mean reward of the whole prompt minus that of the prompt without it (leave one out). Two sentences
-that say the same carry nothing by that measure; their Shapley values share what they are worth together.
+A unit's contribution is the mean reward of the whole prompt minus the mean reward of the prompt without the unit (leave one
+out). Two sentences that say the same contribute nothing by that measure. Their Shapley values share their joint contribution.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class PromptVariants:
         return f"{words}, or a smaller {parameter('shapley')}." if self.orders else f"{words}."
 
     def describe(self, grid: Grid) -> dict[str, Any]:
-        """What each unit carries and what each form changes, as in result.json."""
+        """The contribution of each unit and the effect of each form, as in result.json."""
         carried = self._test_family(grid, [self._difference(0, place) for place in self.without.values()])
         shares = self._shares(grid)
         units = [
