@@ -141,8 +141,8 @@ class Session:
         self._settle()
 
     def _display(self, progress: Progress | bool | None) -> Progress:
-        """The stream that the run writes its progress to. Nothing moves unless the caller asks for it: the user may be typing
-        answers in the terminal."""
+        """The progress display of the run. Nothing moves unless the caller asks for it: the user may be typing answers in the
+        terminal."""
         self._line = ExitStack()
         if progress is None:
             return Display().progress

@@ -102,7 +102,7 @@ class Shard:
         return list(items[self.number - 1 :: self.of])
 
     def file(self, folder: Path) -> Path:
-        """The folder of this shard's comparison."""
+        """The file of this shard's comparison."""
         return folder / f"comparison-{self.number}-of-{self.of}.json"
 
 

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: its phase, the best prompt beside the baseline on the same rows, calls, pace, waits.
+"""The display of a run in progress: its phase, the best prompt beside the baseline on the same rows, calls, pace, waits.
 
 The engine writes, and a terminal, a notebook or a log reads from another thread at any time.
 """
@@ -44,7 +44,7 @@ def warn_of_plan(plan: PlanJSON) -> None:
 
 
 def describe_repeats(number: int, text: str) -> str:
-    """What to say of an optimizer model that wrote the same text so many times in a row."""
+    """The warning about an optimizer model that wrote the same text this many times in a row."""
     return (
         f'The optimizer model wrote the same text {number} times in a row ("{text}"), so that the search has nothing new to try '
         "with it, and each reply is paid. Raise its temperature (`models: {optimizer: {temperature: 1}}` in task.yaml; a server "
@@ -269,7 +269,8 @@ def memory_forecast(memory: _Memory, processes: int) -> str:
 
 
 def training_forecast(forecast: Mapping[str, float], memory: float | None) -> str:
-    """What a whole training will take, by its first step: time, dollars where the policy has a price, memory in GiB where known.
+    """The resources of a whole training, by its first step: time, dollars where the policy has a price, memory in GiB where
+    known.
 
     `forecast`: `step` and `trained` are the seconds of the first step and those of them in which the policy worked, `steps` how
     many there are in all, `left` after it, `price` US dollars for an hour of the policy's work.
@@ -351,7 +352,7 @@ class Speed:
 
 
 def _spent_by_limit(budget: BudgetAccount) -> dict[str, float]:
-    """What the run has spent so far, by the name of the limit. `paid`: calls that no cache answered."""
+    """The amounts that the run has spent so far, by the name of the limit. `paid`: calls that no cache answered."""
     spent = budget.spent
     return {
         **{f"{role}_calls": float(n) for role, n in spent.calls.items()},

@@ -32,7 +32,7 @@ from whet_client.storable import show_value
 SPLITS = ("train", "validation", "test")
 ALPHA, MOST_ALPHA = 0.05, 0.5
 MEAN, WORST = AGGREGATES = ("mean", "worst")
-"""What a prompt is worth of which a task made of several has a mean for each case."""
+"""The value of a prompt of which a task made of several tasks has a mean for each case."""
 ALIASES = {"dev": "validation", "valid": "validation", "val": "validation"}
 POLICY = "policy"
 """The model whose weights a method trains: named among the models, but it is not called and has no budget role."""
@@ -399,7 +399,7 @@ _READERS: Mapping[str, Callable[[Node, str], object]] = {
     "extra_body": _body,
     "reasoning_effort": lambda node, what: node.raw.strip(),
 }
-"""What a field says beyond its type."""
+"""The description of a field beyond its type."""
 MODEL_KEYS = field_names(ModelEntry)
 
 

@@ -294,7 +294,7 @@ class DialogueEntry(Entry):
     script: IfSet[Annotated[str, _like("script: replies")]] = UNSET
     """A column with the user's messages, instead of a simulated user."""
     answer: IfSet[Literal["conversation", "last"]] = UNSET
-    """What the reward grades."""
+    """The text that the reward grades."""
     shaping: IfSet[ShapingEntry] = UNSET
     """Bonuses for turns."""
 

@@ -96,11 +96,11 @@ class StudyPlan:
 
     @property
     def method(self) -> str:
-        """The name of this kind in a list of runs."""
+        """The name under which such runs are listed."""
         return f"{STUDY} {self.kind}"
 
     def identity(self) -> dict[str, Any]:
-        """The entry of result.json."""
+        """The study's entries in result.json."""
         return {
             "task": self.task.name,
             "method": self.method,
