@@ -53,7 +53,7 @@ class CopiedQuestion(EditRejected):
 
 
 REPEATED, MANY_REPEATS = "repeated", 12
-"""So many equal texts in a row are worth a word: the optimizer model varies nothing."""
+"""The number of equal texts in a row that causes a warning: the optimizer model varies nothing."""
 IN_VAIN = 10
 """Texts that were asked for by different questions, none of them of any use, after which a search asks for no more."""
 
@@ -183,8 +183,8 @@ class LanguagePolicy:
         is_old: Callable[[T], bool] = lambda result: False,
         written: Callable[[T], str] | None = None,
     ) -> list[T]:
-        """What `accept` makes of each reply to a question and a form that can be read; counts are logged as `replies`, those that
-        are no new text (`is_old`) as `unchanged`, and equal texts in a row (`written`) from `REPEATED` on as `repeated`."""
+        """The value of `accept` for each readable reply to a question and a form. Counts are logged as `replies`, replies
+        without a new text (`is_old`) as `unchanged`, and equal texts in a row (`written`) from `REPEATED` on as `repeated`."""
 
         bare = list[str]()
 
@@ -302,7 +302,8 @@ def _copies_form(reply: str, tag: str) -> bool:
 
 
 def _text_in_markers(text: str) -> str | None:
-    """What stands between the markers of a prompt with one fence; None unless the first begins its line and the other ends it."""
+    """The text between the markers of a prompt with one fence; None unless the first marker begins its line and the other ends
+    its line."""
     marks = list(MARKER.finditer(text))
     if [mark[1] for mark in marks] != ["begin", "end"]:
         return None
@@ -313,7 +314,7 @@ def _text_in_markers(text: str) -> str | None:
 
 
 def setting(description: str, start: Prompt, name: str | None = None) -> str:
-    """What an improver of `start` should know: the task, what stands around the region (by default the first). May be ''.
+    """The context for an improver of `start`: the task, and the text around the region (by default the first). May be ''.
 
     The prompt is shown without its fence markers, a mark in the place of the editable text. Of a program's prompts the one in
     which the region lies is shown, and the others are named.
@@ -337,7 +338,7 @@ def setting(description: str, start: Prompt, name: str | None = None) -> str:
 
 
 def show_instruction(description: str, start: Prompt, text: str, heading: str | None = None) -> str:
-    """What an improver of `start` should know (`setting`), and under a heading its text as it is now."""
+    """The context for an improver of `start` (`setting`), and under a heading its present text."""
     return f"{setting(description, start)}{heading or INSTRUCTION}\n\n{in_tags(text)}"
 
 

@@ -37,7 +37,7 @@ class EnvironmentConformance:
     """Conformance tests for every environment."""
 
     answers: ClassVar[tuple[str, ...]] = ("1", "2", "3", "yes", "no")
-    """What the model says in its turns, by chance of the conversation: texts of the kind that the environment expects."""
+    """The model's texts in its turns, drawn at random: texts of the kind that the environment expects."""
 
     def world(self) -> World | None:
         """The world under test; None for questions with one answer."""
@@ -230,7 +230,7 @@ class _Counting:
         self.requests: list[Request] = []
 
     async def generate(self, request: Request) -> list[Completion]:
-        """What the model answers."""
+        """The model's answer."""
         self.calls += 1
         self.requests.append(request)
         return await self._model.generate(request)
@@ -241,7 +241,7 @@ class _Counting:
         inputs: Sequence[Mapping[str, str]],
         continuations: Sequence[Sequence[str]],
     ) -> Scores:
-        """What the model says."""
+        """The model's text."""
         self.calls += 1
         return await self._model.score(prompts, inputs, continuations)
 
@@ -257,7 +257,7 @@ class _CountingBatch(_Counting):
     """The same for a model that answers batches."""
 
     async def generate_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """What the model answers."""
+        """The model's answer."""
         self.calls += 1
         self.requests += requests
         assert isinstance(self._model, BatchModel)

@@ -259,7 +259,7 @@ class ModelConformance:
         self.use(work)
 
     def _failures(self) -> list[BaseException | None]:
-        """What two attempts at a broken model raise; None for an answer whose completions say what is wrong."""
+        """The errors of two attempts at a broken model; None for an answer whose completions state the error."""
 
         async def work(model: LanguageModel) -> BaseException | None:
             try:

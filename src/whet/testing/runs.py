@@ -104,7 +104,7 @@ class RecordedRun(MeteredRun):
 
     @cached_property
     def record(self) -> dict[str, tuple[object, Any]]:
-        """What was done at each position, and what came of it."""
+        """The action at each position, and its outcome."""
         return {}
 
     def replay(self) -> RecordedRun:

@@ -19,10 +19,10 @@ THREADS, EACH = 4, 25
 
 
 class Storage(Protocol):
-    """Bytes by key. What is put under a key first stays there."""
+    """Bytes by key. The first value under a key stays."""
 
     def get(self, key: str) -> bytes | None:
-        """What is stored, or None."""
+        """The stored value, or None."""
         ...
 
     def put(self, key: str, value: bytes) -> None:
