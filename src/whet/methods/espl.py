@@ -64,7 +64,7 @@ from whet.rl.principles import (
     mutated_rating,
     operations_in,
     ranks,
-    select,
+    select_programs,
     update_ratings,
 )
 from whet.rl.score_book import ValidatedNotes, due
@@ -158,7 +158,7 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
     source = rows_of_training(config, policy, start, split.learned, steps, config.problems, most)
 
     async def step(run: Run, number: int) -> None:
-        programs = select(pool.members, config.programs, config.recent)
+        programs = select_programs(pool.members, config.programs, config.recent)
         prompts = [pool.prompt(program) for program in programs]
 
         problems, played = await ask_problems(run, env, trainer, source, prompts, config.problems)

@@ -43,7 +43,7 @@ from whet.rl import LanguagePolicy, show_instruction
 from whet.rl.principles import operations_or_lines
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import comparable
+from whet.search.copies import normalize_wording
 from whet.search.lessons import LessonList, begin_lessons
 from whet.search.minibatch import answered_rollouts, mistakes, show_answer, show_example, show_rollout
 from whet.search.plan import SearchPlan, share_out, validate_finalists
@@ -215,8 +215,8 @@ class Sleeper:
 
 def leaks(held: Sequence[Example], taught: Sequence[Example]) -> bool:
     """Whether a held row has the input of one that teaches, or taught before."""
-    return not {comparable(row.user_text) for row in held}.isdisjoint(
-        comparable(row.user_text) for row in taught
+    return not {normalize_wording(row.user_text) for row in held}.isdisjoint(
+        normalize_wording(row.user_text) for row in taught
     )
 
 
