@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.live import reader
 from tests.live.reader import WANTS
 from tests.live.tasks import BAD, GOOD, LM, PROMPT, write_reviews
 from tests.serving import server_thread
@@ -554,6 +555,31 @@ def test_the_gate_compares_on_the_same_examples_and_is_paid_once(bench: GateConf
     assert not worse["promoted"] and worse["high"] < 0 and worse["alpha"] == ALPHA / 12
     with pytest.raises(UsageError, match=r"fills no slot \{\{other\}\}"):
         asyncio.run(gate(bench, better, Prompt.parse("{{other}}"), 1))
+
+
+def test_the_gate_asks_about_the_version_that_stands_anew_since_its_model_may_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider puts another system behind the name of a model: what the old one answered is no evidence against a rewrite."""
+    rows = [
+        {"input": {"question": f"{split} {n}"}, "target": "yes", "split": split}
+        for split, count in (("train", 2), ("validation", 12), ("test", 2))
+        for n in range(count)
+    ]
+    (tmp_path / "data.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "prompt.md").write_text("Answer {{question}}")
+    (tmp_path / "task.yaml").write_text(
+        "name: known\nprompt: prompt.md\ndata: data.jsonl\nreward: exact_match\n"
+    )
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    stands, other = (Prompt.parse(f"Answer {{{{question}}}} {word}") for word in ("first", "second"))
+    with server_thread("--function", "tests.live.reader:answer_as_system") as url:
+        config = GateConfig(tmp_path, "openai/known", base_url=url, root=tmp_path / "runs")
+        before = asyncio.run(gate(config, Prompt.parse("Answer {{question}}"), stands, 1))
+        assert before["after"] == 1.0
+        monkeypatch.setattr(reader, "SYSTEM", "later")
+        found = asyncio.run(gate(config, stands, other, 2))
+    assert (found["before"], found["after"], found["promoted"]) == (0.0, 1.0, True), found
 
 
 def test_the_chances_of_all_attempts_add_up_to_what_is_allowed() -> None:
