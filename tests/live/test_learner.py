@@ -702,6 +702,26 @@ def test_a_person_decides_when_the_gate_cannot(
     assert "staging" not in world.registry.labels("shop/p")
 
 
+def test_what_waits_for_a_person_does_not_hold_up_what_needs_none(
+    database: Database, tmp_path: Path, bench: GateConfig
+) -> None:
+    """Somebody on holiday decides nothing for weeks: one request that the gate did not promote ended all learning."""
+    world = World(database, tmp_path, gates={"shop/p": bench})
+    world.auto()
+    world.say("Mention the name of the cook.", "a", "b", "c")
+    lesson = world.step()
+    assert lesson is not None and lesson.outcome == "proposed"
+    assert world.step() is None, "it is not asked again"
+    world.say(HELPS, "d", "e", "f")
+    lesson = world.step()
+    assert lesson is not None and (lesson.outcome, lesson.mode) == ("staged", "auto")
+    assert len(world.registry.proposals(state="open").items) == 1
+    world.registry.move_label("shop/p", "production", 2, actor="ann")
+    world.step()
+    (again,) = world.registry.proposals(state="open").items
+    assert again.base == 2, "it is made again for what stands now"
+
+
 def test_without_a_person_what_others_want_the_contrary_of_still_needs_one(
     database: Database, tmp_path: Path, bench: GateConfig
 ) -> None:
