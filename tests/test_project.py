@@ -23,6 +23,7 @@ import pytest
 import whet
 import whet.testing
 from tests.distributions import PACKAGES, ROOT, SOURCES
+from whet.methods import METHODS
 
 ALGORITHM_CODE_LINES = 80
 LONG_METHODS: dict[str, str] = {}
@@ -549,3 +550,12 @@ def test_the_path_for_newcomers_stays_short() -> None:
 
     assert len(texts) == 5
     assert sum(len(text.split()) for text in texts) <= 6000
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_the_page_of_a_method_begins_with_its_measured_worth(name: str) -> None:
+    title, first, *_ = (ROOT / "docs" / "methods" / f"{name}.md").read_text("utf-8").split("\n\n")
+    assert title.startswith(f"# {name}")
+    assert "easured worth" in " ".join(first.split()), (
+        f"the first sentence does not say what was shown: {first}"
+    )

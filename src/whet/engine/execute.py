@@ -14,7 +14,7 @@ from whet.engine.accounting import elapsed_row
 from whet.engine.budget import (
     BudgetPlan,
     describe_cut,
-    fit,
+    fit_plan,
     held_from_search,
     row_calls,
     task_clients,
@@ -45,7 +45,7 @@ from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
 from whet.engine.turns import planned_turns, search_in_turns, searchable
-from whet.environments.environment import Environment, watching
+from whet.environments.environment import Environment, watching_rollouts
 from whet.environments.program import expecting
 from whet.environments.shaping import shaped_for_search
 from whet.errors import ALARM, BudgetExceeded, SearchStopped
@@ -54,7 +54,7 @@ from whet.prompt import Prompt
 from whet.rewards import JUDGE
 from whet.rl.language import LanguagePolicy
 from whet.run import Budget, convert_record, waiting_allowed
-from whet.search.archive import INCUMBENTS, Candidate, candidate_of, describe
+from whet.search.archive import INCUMBENTS, Candidate, candidate_of, describe_candidate
 from whet.search.plan import least_rows
 from whet.search.regions import changed_regions
 from whet.task import Task
@@ -93,7 +93,7 @@ async def execute(
 
         async def run_protocol() -> RunJSON:
             async with core.draining():
-                with watching(progress.on_rollout):
+                with watching_rollouts(progress.on_rollout):
                     return await _protocol(plan, used, opened, sizes, ledger, progress, policy)
 
         return await core.within_seconds(run_protocol(), sizes.kept.seconds or 0.0)
@@ -174,7 +174,7 @@ async def _fit_plan(
     rows = [(tokens, dollars) for tokens, dollars, _ in rows_used(core, run.path)]
     if not rows:
         return sizes
-    fitted = fit(plan.task, plan.limits, env, sizes, rows)
+    fitted = fit_plan(plan.task, plan.limits, env, sizes, rows)
     core.budget.held = fitted.held
     count = len(fitted.validation)
     if count < len(sizes.validation):
@@ -330,7 +330,7 @@ async def _search(
         await asyncio.to_thread(policy.export, folder, method=plan.method.entry.name)
 
     async def value() -> SearchEnd:
-        return {"reason": reason, "best": describe(kept)}
+        return {"reason": reason, "best": describe_candidate(kept)}
 
     await ended.effect("search_end", value, None)
     return reason, best

@@ -18,7 +18,7 @@ from whet.engine.durable import FORECAST, STOPPED, TRAINING, RunState
 from whet.engine.plan_json import PlanJSON
 from whet.engine.sealed_power import promotion_warning
 from whet.errors import quantity, show_duration, show_reward
-from whet.rl.language import REPEATED
+from whet.rl.language import MOST_REPEATS, REPEATED
 from whet.types import Rollout, mean_score
 
 STEPS_TIMED = 10
@@ -47,8 +47,9 @@ def describe_repeats(number: int, text: str) -> str:
     """What to say of an optimizer model that wrote the same text so many times in a row."""
     return (
         f'The optimizer model wrote the same text {number} times in a row ("{text}"), so that the search has nothing new to try '
-        "with it, and each reply is paid. Raise its temperature (`models: {optimizer: {temperature: 1}}` in task.yaml; a server "
-        "may ignore it), or name another model (`optimizer_lm`). The run may be ended now (Ctrl-C), and keeps its best prompt."
+        f"with it, and each reply is paid. After {MOST_REPEATS} of them, the search asks it no more. Raise its temperature "
+        "(`models: {optimizer: {temperature: 1}}` in task.yaml; a server may ignore it), or name another model (`optimizer_lm`). "
+        "The run may be ended now (Ctrl-C), and keeps its best prompt."
     )
 
 

@@ -99,7 +99,7 @@ def check_policy(choice: PolicyChoice | None, config: Any) -> None:
     if not choice.digest:
         return
     folder = Path(choice.address)
-    checkpoint.check_settings(folder, checkpoint.read_folder(folder)[0], config.lora)
+    checkpoint.check_settings(folder, checkpoint.read_checkpoint(folder)[0], config.lora)
 
 
 def open_policy(choice: PolicyChoice, config: Any, seed: int, *, to_train: bool = False) -> object:

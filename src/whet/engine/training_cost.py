@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.engine.durable import TRAINED_SECONDS
-from whet.engine.journal import read_meta, read_rows
+from whet.engine.journal import read_journal_rows, read_meta
 from whet.engine.plan_json import MemoryJSON, TrainingCostJSON
 from whet.engine.run_folder import RunPlan, newest_journals
 from whet.engine.trained_policy import PolicyChoice
@@ -56,7 +56,7 @@ def _memory(choice: PolicyChoice, config: Any) -> tuple[MemoryJSON | None, str]:
         from whet.rl.policy_model.backbone import foresee_memory
 
         folder = Path(choice.address)
-        address = str(checkpoint.read_folder(folder)[0]["address"]) if choice.digest else choice.address
+        address = str(checkpoint.read_checkpoint(folder)[0]["address"]) if choice.digest else choice.address
         memory = foresee_memory(address, config.lora, anchored=bool(choice.digest))
     except ModuleNotFoundError as error:
         return None, f"the forecast needs {error.name}: pip install 'whet[train]'"
@@ -80,7 +80,7 @@ def _measured_step(plan: RunPlan, root: Path) -> tuple[float | None, str | None]
             if _step_of(header) != wanted:
                 continue
             seconds = float(read_meta(path, TRAINED_SECONDS) or 0)
-            ((steps,),) = read_rows(path, _STEPS)
+            ((steps,),) = read_journal_rows(path, _STEPS)
         except (UsageError, StorageError, OSError):
             continue
         if seconds and steps:

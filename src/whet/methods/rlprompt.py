@@ -113,9 +113,9 @@ class Config:
     parts: PositiveInt = 1
     """Parts of the samples: the reward is the mean of the best of each (the paper's style transfer: 4)."""
     compare: Literal["prompts", "inputs"] = "prompts"
-    """What is standardised over the prompts of a step: their mean rewards, or their rewards on each input."""
+    """The rewards that are standardised over the prompts of a step: their mean rewards, or their rewards on each input."""
     reward: Signal = "auto"
-    """What a prompt is trained for; auto: accuracy+likelihood if the task counts right labels, else its reward."""
+    """The training reward of a prompt; auto: accuracy+likelihood if the task counts right labels, else the task's reward."""
     examples: PositiveInt | None = None
     """Training examples that each prompt is scored on; none means all of them."""
     finalists: PositiveInt = 32

@@ -29,7 +29,7 @@ from whet.rewards.program import program_digest
 from whet.task.decode import decode, decode_field, field_names, set_fields
 from whet.task.prompts import fence_headings, load_prompt
 from whet.task.rows import SourceRow
-from whet.task.spec import HEADINGS, REGION_POLICIES, ROUND_ROBIN, read_labels
+from whet.task.spec import HEADINGS, REGION_POLICIES, ROUND_ROBIN, read_label_words
 from whet.task.task_file import DialogueEntry, GameEntry, ProgramEntry, ShapingEntry, ToolsEntry
 from whet.task.tree import Node
 from whet.types import Example
@@ -148,7 +148,7 @@ def _shape(environment: TaskEnvironment, node: Node, folder: Path) -> TaskEnviro
 
 def _read_world(keys: Mapping[str, Node], folder: Path) -> TaskEnvironment | None:
     """The world without its bonuses."""
-    node, labels = keys.get("environment"), read_labels(keys.get("labels"), keys.get("verbalizer"))
+    node, labels = keys.get("environment"), read_label_words(keys.get("labels"), keys.get("verbalizer"))
     if node is None:
         return None
     if not isinstance(node.value, dict):
@@ -326,7 +326,7 @@ def _harness(
         node.refuse(str(error.args[0]))
 
 
-def check_slots(node: Node, program: Program, examples: Sequence[Example]) -> None:
+def check_command_slots(node: Node, program: Program, examples: Sequence[Example]) -> None:
     """Refuse a row that does not fill a slot of the command."""
     for example in examples if program.slots else ():
         columns = {canonical_name(name) for name in (*example.row.keys() - {"target"}, *example.values)}

@@ -18,7 +18,7 @@ from whet_live.experiments.allocation import shares
 from whet_live.experiments.definition import Definition, ramp_weights, read_definition
 from whet_live.experiments.experiment_store import RUNNING, Experiment
 from whet_live.experiments.experiment_tables import experiments
-from whet_live.experiments.experiment_view import describe_experiment, verdict_json
+from whet_live.experiments.experiment_view import describe_experiment, experiment_verdict_json
 from whet_live.experiments.forecast import TrafficForecast, forecast
 from whet_live.experiments.metrics import with_reward
 from whet_live.experiments.reducer import MICROSECONDS, Revision, Snapshot
@@ -296,7 +296,7 @@ class Experiments:
                 back = put_label(
                     connection, "rollback", where, definition.control, ChangeActor(actor, verdict.reason)
                 )
-                experiment_store.note(connection, experiment.id, label_move=back.number)
+                experiment_store.record_outcome(connection, experiment.id, label_move=back.number)
         return True
 
     def _decide(self, experiment: Experiment, verdict: ExperimentVerdict, moment: int) -> bool:
@@ -315,10 +315,10 @@ class Experiments:
             protected = is_protected(connection, definition.prompt, definition.label)
             if definition.approval or verdict.held or protected:
                 request = _request(connection, experiment, verdict)
-                experiment_store.note(connection, experiment.id, proposal=request)
+                experiment_store.record_outcome(connection, experiment.id, proposal=request)
                 _tell(connection, experiment, verdict, request)
                 if rollout_monitor.build_watch(definition, verdict.winner) is not None:
-                    experiment_store.note(connection, experiment.id, watch=experiment_store.WAITING)
+                    experiment_store.record_outcome(connection, experiment.id, watch=experiment_store.WAITING)
             else:
                 move = put_label(
                     connection, "move", where, verdict.winner, ChangeActor(actor, verdict.reason)
@@ -368,7 +368,7 @@ def _request(connection: Connection, experiment: Experiment, verdict: Experiment
         Address(experiment.definition.prompt, experiment.definition.label),
         int(verdict.winner or 0),
     )
-    evidence = {"experiment": experiment.id, "verdict": verdict_json(verdict)}
+    evidence = {"experiment": experiment.id, "verdict": experiment_verdict_json(verdict)}
     waiting = open_request(connection, where, winner)
     if waiting is not None:
         rest_on_experiment(connection, waiting, experiment.author)
@@ -409,7 +409,7 @@ def _ending(state: State, reason: str, verdict: ExperimentVerdict | None, moment
         "state": state,
         "reason": reason,
         "winner": winner,
-        "verdict": None if final_verdict is None else verdict_json(final_verdict),
+        "verdict": None if final_verdict is None else experiment_verdict_json(final_verdict),
         "ended": moment,
     }
 

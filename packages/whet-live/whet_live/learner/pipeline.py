@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from whet.engine.model_client import MAX_ATTEMPTS
 from whet.errors import quantity
-from whet.feedback.model_session import now
+from whet.feedback.model_session import step_time
 from whet.feedback.sources import self_judged
 from whet.instructions.answers import Requirement
 from whet.instructions.changes import AUTHOR as OPTIMIZER
@@ -40,12 +40,12 @@ from whet_live.learner.updates import (
     CandidateUpdate,
     Inspection,
     Voter,
-    examine,
+    examine_events,
     generate_events,
     instructions_of,
     voters_of,
 )
-from whet_live.learner.upkeep import UpkeepView, describe, generate_upkeep
+from whet_live.learner.upkeep import UpkeepView, describe_step, generate_upkeep
 from whet_live.registry import Address, PromptEdit, Proposal, Version
 from whet_live.registry.labels import ChangeActor, put_label
 from whet_live.registry.proposals import PROBES, close, file_proposal, open_one
@@ -163,7 +163,7 @@ class _UpdateResult:
     def message(self) -> str:
         """A line about the update."""
         if self.update.plan is not None:
-            return describe(self.base.ledgers.get(self.region, ()), self.candidate.events)
+            return describe_step(self.base.ledgers.get(self.region, ()), self.candidate.events)
         requirements, rows = self.update.requirements, self.update.rows
         return f"{quantity(len(requirements), 'requirement')} from {quantity(len(rows), 'row')} of feedback"
 
@@ -188,7 +188,7 @@ async def run_update(
     region = region_of(base, settings)
     make = _generate_events if update.plan is None else _generate_upkeep
     events, run, folder = await make(context, update, base, region)
-    candidate = examine(base, region, events, _inspection(context, update, settings, base))
+    candidate = examine_events(base, region, events, _inspection(context, update, settings, base))
     verdict, probes, gate_config = None, None, context.config.gate(update.name)
     if not candidate.empty and gate_config is not None:
         verdict = await _verdict(context, update, gate_config, (base, candidate), settings)
@@ -233,7 +233,7 @@ async def _generate_upkeep(
     identity = {"prompt": base.prompt.id, "region": region, "plan": content_hash(update.plan)}
     identity["locked"] = content_hash(sorted(locked_ids(terms)))
     async with model_session(context.config, update.name, "upkeep", identity) as session:
-        at = await now(session.run, context.database.read_time)
+        at = await step_time(session.run, context.database.read_time)
         events = await generate_upkeep(
             session.run, update, base, region, ledger, calls=context.config.calls, at=at
         )
@@ -316,7 +316,7 @@ async def _generate_events(
     voters = sum(voters_of(votes[d.instruction], d.needed) for d in update.requirements if d.instruction)
     most = calls + MAX_ATTEMPTS * voters
     async with model_session(context.config, update.name, "update", identity, most) as session:
-        at = await now(session.run, context.database.read_time)
+        at = await step_time(session.run, context.database.read_time)
         events = await generate_events(
             session.run, base, region, update.requirements, votes, calls=calls, at=at
         )

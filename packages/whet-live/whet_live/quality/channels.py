@@ -147,7 +147,7 @@ def webhook_body(alert: QualityAlert, address: str) -> dict[str, Any]:
     """The alert as JSON values, and the address of its page where that is known. The id is the same at every try."""
     shown = alert.as_json()
     shown.pop("deliveries")
-    return {"event": "whet.alert", **shown, **({"url": page_of(alert, address)} if address else {})}
+    return {"event": "whet.alert", **shown, **({"url": alert_page(alert, address)} if address else {})}
 
 
 def slack_body(alert: QualityAlert, address: str) -> dict[str, str]:
@@ -155,7 +155,7 @@ def slack_body(alert: QualityAlert, address: str) -> dict[str, str]:
     text = alert.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")[:_SLACK_TEXT]
     when = f"since {iso(alert.began)[:16].replace('T', ' ')} UTC"
     name = "Review" if alert.kind == APPROVAL else "Quality over time"
-    link = f"\n<{page_of(alert, address)}|{name}>" if address else ""
+    link = f"\n<{alert_page(alert, address)}|{name}>" if address else ""
     return {"text": f"{text} ({when}){link}"}
 
 
@@ -170,11 +170,11 @@ def mail_of(alert: QualityAlert, address: str, sender: str, to: Sequence[str]) -
     message["Date"] = format_datetime(datetime.now(UTC))
     message["Auto-Submitted"] = "auto-generated"
     lines = [alert.text, f"Since {iso(alert.began)[:16].replace('T', ' ')} UTC."]
-    message.set_content("\n\n".join([*lines, *([page_of(alert, address)] if address else [])]) + "\n")
+    message.set_content("\n\n".join([*lines, *([alert_page(alert, address)] if address else [])]) + "\n")
     return message
 
 
-def page_of(alert: QualityAlert, address: str) -> str:
+def alert_page(alert: QualityAlert, address: str) -> str:
     """The address of the page that shows what an alert is about."""
     return f"{address}{alert.place}"
 

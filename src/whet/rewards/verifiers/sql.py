@@ -193,9 +193,9 @@ def _show_row(row: Row) -> str:
 def _connect(engine: Engine, database: str, setup: str) -> Any:
     """The task's own database, to prepare its own queries on."""
     if engine == "duckdb":
-        from whet.rewards.verifiers.duckdb_process import open_database
+        from whet.rewards.verifiers.duckdb_process import open_duckdb
 
-        return open_database(database, setup)
+        return open_duckdb(database, setup)
     if database:
         path = urllib.parse.quote(database)
         return sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True, check_same_thread=False)

@@ -29,7 +29,14 @@ from whet.rl.policy_model.backbone import (
 from whet.rl.policy_model.critic import Critic
 from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import WHOLE, Optimizer, Update
-from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow, between, join_turn, rows_for
+from whet.rl.policy_model.sampling import (
+    Sample,
+    Sampling,
+    SamplingRow,
+    join_turn,
+    rows_for,
+    tokens_between_turns,
+)
 from whet.rl.policy_model.token_reward import TokenReward
 from whet.types import JSON, Message
 
@@ -97,7 +104,7 @@ class PolicyModel:
         folder = Path(address)
         if not (folder / checkpoint.CARD_FILE).is_file():
             return cls(open_body(address, settings or LoraSettings(), seed, device), seed)
-        card, blob = checkpoint.read_folder(folder)
+        card, blob = checkpoint.read_checkpoint(folder)
         trained = checkpoint.check_settings(folder, card, settings)
         body = open_body(str(card["address"]), trained, seed, device)
         checkpoint.check_base(str(folder), card, body.address, body.fingerprint)
@@ -173,7 +180,9 @@ class PolicyModel:
         """
         how = Sampling(max_tokens, temperature, seed, tuple(stop), top_p)
         with self._measure_time("sampling"):
-            between_turns = [between(self.body, s, r) for s, r in zip(samples, replies, strict=True)]
+            between_turns = [
+                tokens_between_turns(self.body, s, r) for s, r in zip(samples, replies, strict=True)
+            ]
             prompts = [(*s.prompt, *s.tokens, *more) for s, more in zip(samples, between_turns, strict=True)]
             longest = max(map(len, prompts), default=0)
             if longest + max_tokens > self.body.weights.limit:
@@ -390,7 +399,7 @@ class PolicyModel:
             "method": method,
             "updates": self.updates,
         }
-        return checkpoint.write_folder(folder, blobs.pack({"weights": self.body.trainable}, {}), card)
+        return checkpoint.write_checkpoint(folder, blobs.pack({"weights": self.body.trainable}, {}), card)
 
     @contextmanager
     def _measure_time(self, part: str) -> Iterator[list[float]]:
