@@ -254,6 +254,8 @@ class _Memory(Protocol):
     @property
     def passes(self) -> int: ...
     @property
+    def sampler(self) -> int: ...
+    @property
     def total(self) -> int: ...
 
 
@@ -263,10 +265,23 @@ def memory_forecast(memory: _Memory, processes: int) -> str:
         f"{part / 2**30:.2g}" for part in (memory.weights, memory.learning, memory.passes, memory.total)
     )
     each = f" in each of {processes} processes" if processes > 1 else ""
+    vllm = f", {memory.sampler / 2**30:.2g} for vLLM" if memory.sampler else ""
     return (
         f"training: by a formula it takes at most {total} GiB{each}: {weights} for weights, {learning} for gradients and Adam, "
-        f"{passes} for the largest pass"
+        f"{passes} for the largest pass{vllm}"
     )
+
+
+def first_forecast(steps: int, seconds: float, processes: int, price: float, tokens: int) -> str:
+    """What a whole training takes before its first step: by the seconds of a step that a trial of the policy foresees, and US
+    dollars for an hour of the policy's work in one process."""
+    text = (
+        f"training: by a trial of a few tokens, {quantity(steps, 'step')} take about {show_duration(steps * seconds)}"
+        f" of the policy's work if every text has {tokens} tokens, and the limits allow them all"
+    )
+    if price:
+        text += f"; ${steps * seconds * processes / 3600 * price:.2g} for the policy (${price:g} an hour)"
+    return f"{text}. The calls of the task model come on top"
 
 
 def training_forecast(forecast: Mapping[str, float], memory: float | None) -> str:

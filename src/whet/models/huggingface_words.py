@@ -196,6 +196,10 @@ class TransformersBody:
                 raise UsageError(f'"{word}" is not a single token of the vocabulary.')
         return torch.tensor([self._words[word] for word in words], dtype=torch.long)
 
+    def read(self, text: str) -> list[int]:
+        """Tokens of any text."""
+        return list(self._weights.encode(text))
+
     @torch.no_grad()
     def hidden(self, pieces: Tensor) -> Tensor:
         """State after the tokens: int64 (k, t), t >= 0, to float32 (k, width), without gradient."""
