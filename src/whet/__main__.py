@@ -1,6 +1,8 @@
 """`python -m whet` is `whet`."""
 
+import atexit
 import gc
+import os
 import signal
 
 
@@ -14,7 +16,23 @@ def run() -> None:
     from whet.cli.main import main
 
     signal.signal(signal.SIGINT, before)
+    if "TORCHELASTIC_RUN_ID" in os.environ and not _leads():
+        return
     main()
+
+
+def _leads() -> bool:
+    """Whether this process, which torchrun started, is the one with the run. Another one helps it to train, until it ends."""
+    from whet.rl.launched import launched
+    from whet.rl.policy_model.distributed import dismiss_launched
+    from whet.rl.policy_model.distributed_worker import serve_launched
+
+    rank, processes = launched()
+    if rank:
+        serve_launched()
+    elif processes > 1:
+        atexit.register(dismiss_launched)
+    return not rank
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Run: the only object a method may touch besides its environment and its policy.
+"""Run: the only object that a method may use besides its environment and its policy.
 
 Everything that costs money, time or chance goes through it, so that rerunning the same command replays
 what is recorded and goes on where it stopped. The durable implementation lives in `whet.engine`; the
@@ -33,7 +33,7 @@ R = TypeVar("R")
 @named_fields
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a run may spend at most; None means no limit. Retries and the sealed test count."""
+    """The largest amounts that a run may spend; None means no limit. Retries and the sealed test count."""
 
     calls: int | None = None
     """Calls of all roles together."""
@@ -51,17 +51,17 @@ class Budget:
     """Seconds of wall time over all sessions of the run."""
 
     def as_json(self) -> dict[str, float | None]:
-        """The limits as a journal holds them."""
+        """The limits in the form of a journal."""
         return {name.removesuffix("_usd"): getattr(self, name) for name in self.__dataclass_fields__}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Budget:
-        """What `as_json` wrote."""
+        """Read the limits that `as_json` wrote."""
         return cls(**{"cost_usd" if name == "cost" else name: limit for name, limit in value.items()})
 
 
 def less_calls(limits: Budget, spent: Mapping[str, int]) -> Budget:
-    """What limits leave after so many calls by role; none below 0."""
+    """The limits minus the calls of each role; no limit becomes negative."""
     used = {f"{role}_calls": calls for role, calls in spent.items()} | {"calls": sum(spent.values())}
     left = {
         name: max(0, getattr(limits, name) - calls)
@@ -140,32 +140,34 @@ class Run(Protocol):
         role: str | None = None,
         calls: int = 0,
     ) -> JSON:
-        """Run `fn` once in the life of the run and return its recorded JSON value ever after (typed by `convert_record`).
+        """Run `fn` once during the life of the run, and return its recorded JSON value from then on (typed by
+        `convert_record`).
 
-        Position in the program is the key; `args` are checked against the recorded ones. `calls` model
-        calls of `role` are charged. Raises BudgetExceeded and ReplayDiverged.
+        The position in the program is the key; `args` are compared with the recorded arguments. `calls` model calls of `role`
+        are charged. Raises BudgetExceeded and ReplayDiverged.
         """
         ...
 
     async def generate(self, role: str, request: Request) -> list[Completion]:
-        """Ask a model: retried, limited, budgeted, recorded. A request that fails for good is a
-        Completion with `error`; only a failure that concerns every request raises ProviderError."""
+        """Call a model; the call is retried, limited, budgeted and recorded. A request that fails permanently gives a
+        Completion with `error`. Only a failure that concerns every request raises ProviderError."""
         ...
 
     async def recall_answers(
         self, folder: str, ask: Callable[[Prompt], Sequence[Request]]
     ) -> list[tuple[Prompt, dict[int, Completion]]]:
-        """The prompts that the run in another folder measured, each with the task model's answers that its journal holds to the
-        requests which `ask` makes of it, by their place. No call is made. Raises UsageError for a folder without a run."""
+        """The prompts that the run in another folder measured, each with the task model's recorded answers. `ask` makes the
+        requests of a prompt, and the keys are their positions. No call is made. Raises UsageError for a folder without a
+        run."""
         ...
 
     async def read_remaining(self) -> Budget:
-        """What of `limits` is left by now, fixed once at this place of the program, so that a resume plans the same. Recorded
-        answers that were asked for again took nothing."""
+        """The remaining part of `limits`, recorded at this position of the program, so that a resumed run makes the same plan.
+        Recorded answers that were requested again cost nothing."""
         ...
 
     def branch(self, name: str) -> Run:
-        """A branch whose place in the program is its name, for work whose order is not known. A name is used once."""
+        """A branch with its name as the position in the program, for work in an unknown order. A name is used once."""
         ...
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
@@ -181,18 +183,18 @@ class Run(Protocol):
         ...
 
     async def keep(self, state: Trainable) -> str:
-        """Store what `state` is now for good and return its digest: the `system` of a candidate that needs it.
+        """Store the current `state` permanently and return its digest, the `system` of a candidate that needs this state.
 
-        Only the newest one and that of the incumbent stay on the disk.
+        Only the newest state and that of the incumbent stay on the disk.
         """
         ...
 
     def log(self, name: str, value: JSON) -> None:
-        """Note a figure or a fact for progress and report. Never read back by a method."""
+        """Log a value for the progress display and the report. A method never reads it back."""
         ...
 
     def note_rounds(self, paid: int, wanted: int) -> None:
-        """Say how many of the rounds that the settings want the limits pay for."""
+        """Report how many of the `wanted` rounds of the settings the limits pay for."""
         ...
 
 
@@ -208,7 +210,7 @@ class MemoryRun:
 
     @cached_property
     def rng(self) -> random.Random:
-        """A generator of this branch's own: most branches draw nothing, so it is made on first use."""
+        """The random generator of this branch. It is made on first use, because most branches draw nothing."""
         return random.Random(f"{self.seed}|{self.path}")
 
     def branch(self, name: str) -> Self:

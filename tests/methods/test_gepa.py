@@ -27,7 +27,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget, Run
 from whet.search.archive import Candidate
 from whet.search.minibatch import better
-from whet.testing.paired_benchmark import KnownWorld, advantage, play
+from whet.testing.paired_benchmark import KnownWorld, advantage, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world, reviews
 from whet.types import Completion, Example, Request, Reward, Rollout, Usage
@@ -569,13 +569,14 @@ def stated(prompt: Prompt) -> float:
 @cache
 def whole(seed: int, limits: Budget) -> float:
     """What the method is worth with all its mechanisms."""
-    return play("gepa", rules_world(Rules("honest", COUNT))(seed), seed, limits)
+    return play_world("gepa", rules_world(Rules("honest", COUNT))(seed), seed, limits)
 
 
 def gain(reward: Rules, settings: dict[str, Any], limits: Budget, seeds: int = 10) -> float:
     """The lower end of the interval of what the method is worth above the same with its mechanism switched off."""
     pairs = [
-        whole(s, limits) - play("gepa", rules_world(reward)(s), s, limits, settings) for s in range(seeds)
+        whole(s, limits) - play_world("gepa", rules_world(reward)(s), s, limits, settings)
+        for s in range(seeds)
     ]
     return fmean(pairs) - float(t.ppf(0.975, seeds - 1)) * stdev(pairs) / seeds**0.5
 
@@ -609,5 +610,5 @@ def test_beats_random_search_at_equal_budget() -> None:
 
 def test_is_ahead_of_random_search_in_one_world() -> None:
     world = rules_world(Rules("honest", COUNT))
-    ahead, behind = (play(method, world(0), 0, LIMITS, None) for method in ("gepa", "random_search"))
+    ahead, behind = (play_world(method, world(0), 0, LIMITS, None) for method in ("gepa", "random_search"))
     assert ahead > behind + 0.2

@@ -48,7 +48,7 @@ from whet.engine.served_models import served_warnings
 from whet.engine.transfer import limits_left
 from whet.engine.usage_sums import MORE as MORE
 from whet.engine.usage_sums import with_part
-from whet.environments.environment import watching
+from whet.environments.environment import watching_rollouts
 from whet.errors import BudgetExceeded, UsageError, quantity
 from whet.rewards import TARGET, Objectives, RewardFunction
 from whet.run import Budget, convert_record
@@ -258,7 +258,7 @@ class AddedRows:
             _refuse_unpayable(plan, sides, assembly, opened, earlier, rows)
             self._progress.core = opened.core
             self._progress.begin("added rows", answers)
-            with watching(self._progress.on_rollout):
+            with watching_rollouts(self._progress.on_rollout):
                 return await _test_new_rows(plan, sides, opened, ledger, earlier, rows, result)
 
     def _foreseen(self, plan: RunPlan, assembly: Assembly, answers: int, rows: int) -> PlanJSON:

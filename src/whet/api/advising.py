@@ -14,7 +14,7 @@ from whet._util.blocking import blocking
 from whet.api.doctor import FROM_MODEL, grade_target_and_nonsense
 from whet.api.pay_back import (
     NO_WEIGHTS,
-    decide,
+    decide_next_step,
     family_cost,
     family_of,
     is_too_slow,
@@ -169,7 +169,7 @@ async def aadvise(  # noqa: PLR0913 (each keyword is a parameter: names, types a
             "status": "completed",
             "pays": pays,
             "verdict": verdict,
-            "decision": decide(test, reward, start, plan, fitting, pay_back, tried),
+            "decision": decide_next_step(test, reward, start, plan, fitting, pay_back, tried),
             "pay_back": pay_back,
             "pilot": tried,
             "families": await _families(known, options, fitting, plan, tried),

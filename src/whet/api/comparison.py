@@ -30,7 +30,7 @@ from whet.engine.comparison_json import (
     WrittenOfComparisonJSON,
 )
 from whet.engine.forecast import total_plan
-from whet.engine.journal import read_rows
+from whet.engine.journal import read_journal_rows
 from whet.engine.openings import Family
 from whet.engine.options import Options, RoleModel
 from whet.engine.pairs import compare_pairs, compare_with_start, example_clusters, sealed_answers
@@ -396,7 +396,7 @@ def found_candidate(task: Task, folder: Path, result: RunJSON) -> Candidate:
     """The candidate that a finished run ended with, messages and trained weights included."""
     if result["best"]["id"] == task.prompt.id:
         return Candidate(task.prompt)
-    rows = read_rows(folder / "journal.sqlite", "SELECT value FROM effects WHERE name = 'search_end'")
+    rows = read_journal_rows(folder / "journal.sqlite", "SELECT value FROM effects WHERE name = 'search_end'")
     return candidate_of(orjson.loads(rows[0][0])["best"])
 
 

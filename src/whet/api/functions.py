@@ -1,4 +1,4 @@
-"""The public functions: what Python programs, the command line and the server call.
+"""The public functions that Python programs, the command line and the server call.
 
 Each coroutine function `aNAME` has a twin `NAME` that waits for it, also in a notebook.
 """
@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
-from whet._util.arguments import check_arguments, check_path, describe_keywords, select, write_fault
+from whet._util.arguments import check_arguments, check_path, describe_keywords, select_keywords, write_fault
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
 from whet.api.added_rows import MORE
@@ -71,21 +71,23 @@ async def aoptimize(
     task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
     **keywords: Unpack[OptimizeKeywords],
 ) -> RunResult:
-    """Sharpen a prompt and prove it on the sealed test rows. The same call again resumes, or returns the finished result.
+    """Search for a better prompt and test it on the sealed test rows. Repeating the call resumes the run, or returns the
+    finished result.
 
     `task`: the text of a prompt, its messages, a prompt file, a Prompt, a Task, or a task folder.
 
-    Identity. A run folder is pinned to the prompt, the rows, the reward, the method with its settings and version, the models'
-    addresses, the budget and the seed: with any other of these the call begins another run. A function is pinned by its
-    source, what it closes over and the functions of its module that it uses; so an edited reward or model
-    function is another one, and its answers are not taken from a cache. What such a function reads at run time (a file, a
-    server) is not seen: change its attribute `version` when that changes.
+    Identity: a run folder is pinned to the prompt, the rows, the reward, the method with its settings and version, the models'
+      addresses, the budget and the seed. If any of them changes, the call begins another run. A function is pinned by its
+      source, its closure and the functions of its module that it uses. So an edited reward or model function is a different
+      function, and its answers are not taken from a cache. whet does not see data that such a function reads at run time (a
+      file, a server): change its attribute `version` when the data changes.
 
-    Raises UsageError before anything is paid, ProviderError for a dead endpoint (result.json has the status `stopped`).
+    Raises UsageError before anything is paid, and ProviderError for a dead endpoint (result.json then has the status
+    `stopped`).
     """
     options = options_of_method(keywords.get("method"), keywords)
     with display_progress(keywords.get("progress"), place_of(task)) as shown:
-        loaded = task_of(task, select(TaskKeywords, keywords))
+        loaded = task_of(task, select_keywords(TaskKeywords, keywords))
         return RunResult(await optimize_task(*spread_over_models(loaded, options), shown))
 
 
@@ -100,15 +102,15 @@ async def aevaluate(
     split: str = "validation",
     **keywords: Unpack[EvaluateKeywords],
 ) -> Evaluation:
-    """Mean reward of a prompt (default: the task's own) on one split, with its 95% interval.
+    """Measure the mean reward of a prompt (default: the task's own) on one split, with its 95% interval.
 
-    `prompt`: a text, messages, a Prompt such as `result.best.prompt`, or a file. `split`: train, validation or test (an
-    opening of the sealed test is counted and spends its part of `alpha`). Raises what `whet.optimize` raises.
+    `prompt`: a text, messages, a Prompt such as `result.best.prompt`, or a file. `split`: train, validation or test (an opening
+    of the sealed test counts and spends its part of `alpha`). Raises the same errors as `whet.optimize`.
     """
     if split not in SPLITS:
         raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
     with display_progress(keywords.get("progress"), place_of(task)) as shown:
-        loaded = task_of(task, select(TaskKeywords, keywords), needs=(split,))
+        loaded = task_of(task, select_keywords(TaskKeywords, keywords), needs=(split,))
         if prompt is not None:
             what = str(prompt) if isinstance(prompt, Path) else "The prompt"
             loaded = with_prompt(loaded, prompt_of(prompt, parameter("prompt")), what)
@@ -140,18 +142,19 @@ async def acompare(
     jobs: int | None = None,
     **keywords: Unpack[CompareKeywords],
 ) -> MethodComparison:
-    """Run several methods under equal limits and `seeds` seeds each; one run each and one summary a method.
+    """Run several methods under equal limits, with `seeds` seeds each, and summarise each method.
 
-    Each run says how the resulting text reads (perplexity under `reader`, a model's address or `none`) and, with the address
-    of another model as `transfer`, what the prompt is worth with that one. `run` is the folder of the runs. Raises what
-    `whet.optimize` raises.
+    Each run measures how naturally its text reads (the perplexity under `reader`, which is a model's address or `none`). With
+    the address of another model as `transfer`, it also measures the prompt with that model. `run` is the folder of the runs.
+    Raises the same errors as `whet.optimize`.
 
-    The plan of all runs together is said before anything is paid. The folder gets the comparison as comparison.html, .csv, .md
-    and .tex, and as comparison.json what this returns. With `shard`, such as "3/20", every twentieth run is made, from the third
-    on: `whet.merge` makes one comparison of the shards.
+    The plan of all runs together is shown before anything is paid. The folder gets the comparison as comparison.html, .csv, .md
+    and .tex, and the returned result as comparison.json. With `shard`, such as "3/20", the call makes every twentieth run,
+    beginning with the third; `whet.merge` joins the shards.
 
-    With `jobs`, so many runs are made at once, each in a process of its own; the comparison is that of one process. They share
-    the calls in flight and a minute. The task, functions and models must be such that another process can load them.
+    `jobs` is the number of runs at the same time, each in its own process; the comparison is the same as with one process. The
+    jobs share the limits on calls in flight and on calls a minute. Another process must be able to load the task, functions and
+    models.
     """
     call = ComparisonCall(
         task,
@@ -202,18 +205,19 @@ async def alearn(  # noqa: PLR0913 (each keyword is a parameter: names, types an
     root: str | Path = "runs",
     progress: Progress | bool | None = None,
 ) -> LearnResult:
-    """Teach a prompt what feedback (a file, files and rows, or a data frame) demands; the proposal with its `status`.
+    """Turn feedback (a file, files and rows, or a data frame) into instructions of a prompt; return the proposal with its
+    `status`.
 
-    `prompt` is the file of a prompt, which is written with its ledger beside it (or to `out`), or, as a text or a Prompt, a
-    prompt in memory: `result.prompt` is what it becomes. `optimizer_lm` reads the comments and writes instructions, at most
-    `most_calls` calls; without one nothing is invented: `write` is called with each group of comments (`feedback`: ids of
-    rows, `texts`) and returns an instruction, or an empty text for none. `confirm` sees the proposal and decides whether it
-    is written; `accepted` are ids of flagged rows or instructions that a person accepts; `region` names the fence; `root` is
-    where journals of paid calls go. `good` and `bad` say what words in a column of ratings are worth: of
-    two values one is enough. `fresh` asks the model again for what was recorded. `undo` takes the last step back instead.
-    `progress`: as in `whet.optimize`.
+    `prompt` is the file of a prompt, which is written with its ledger beside it (or to `out`). It may also be a prompt in
+    memory, as a text or a Prompt; `result.prompt` is then the new prompt. `optimizer_lm` reads the comments and writes
+    instructions, in at most `most_calls` calls. Without it, whet invents no instructions: it calls `write` with each group of
+    comments (`feedback`: ids of rows, `texts`), which returns an instruction, or an empty text for none. `confirm` sees the
+    proposal and decides whether to write it. `accepted` are ids of flagged rows or instructions that a person accepts. `region`
+    names the fence. `root` is the folder for journals of paid calls. `good` and `bad` name the good and the bad values in a
+    column of ratings; if there are two values, one name is enough. `fresh` requests new answers instead of recorded ones.
+    `undo` takes back the last step instead. `progress`: as in `whet.optimize`.
 
-    Raises UsageError for what cannot be used, ProviderError for a dead endpoint.
+    Raises UsageError for unusable input, and ProviderError for a dead endpoint.
     """
     sources: Any = [feedback] if isinstance(feedback, str | Path) else feedback
     if hasattr(feedback, "columns") or hasattr(feedback, "column_names"):
@@ -270,7 +274,7 @@ async def alearn(  # noqa: PLR0913 (each keyword is a parameter: names, types an
 
 @contextmanager
 def _file_of(prompt: str | Path | Prompt) -> Iterator[Path]:
-    """A prompt in memory as a file that is there for the time of a call."""
+    """Write a prompt in memory to a file that exists during a call."""
     source = (prompt if isinstance(prompt, Prompt) else Prompt.parse(str(prompt))).source
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "prompt.md"
@@ -279,7 +283,7 @@ def _file_of(prompt: str | Path | Prompt) -> Iterator[Path]:
 
 
 def _check_written(path: Path | None) -> None:
-    """Raise UsageError for a file that cannot be written where it is to lie."""
+    """Raise UsageError for a file that cannot be written at its place."""
     if path is None:
         return
     reason = write_fault(path.parent) if path.parent.exists() else f"there is no folder {path.parent}"
@@ -297,7 +301,7 @@ learn = blocking(alearn)
 
 @check_arguments
 def report(run: str | Path, root: str | Path = "runs") -> Path:
-    """Write `report.html` of a run anew, also of one that is still going on, and return its path."""
+    """Write `report.html` of a run again, also of an unfinished run, and return its path."""
     folder = find_run(run, root)
     path, header = folder / RESULT, read_header(folder) or {}
     if header.get("method") == TRANSFER:
@@ -319,11 +323,11 @@ def report(run: str | Path, root: str | Path = "runs") -> Path:
 
 @check_arguments
 def runs(root: str | Path = "runs", *, team: bool = False) -> Sequence[RunRowJSON]:
-    """One row per run folder below the root: what it is, how it stands, what it found. With `team` those of the index that lies
-    where `$WHET_STATE` says, from all machines, with `machine`, `began` and `changed` (docs/scale.md).
+    """List one row for each run folder below the root: its kind, its state and its result. With `team`, list the runs of the
+    index at `$WHET_STATE`, from all machines, with `machine`, `began` and `changed` (docs/scale.md).
 
-    `split`: what `mean` is the mean of, over `n` rows: the sealed test of a run, the split of an evaluation. `promoted` is None
-    for an evaluation, and before the end.
+    `split` is the split over whose `n` rows `mean` is taken: the sealed test of a run, or the split of an evaluation.
+    `promoted` is None for an evaluation, and before the end of a run.
     """
     if team:
         return list_runs()
@@ -334,6 +338,6 @@ def runs(root: str | Path = "runs", *, team: bool = False) -> Sequence[RunRowJSO
 
 @check_arguments
 def run_events(folder: str | Path, after: int = 0, limit: int = 500) -> list[dict[str, Any]]:
-    """The events that a run logged after the event number `after`, in order, also while it goes on: seq, name, value, calls."""
+    """The events that a run logged after the event number `after`, in order, also during the run: seq, name, value, calls."""
     events = events_after(Path(folder) / "journal.sqlite", after, limit)
     return [{"seq": seq, "name": e.name, "value": e.value, "calls": e.calls} for seq, e in events]

@@ -20,9 +20,9 @@ class TaskModelKeywords(TypedDict, total=False):
     lm: an address such as openai/gpt-4o-mini, a LanguageModel (closed when the run ends), a function (messages) -> text or
       Completion, sync or async (`whet.models.callable`), or a dict as under `models` in task.yaml (with `price`, `temperature`
       and so on).
-    task_lms: in the place of `lm`, two or more task models in its forms: one prompt for all of them (docs/several-tasks.md).
-    aggregate: with several tasks or task models, what a prompt is worth: "mean", the mean over cases (a task asked of one model;
-      the default), or "worst", the worst of them.
+    task_lms: instead of `lm`, two or more task models in the same forms, for one prompt (docs/several-tasks.md).
+    aggregate: the score of a prompt with several tasks or task models: "mean" (the default), the mean over cases, or "worst",
+      the worst case. A case is one task with one model.
     """
 
     lm: RoleModel
@@ -31,16 +31,17 @@ class TaskModelKeywords(TypedDict, total=False):
 
 
 class RunKeywords(TypedDict, total=False):
-    """The run: its endpoint, its folder and what is shown.
+    """The run: its endpoint, its folder and its progress display.
 
     judge_lm: the model of a judge, in the forms of `lm`.
     base_url: any OpenAI-compatible endpoint; a list names several servers of the same model.
-    concurrency: calls in flight.
-    seed: seed of everything that is drawn.
+    concurrency: the largest number of calls in flight.
+    seed: the seed of all random draws.
     run: the folder of the run; by default TASK-METHOD-SEED below `root`.
     root: the folder of all runs.
-    progress: by default the plan, the warnings and a progress line are written to stderr, in a notebook below the cell. False
-      writes nothing; warnings are then Python warnings. A whet.Progress is filled for you to show.
+    progress: by default, the plan, the warnings and a progress line are written to stderr, or below the cell of a notebook.
+      False writes nothing, and warnings become Python warnings. whet fills a whet.Progress, so that you can display the
+      progress yourself.
     """
 
     judge_lm: RoleModel
@@ -53,20 +54,21 @@ class RunKeywords(TypedDict, total=False):
 
 
 class CallKeywords(TypedDict, total=False):
-    """How the models are asked.
+    """How whet calls the models.
 
     dry_run: plan and stop; the result has `plan` and the status `planned`.
     batch: make the calls of baseline, validation and sealed test in batches of the provider, at a lower price and hours later
       (docs/scale.md).
-    fresh: ask again what the cache or an earlier run knows, for example because another model answers behind the address.
-    max_wait: the seconds to wait at most for an endpoint that turns calls away; by default an hour.
-    workers: processes that call rewards written in Python (docs/scale.md); 0: this one calls them, one at a time. By default
-      workers begin where a reward of the task folder keeps the processor for a tenth of a second an answer. Local models answer
-      in as many processes of their own, if the number is given.
-    worker_memory: MiB of data that each process with rewards may have; by default no limit.
-    worker_gpus: the part of a GPU that each process with a local model takes, between 0 and 1; by default 1 where there are any.
-    engine: where these are: "local" (none), "processes" (on this machine), "ray" (on the Ray cluster that runs here, or at
-      RAY_ADDRESS) or "ray://HOST:PORT" (on that one).
+    fresh: request new answers instead of using the cache or an earlier run, for example because another model now answers at
+      the address.
+    max_wait: the longest wait for an endpoint that refuses calls, in seconds; by default an hour.
+    workers: the number of processes that call rewards written in Python (docs/scale.md). With 0, this process calls them, one
+      at a time. By default, workers begin if a reward of the task folder takes a tenth of a second of processor time for each
+      answer. If you give the number, local models also answer in that many processes.
+    worker_memory: the memory limit of each process with rewards, in MiB; by default there is no limit.
+    worker_gpus: the share of a GPU for each process with a local model, between 0 and 1; by default 1 if there is a GPU.
+    engine: where these processes run: "local" (no processes), "processes" (this machine), "ray" (the Ray cluster of this
+      machine or of RAY_ADDRESS) or "ray://HOST:PORT" (that cluster).
     """
 
     dry_run: bool
@@ -83,9 +85,9 @@ class SearchKeywords(TypedDict, total=False):
     """The search.
 
     optimizer_lm: the model that writes prompts, in the forms of `lm`; "none" forbids one.
-    settings: the settings of the method, where it is given by name.
-    budget: limits on everything, retries and the sealed test included. Without any limit on how much is asked, a search is
-      limited to 1,000 calls beside the sealed test.
+    settings: the settings of the method, if the method is given by name.
+    budget: the limits of the run, including retries and the sealed test. Without a limit on calls, tokens or cost, a search may
+      make 1,000 calls besides the sealed test.
     """
 
     optimizer_lm: RoleModel
@@ -97,7 +99,7 @@ class TrainingKeywords(TypedDict, total=False):
     """The training, for methods that have weights.
 
     policy: the model whose weights are trained, or the folder of a checkpoint.
-    processes: how many processes share in the training.
+    processes: the number of processes that train together.
     """
 
     policy: str | None
@@ -107,7 +109,7 @@ class TrainingKeywords(TypedDict, total=False):
 class MethodKeywords(TypedDict, total=False):
     """The method.
 
-    method: a name from `whet methods`, or a config object such as whet.methods.opro.Config(steps=20), of a method of your own too
+    method: a name from `whet methods`, or a config object such as whet.methods.opro.Config(steps=20), also of your own method
       (`whet.methods.register`).
     fork: a run whose paid answers are reused.
     """
@@ -117,11 +119,11 @@ class MethodKeywords(TypedDict, total=False):
 
 
 class FollowUpKeywords(TypedDict, total=False):
-    """What follows the search.
+    """The steps after the search.
 
     control: a method that runs afterwards, within its half of the limits.
-    more: fresh rows (as `data`) that a finished run has not seen. Baseline and best answer them too, and what all such rows say
-      together replaces the verdict.
+    more: fresh rows (in the forms of `data`) that a finished run has not seen. The task model answers them with baseline and
+      best prompt, and the test of all such rows replaces the verdict.
     """
 
     control: str | None
@@ -155,14 +157,14 @@ OnPlan = Callable[[str, PlanJSON], None]
 class TransferKeywords(TypedDict, total=False):
     """The transfer.
 
-    task: the task of the run, where its folder has moved or it was made in memory.
-    split: validation (the default), train or test; on the sealed test rows each model is an opening, and it is counted.
+    task: the task of the run, if its folder has moved or the task was made in memory.
+    split: validation (the default), train or test; on the sealed test rows, each model counts as an opening.
     judge_lm: by default the judge of the run.
     base_url: any OpenAI-compatible endpoint; a list names several servers of the same model.
-    concurrency: calls in flight.
-    budget: limits for all models together, over all sessions; seconds are not limited.
+    concurrency: the largest number of calls in flight.
+    budget: limits for all models together, over all sessions; a limit on seconds is not supported.
     root: the folder of all runs.
-    fresh: ask again what an earlier transfer recorded.
+    fresh: request new answers instead of those that an earlier transfer recorded.
     dry_run: plan and stop.
     on_plan: called with the address of each model and the plan of its calls, before anything is paid.
     progress: as in `whet.optimize`.
@@ -185,10 +187,11 @@ class StudyKeywords(TypedDict, total=False):
     """The study.
 
     split: validation or train. The sealed test rows are never used.
-    rows: so many rows of the split, drawn by the seed and balanced over targets; by default all.
-    region: the fence that is studied, by default the first.
-    budget: limits on calls, tokens and dollars over all sessions; seconds are not limited. The same call with a larger limit
-    goes on. dry_run: plan and stop; the result has `plan` and the status `planned`.
+    rows: the number of rows of the split, drawn by the seed and balanced over targets; by default all rows.
+    region: the fence to study; by default the first.
+    budget: limits on calls, tokens and dollars over all sessions; a limit on seconds is not supported. The same call with a
+      larger limit continues.
+    dry_run: plan and stop; the result has `plan` and the status `planned`.
     """
 
     split: str

@@ -18,7 +18,7 @@ from whet.api.comparison import found_candidate
 from whet.api.keywords import CallKeywords, RunKeywords, SearchKeywords
 from whet.api.results import MigrationResult
 from whet.api.running import find_run, optimize_task, with_prompt
-from whet.api.transferring import atransfer, read_finished, task_of_run, total_usage
+from whet.api.transferring import atransfer, read_finished, task_of_run, usage_of_trials
 from whet.engine.options import Options, RoleModel, options_of_method
 from whet.engine.progress import Progress
 from whet.engine.run_folder import write_result
@@ -214,7 +214,7 @@ def judge_move(run: Mapping[str, Any], tried: Mapping[str, Any], task: Task) -> 
         "moved": {"old": moved, "new": old_model["home"]["best"]},
         "equivalence": {"margin": margin, "shown": bool(same or equivalent)},
         "simulated": bool(run["simulated"] or old_model["simulated"]),
-        "usage": total_usage([usage_of_run(run["usage"]), tried["usage"]]),
+        "usage": usage_of_trials([usage_of_run(run["usage"]), tried["usage"]]),
         "warnings": list(dict.fromkeys([*run["warnings"], *tried["warnings"]])),
     }
 

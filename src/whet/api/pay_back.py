@@ -261,7 +261,7 @@ def _show_range(ends: CountRangeJSON, noun: str) -> str:
     return f"{ends['expected']:,} {noun}{most}"
 
 
-def decide(
+def decide_next_step(
     test: AdvisedTestJSON,
     reward: AdvisedRewardJSON,
     start: AdvisedStartJSON | None,

@@ -115,8 +115,8 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
         shown = stack.enter_context(display_progress(keywords.get("progress")))
         rows = rows_of_prompt(path, read.judged)
         fitted = _fit(read, features)
-        figures = {"prompt": str(path), **describe(read, fitted.held_out, features), "anyway": anyway}
-        shown.say(" ".join(sentences(figures)))
+        figures = {"prompt": str(path), **describe_figures(read, fitted.held_out, features), "anyway": anyway}
+        shown.say(" ".join(preference_sentences(figures)))
         if not fitted.held_out.beats_chance and not anyway:
             raise UnclearPreferences(_refusal(fitted.held_out), {**figures, "status": "refused"})
         if keywords.get("dry_run") and not any(keywords.get(name) for name in ("lm", "task_lms")):
@@ -321,7 +321,7 @@ def _embedding(features: str) -> Any:
 # Figures and words
 
 
-def describe(read: ReadPreferences, held_out: HeldOut, features: str) -> dict[str, Any]:
+def describe_figures(read: ReadPreferences, held_out: HeldOut, features: str) -> dict[str, Any]:
     """The figures of the judgements that were read, and of the reward model on unseen inputs."""
     one = held_out
     up, down, middle = read.thumbs
@@ -349,7 +349,7 @@ def describe(read: ReadPreferences, held_out: HeldOut, features: str) -> dict[st
     }
 
 
-def sentences(figures: Mapping[str, Any]) -> list[str]:
+def preference_sentences(figures: Mapping[str, Any]) -> list[str]:
     """The figures in words."""
     accuracy = figures["accuracy"]
     dropped = ", ".join(f"{n} {reason}" for reason, n in figures["dropped"].items())

@@ -57,7 +57,7 @@ from whet.engine.run_folder import (
     OpenRun,
     RunPlan,
     asks_again,
-    check_folder,
+    check_run_folder,
     describe_moved_models,
     describe_replaced,
     differing_entries,
@@ -201,7 +201,7 @@ async def run_task(
             facts = assembly.env, plan.config, assembly.clients
             plan = dataclasses.replace(plan, limits=with_default_limit(task, limits, *facts, other))
         folder = _folder(opts, plan)
-        check_folder(folder)
+        check_run_folder(folder)
         finished, same = _read_finished(folder), _is_of(folder, plan)
         _check_fresh(folder, opts, same, finished is not None and same)
         if finished is not None and same and (opts.dry_run or not finished["improvement"].get("withheld")):
@@ -561,7 +561,7 @@ async def evaluate_task(
     question = content_hash([to_json(plan.header()).decode(), places])
     run = locate_evaluation(opts, plan, split, question)
     try:
-        check_folder(run)
+        check_run_folder(run)
         finished, same = _read_finished_evaluation(run), holds_evaluation(run, plan, question)
         recorded = finished is not None and same and not opts.fresh
         if finished is not None and recorded:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Unpack
 
-from whet._util.arguments import check_arguments, describe_keywords, select
+from whet._util.arguments import check_arguments, describe_keywords, select_keywords
 from whet._util.blocking import LoopThread
 from whet.api.keywords import MethodKeywords, RunKeywords, SearchKeywords, SessionKeywords
 from whet.api.results import RunResult
@@ -107,7 +107,7 @@ class Session:
         own = data is not None and reward is None
         if own:
             reward = {"program": {"function": self._rewards, "low": low, "high": high}}
-        self._task = task_of(task, select(TaskKeywords, {**keywords, "reward": reward}))
+        self._task = task_of(task, select_keywords(TaskKeywords, {**keywords, "reward": reward}))
         self._caller_rewards = own
         if self._task.world is not None or self._task.program is not None:
             what = "`environment`" if self._task.program is None else "`program`"

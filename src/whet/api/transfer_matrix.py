@@ -16,7 +16,7 @@ from whet._util.fields import build_from
 from whet.api.keywords import TransferKeywords
 from whet.api.results import MatrixResult
 from whet.api.running import find_run
-from whet.api.transferring import RunTrials, TransferOptions, read_finished, task_of_run, total_usage
+from whet.api.transferring import RunTrials, TransferOptions, read_finished, task_of_run, usage_of_trials
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
 from whet.engine.comparison_json import EffectJSON, MatrixCellJSON, MatrixFiguresJSON, MatrixJSON
 from whet.engine.openings import run_id
@@ -234,7 +234,7 @@ class _Matrix:
             "folder": str(self.folder),
             "runs": dict(zip(names, map(str, self.folders), strict=True)),
             "plans": plans,
-            "usage": total_usage(self.usages),
+            "usage": usage_of_trials(self.usages),
             "warnings": warnings,
         }
 

@@ -272,7 +272,7 @@ class RunTrials:
             "best": after["score"],
             "gain": compare_sides((before, after), ends, clusters, self.same),
             **self._against_home(before, ends, clusters),
-            "usage": total_usage([side["usage"] for side in sides]),
+            "usage": usage_of_trials([side["usage"] for side in sides]),
         }
 
     async def answer_under(self, other: TransferModel, name: str, candidate: Candidate) -> TrialJSON:
@@ -357,12 +357,12 @@ class RunTrials:
             "split": self.split,
             "home": home,
             "models": list(rows),
-            "usage": total_usage([row["usage"] for row in rows]),
+            "usage": usage_of_trials([row["usage"] for row in rows]),
             "warnings": self.warnings,
         }
 
 
-def total_usage(usages: Sequence[UsageJSON]) -> UsageJSON:
+def usage_of_trials(usages: Sequence[UsageJSON]) -> UsageJSON:
     """What several trials took together."""
     roles = dict.fromkeys(role for usage in usages for role in usage["calls"])
     unknown, free = roles_in(usages, "price_unknown"), roles_in(usages, "not_priced")

@@ -21,7 +21,15 @@ from typing import TypeVar, cast
 import orjson
 
 from whet.engine.cache import encode_completions
-from whet.engine.calls import BATCHED, NEW_INTENT, REFUSED, UNSENT, CallAttempt, CallExecutor, total_usage
+from whet.engine.calls import (
+    BATCHED,
+    NEW_INTENT,
+    REFUSED,
+    UNSENT,
+    CallAttempt,
+    CallExecutor,
+    usage_of_completions,
+)
 from whet.engine.journal import NEW_STATE, Journal, Statement, check_row, meta_row, state_values
 from whet.engine.model_client import ModelClient, ReasoningTruncated, Reservation, usable
 from whet.engine.objectives import needs_call_times
@@ -484,7 +492,7 @@ class BatchedCalls:
             cast("BatchingModel", client.model).read_batched(sent, line.status, line.body), address
         )
         completions = [separate_thought(answer) for answer in answers]
-        attempt.usage, attempt.drawn = total_usage(completions), item.request.temperature > 0
+        attempt.usage, attempt.drawn = usage_of_completions(completions), item.request.temperature > 0
         attempt.cost = client.cost(attempt.usage)
         if client.price is not None and not attempt.usage.cost_usd:
             attempt.cost *= client.price.batch

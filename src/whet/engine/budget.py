@@ -444,7 +444,7 @@ def plan_budget(
     return BudgetPlan(tuple(task.validation[:count]), held_back, kept, ablation, runs)
 
 
-def fit(
+def fit_plan(
     task: Task, limits: Budget, env: Environment, plan: BudgetPlan, rows: Sequence[tuple[float, float]]
 ) -> BudgetPlan:
     """The plan with the tokens and dollars that some `rows` really took: these are reserved for the sealed test, and validation

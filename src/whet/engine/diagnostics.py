@@ -20,9 +20,9 @@ from whet.rewards.text import targets_of
 from whet.rewards.verifiers.python_code import UNREADABLE
 from whet.rewards.verifiers.python_tests import BEYOND_TESTS, TIMED_OUT
 from whet.rewards.verifiers.sql import EMPTY_RESULT
-from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES, NOT_COME, REPEATED
+from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES, MOST_REPEATS, NOT_COME, REPEATED
 from whet.search.archive import BEYOND
-from whet.search.copies import comparable, longest_copy
+from whet.search.copies import longest_copy, normalize_wording
 from whet.search.from_zero import DEMONSTRATED, LISTED
 from whet.search.from_zero import EVENT as FROM_ZERO
 from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
@@ -296,9 +296,12 @@ def _repeat_warnings(core: RunState) -> list[str]:
     if not counts:
         return []
     number, text = max(counts, key=lambda one: int(one[0]))
+    most = int(number) >= MOST_REPEATS
+    ended = f" After {MOST_REPEATS} of them, the search asked it no more." if most else ""
     return [
-        f'The optimizer model wrote the same text {number} times in a row ("{text}"), each of them paid. Raise its temperature '
-        "(`models: {optimizer: {temperature: 1}}` in task.yaml; a server may ignore it), or name another one (`optimizer_lm`)."
+        f'The optimizer model wrote the same text {number} times in a row ("{text}"), each of them paid.{ended} Raise its '
+        "temperature (`models: {optimizer: {temperature: 1}}` in task.yaml; a server may ignore it), or name another one "
+        "(`optimizer_lm`)."
     ]
 
 
@@ -531,7 +534,9 @@ def copy_warnings(task: Task, best: Prompt) -> list[str]:
             break
     else:
         return []
-    whose = [name for name, values in texts.items() if any(piece in comparable(text) for text in values)]
+    whose = [
+        name for name, values in texts.items() if any(piece in normalize_wording(text) for text in values)
+    ]
     also = f" and {len(whose) - 1} more" if len(whose) > 1 else ""
     return [
         (

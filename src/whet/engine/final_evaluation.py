@@ -29,7 +29,7 @@ from whet.engine.diagnostics import (
     zero_warnings,
 )
 from whet.engine.durable import DurableRun, RunState
-from whet.engine.evaluated_rows import write_rows
+from whet.engine.evaluated_rows import write_evaluated_rows
 from whet.engine.grading_warnings import grading_warnings
 from whet.engine.journal import read_events
 from whet.engine.judge_agreement import MOST, measure_agreement, scored_rows
@@ -72,7 +72,7 @@ from whet.engine.run_folder import OpenRun, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
-from whet.environments.environment import Environment, watching
+from whet.environments.environment import Environment, watching_rollouts
 from whet.environments.program import trace_json
 from whet.errors import BudgetExceeded
 from whet.methods import OPTIMIZER
@@ -551,7 +551,7 @@ async def execute_evaluation(
             if tried:
                 await try_first(run.branch("first"), task, env, examples)
             before = core.incomplete_sessions
-            with watching(progress.on_rollout), waiting_allowed():
+            with watching_rollouts(progress.on_rollout), waiting_allowed():
                 rollouts = await evaluate_within(env, run, task.prompt, examples, before)
             if hold_no_text(rollouts):
                 core.caller.raise_if_unresponsive()
@@ -601,5 +601,5 @@ async def execute_evaluation(
         result["labels"] = by_label
     if measured.figures:
         result["agreement"] = [*measured.figures]
-    write_rows(core.journal.path.parent, examples, rollouts)
+    write_evaluated_rows(core.journal.path.parent, examples, rollouts)
     return result

@@ -1,4 +1,4 @@
-"""What a caller may say about a run that is not in the task."""
+"""The options of a run that are not part of the task."""
 
 from __future__ import annotations
 
@@ -41,27 +41,27 @@ class Options:
     policy: str | None = None
     """The model whose weights are trained, or the folder of a checkpoint."""
     processes: int = 1
-    """How many processes share in the training, each on its own GPU if there are some."""
+    """The number of processes that train together, each on its own GPU if there are GPUs."""
     workers: int | None = None
-    """Processes that call rewards written in Python; 0: this process calls them."""
+    """The number of processes that call rewards written in Python; 0: this process calls them."""
     worker_memory: int | None = None
-    """MiB of data that each worker may have; None: no limit."""
+    """The memory limit of each worker in MiB; None: no limit."""
     worker_gpus: float | None = None
-    """The part of a GPU that each process with a local model takes."""
+    """The share of a GPU for each process with a local model."""
     engine: str | None = None
     """Where the user's functions and local models run: `local`, `processes`, `ray` or `ray://HOST:PORT`."""
     base_url: str | Sequence[str] | None = None
-    """The OpenAI-compatible endpoint of the models; several are servers of the same model."""
+    """The OpenAI-compatible endpoint of the models; several endpoints are servers of the same model."""
     concurrency: int | None = None
-    """Calls in flight."""
+    """The largest number of calls in flight."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings of the method that was given by name."""
     config: Any = None
-    """The config of the method, in the place of `settings`."""
+    """The config of the method, instead of `settings`."""
     budget: Budget = field(default_factory=Budget)
     """The limits of the run."""
     seed: int = 0
-    """The seed of everything that is drawn."""
+    """The seed of all random draws."""
     run: str | Path | None = None
     """The folder of the run; None: TASK-METHOD-SEED below `root`."""
     root: str | Path = "runs"
@@ -71,25 +71,25 @@ class Options:
     control: str | None = None
     """A method that runs afterwards, within its half of the limits."""
     alpha: float | None = None
-    """In the place of the task's `alpha`."""
+    """Replaces the task's `alpha`."""
     alpha_policy: str | None = None
-    """In the place of the task's `alpha_policy`."""
+    """Replaces the task's `alpha_policy`."""
     minimum_effect: float | None = None
-    """In the place of the task's `minimum_effect`."""
+    """Replaces the task's `minimum_effect`."""
     longest: int | None = None
-    """In the place of the task's `longest`."""
+    """Replaces the task's `longest`."""
     more: object = None
     """Fresh rows for a finished run."""
     dry_run: bool = False
     """Plan the run and stop."""
     batch: bool = False
-    """Calls that nothing else waits for may go out in batches of the provider, hours long."""
+    """Whether calls that no other step waits for may go out in batches of the provider, which can take hours."""
     fresh: bool = False
-    """Ask again what the cache or a finished run knows."""
+    """Request new answers instead of using the cache or a finished run."""
     max_wait: float | None = None
-    """Seconds that the run waits at most for an endpoint that turns calls away."""
+    """The longest wait for an endpoint that refuses calls, in seconds."""
     default_limit: bool = True
-    """Whether a run without any limit gets one on its calls."""
+    """Whether a run without any limit gets a limit on its calls."""
     task_lms: Sequence[RoleModel] | None = None
     """Several task models, for one prompt."""
     aggregate: str | None = None
@@ -97,10 +97,12 @@ class Options:
     other_lms: Sequence[RoleModel] = ()
     """The task models after the first, once the task has a case for each."""
     share: int = 1
-    """How many runs use the models at once: each gets this part of the calls in flight and of the calls a minute."""
+    """The number of runs that use the models at once; each gets an equal part of the calls in flight and of the calls a
+    minute."""
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a path that is none, a seed that no journal holds, a limit that is none, and settings twice."""
+        """Raise UsageError for an invalid path, a seed that a journal cannot hold, an invalid limit, and settings given
+        twice."""
         for name in ("run", "root", "fork"):
             check_path(parameter(name), getattr(self, name))
         if not isinstance(self.seed, int) or not -LARGEST <= self.seed <= LARGEST:
@@ -158,7 +160,7 @@ class Options:
         return WorkerChoice(self.engine, self.workers, self.worker_gpus, self.share)
 
     def _check_engine(self) -> None:
-        """Raises UsageError for an engine that nobody knows, and for one that contradicts the number of workers."""
+        """Raise UsageError for an unknown engine, and for an engine that contradicts the number of workers."""
         engine = self.engine
         if engine is None:
             return
@@ -180,7 +182,7 @@ class Options:
 
 
 def options_of_method(choice: MethodChoice | None, keywords: Mapping[str, object]) -> Options:
-    """The options of a run with one method, which a caller gives by its name, as a Method or as a config."""
+    """The options of a run with one method, given by its name, as a Method or as a config."""
     method, config = (None, None) if choice is None else choose_method(choice)
     name = None if method is None else method.entry.name
     return build_from(Options, {**keywords, "method": name, "config": config})

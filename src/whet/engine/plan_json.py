@@ -110,11 +110,12 @@ class PlannedStudyJSON(TypedDict):
 
 class MemoryJSON(TypedDict):
     """Bytes that a training takes at most in one process, by a formula: the model, what learns (gradients and Adam), the largest
-    pass (activations and predictions), and all of it."""
+    pass (activations and predictions), what vLLM reserves where it writes the texts, and all of it."""
 
     weights: int
     learning: int
     passes: int
+    sampler: int
     total: int
 
 

@@ -18,7 +18,7 @@ from whet.engine.durable import FORECAST, STOPPED, TRAINING, RunState
 from whet.engine.plan_json import PlanJSON
 from whet.engine.sealed_power import promotion_warning
 from whet.errors import quantity, show_duration, show_reward
-from whet.rl.language import REPEATED
+from whet.rl.language import MOST_REPEATS, REPEATED
 from whet.types import Rollout, mean_score
 
 STEPS_TIMED = 10
@@ -47,8 +47,9 @@ def describe_repeats(number: int, text: str) -> str:
     """What to say of an optimizer model that wrote the same text so many times in a row."""
     return (
         f'The optimizer model wrote the same text {number} times in a row ("{text}"), so that the search has nothing new to try '
-        "with it, and each reply is paid. Raise its temperature (`models: {optimizer: {temperature: 1}}` in task.yaml; a server "
-        "may ignore it), or name another model (`optimizer_lm`). The run may be ended now (Ctrl-C), and keeps its best prompt."
+        f"with it, and each reply is paid. After {MOST_REPEATS} of them, the search asks it no more. Raise its temperature "
+        "(`models: {optimizer: {temperature: 1}}` in task.yaml; a server may ignore it), or name another model (`optimizer_lm`). "
+        "The run may be ended now (Ctrl-C), and keeps its best prompt."
     )
 
 
@@ -252,6 +253,8 @@ class _Memory(Protocol):
     @property
     def passes(self) -> int: ...
     @property
+    def sampler(self) -> int: ...
+    @property
     def total(self) -> int: ...
 
 
@@ -261,10 +264,23 @@ def memory_forecast(memory: _Memory, processes: int) -> str:
         f"{part / 2**30:.2g}" for part in (memory.weights, memory.learning, memory.passes, memory.total)
     )
     each = f" in each of {processes} processes" if processes > 1 else ""
+    vllm = f", {memory.sampler / 2**30:.2g} for vLLM" if memory.sampler else ""
     return (
         f"training: by a formula it takes at most {total} GiB{each}: {weights} for weights, {learning} for gradients and Adam, "
-        f"{passes} for the largest pass"
+        f"{passes} for the largest pass{vllm}"
     )
+
+
+def first_forecast(steps: int, seconds: float, processes: int, price: float, tokens: int) -> str:
+    """What a whole training takes before its first step: by the seconds of a step that a trial of the policy foresees, and US
+    dollars for an hour of the policy's work in one process."""
+    text = (
+        f"training: by a trial of a few tokens, {quantity(steps, 'step')} take about {show_duration(steps * seconds)}"
+        f" of the policy's work if every text has {tokens} tokens, and the limits allow them all"
+    )
+    if price:
+        text += f"; ${steps * seconds * processes / 3600 * price:.2g} for the policy (${price:g} an hour)"
+    return f"{text}. The calls of the task model come on top"
 
 
 def training_forecast(forecast: Mapping[str, float], memory: float | None) -> str:

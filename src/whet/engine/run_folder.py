@@ -52,7 +52,7 @@ from whet.engine.journal import (
 )
 from whet.engine.model_client import ModelClient
 from whet.engine.plan_json import PlanJSON
-from whet.engine.recorded_answers import read_answers
+from whet.engine.recorded_answers import read_recorded_answers
 from whet.engine.served_models import read_served
 from whet.engine.trained_policy import PolicyChoice
 from whet.errors import ReplayDiverged, StorageError, UsageError, WhetError, parameter
@@ -284,7 +284,7 @@ def evaluated_split(header: Mapping[str, Any]) -> str | None:
     return None if split is None else str(split)
 
 
-def check_folder(folder: Path) -> None:
+def check_run_folder(folder: Path) -> None:
     """Raise UsageError for a run folder that is none: a file, a task's own folder, one that cannot be written, one with files
     of the caller that a run would write."""
     choose = f"Choose another folder with {parameter('run', 'DIR')}."
@@ -535,7 +535,7 @@ def _without_result(journal: Journal, role: str, state: str) -> frozenset[str]:
 
 def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:
     """The answers of another run, which become those of this one. Raises StorageError for one that has changed."""
-    answers = read_answers(fork)
+    answers = read_recorded_answers(fork)
     row = "INSERT OR IGNORE INTO results VALUES (?,?,?)"
     journal.append([(row, (digest, value, checksum(digest, value))) for digest, value in answers.items()])
     return answers

@@ -37,7 +37,7 @@ from whet.engine.run_folder import (
     write_result,
 )
 from whet.engine.shared_cache import open_cache
-from whet.environments.environment import Environment, watching
+from whet.environments.environment import Environment, watching_rollouts
 from whet.errors import BudgetExceeded, parameter
 from whet.run import Budget
 from whet.search.archive import Candidate
@@ -154,7 +154,7 @@ class TransferTest:
         progress.begin(f"{trial.split} rows", len(rows))
         try:
             run = DurableRun(core, "/transfer", Budget())
-            with watching(progress.on_rollout):
+            with watching_rollouts(progress.on_rollout):
                 rollouts = await evaluate_within(
                     env, run, trial.candidate.prompt, rows, core.incomplete_sessions
                 )

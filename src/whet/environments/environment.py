@@ -49,7 +49,7 @@ _WATCHER: ContextVar[Callable[[Rollout], None]] = ContextVar("watcher", default=
 
 
 @contextmanager
-def watching(watcher: Callable[[Rollout], None]) -> Iterator[None]:
+def watching_rollouts(watcher: Callable[[Rollout], None]) -> Iterator[None]:
     """Meanwhile `watcher` is called with each rollout once it is graded: so whoever waits is shown how a run goes on."""
     token = _WATCHER.set(watcher)
     try:

@@ -225,7 +225,7 @@ def message_of(text: str, tools: OfferedTools, legacy: bool) -> tuple[dict[str, 
     return {**message, "tool_calls": listed}, "tool_calls"
 
 
-def text_of(call: Mapping[str, Any]) -> str:
+def call_text(call: Mapping[str, Any]) -> str:
     """The text by which a model calls a tool that takes one."""
     value = call["arguments"].get("input", "")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -235,6 +235,6 @@ def _write_call(call: Mapping[str, Any], tools: OfferedTools) -> dict[str, Any]:
     """A call in OpenAI's form, without an id."""
     name = call["name"]
     if tools.takes_text(name):
-        return {"type": "custom", "custom": {"name": name, "input": text_of(call)}}
+        return {"type": "custom", "custom": {"name": name, "input": call_text(call)}}
     arguments = json.dumps(call["arguments"], ensure_ascii=False)
     return {"type": "function", "function": {"name": name, "arguments": arguments}}

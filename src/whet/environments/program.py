@@ -27,17 +27,17 @@ from whet._util.sources import (
     place_of_definition,
     source_hash,
 )
-from whet._util.sources import program_of as text_of_function
+from whet._util.sources import program_text as text_of_function
 from whet._util.storable import describe_exception
 from whet._util.user_code import OutOfTime, caught, in_thread
 from whet._util.workers import Asking, Back, Job, Work
 from whet.environments.agent_forms import AgentAnswer, AgentRequest
 from whet.environments.environment import Environment, Generation, as_environment_type
 from whet.environments.episodes import Actor, ActorObservation
-from whet.environments.program_model import ProgramFailed, ProgramModel, read_answer, to_text
+from whet.environments.program_model import ProgramFailed, ProgramModel, read_run_answer, to_text
 from whet.errors import UsageError, WhetError, did_you_mean, quantity
 from whet.prompt import Prompt
-from whet.rewards.program import function_of_text, load_module, place_of, program_digest
+from whet.rewards.program import function_of_text, line_of_error, load_module, program_digest
 from whet.run import Run, convert_record
 from whet.types import (
     EXAMPLE,
@@ -496,7 +496,7 @@ class ProgramModelHere(ProgramModel):
             "limit": call.limit,
         }
         answer = await self._asking.ask({"role": self._role, "prompt": prompt, "messages": pairs, **own})
-        return AgentAnswer(str(read_answer(answer)), answer["finish"], Usage(**answer["usage"]))
+        return AgentAnswer(str(read_run_answer(answer)), answer["finish"], Usage(**answer["usage"]))
 
     def document(self, name: str) -> Prompt:
         """A named prompt as it is, with its front matter and slots. Raises UsageError for a name that nobody knows."""
@@ -552,7 +552,7 @@ def _describe_failure(exception: Exception, path: Path) -> dict[str, Any]:
     """The outcome of a program that raised an exception."""
     error = repair_surrogates(str(exception))
     if not isinstance(exception, ProgramFailed):
-        error = f"program: {Path(place_of(exception, path)).name}: {describe_exception(exception)}"
+        error = f"program: {Path(line_of_error(exception, path)).name}: {describe_exception(exception)}"
     return {"output": "", "error": error}
 
 

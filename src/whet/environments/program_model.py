@@ -55,7 +55,7 @@ class ProgramModel:
         return await self._ask({"role": self._role, "prompt": prompt, "messages": pairs})
 
     async def _ask(self, question: dict[str, Any]) -> str:
-        return str(read_answer(await self._asking.ask(question)))
+        return str(read_run_answer(await self._asking.ask(question)))
 
     async def tool(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         """What a function returns, recorded as JSON: a resume gets the same without calling it. Sets, tuples and arrays become
@@ -79,7 +79,7 @@ class ProgramModel:
 
         answer = await self._asking.ask({"tool": name, "inputs": inputs}, call)
         try:
-            return read_answer(answer)
+            return read_run_answer(answer)
         except ProgramFailed as failed:
             raise failed from (causes[0] if causes else None)
 
@@ -139,7 +139,7 @@ def _has_other_keys(value: Any) -> bool:
     return isinstance(value, list | tuple) and any(map(_has_other_keys, value))
 
 
-def read_answer(answer: dict[str, Any]) -> Any:
+def read_run_answer(answer: dict[str, Any]) -> Any:
     """What the run answered. Raises ProgramFailed for a call that brought nothing, UsageError for one that cannot be made."""
     if "failed" in answer:
         raise ProgramFailed(answer["failed"], answer.get("type", ""))

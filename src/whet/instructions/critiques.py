@@ -15,7 +15,7 @@ from whet.instructions.neighbours import comparable
 from whet.instructions.questions import LONGEST_SHOWN, Critique, confusions, one_line, quote
 from whet.rewards.targets import state_correction, targets_of
 from whet.run import Run
-from whet.search.corrections import mentions, say_the_same
+from whet.search.corrections import holds_words, say_the_same
 from whet.search.labels import find_answers
 from whet.search.minibatch import answered_rollouts, say_cut, shorten, show_example, show_rollout
 from whet.types import Example, Rollout, TraceStep
@@ -94,7 +94,7 @@ class CritiqueBatch:
         counted += f"\n{_FAILURES} {_ECHOED}: {self.echoes}." if self.echoes else ""
         counted += f"\n{self.cut}" if self.cut else ""
         counted += f"\n{_REMARK} {self.remark}" if self.remark else ""
-        again = () if self.mistakes else count_answers(self._wrong_outputs, most=_AGAIN_SHOWN, least=2)
+        again = () if self.mistakes else frequent_answers(self._wrong_outputs, most=_AGAIN_SHOWN, least=2)
         counted += f"\n{_AGAIN} {', '.join(again)}." if again else ""
         shown = "\n".join([_RIGHT, *(f"- {text}" for text in self.right)]) if self.right else ""
         parts = "\n".join(part for part in (counted, shown) if part)
@@ -160,7 +160,7 @@ def _repeats_input(example: Example, rollout: Rollout) -> bool:
     return comparable(rollout.output) in {comparable(str(value)) for value in example.values.values()} - {""}
 
 
-def count_answers(outputs: Iterable[str], *, most: int, least: int = 1) -> list[str]:
+def frequent_answers(outputs: Iterable[str], *, most: int, least: int = 1) -> list[str]:
     """The most frequent answers in quotation marks, each with how often it came, if that is `least` times or more.
 
     >>> count_answers(["no", "yes", "no", ""], most=2)
@@ -295,13 +295,13 @@ def _label_of(output: str, labels: Sequence[str]) -> str:
     """The label that an answer is, or the only one that it mentions; empty where there is none."""
     plain = comparable(output)
     same = [label for label in labels if comparable(label) == plain]
-    named = same or [label for label in labels if mentions(output.casefold(), label.casefold())]
+    named = same or [label for label in labels if holds_words(output.casefold(), label.casefold())]
     return named[0] if len(named) == 1 else ""
 
 
 def _names_target(critique: str, example: Example) -> bool:
     targets = [] if example.target is None else [t.strip() for t in targets_of(example) if t.strip()]
-    return any(mentions(critique, target) for target in targets)
+    return any(holds_words(critique, target) for target in targets)
 
 
 def of_people(examples: Sequence[Example]) -> list[Critique]:

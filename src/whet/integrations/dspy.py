@@ -22,7 +22,7 @@ from whet.api.results import RunResult
 from whet.environments.program import CALLS, SECONDS
 from whet.environments.program_model import ProgramFailed
 from whet.errors import ProviderError, UsageError
-from whet.integrations.shared import SECRET, as_json_value, prompt_names, sealed_splits, single
+from whet.integrations.shared import SECRET, as_json_value, name_prompts, sealed_splits, single
 from whet.methods import MethodChoice
 from whet.prompt import Prompt
 from whet.types import Message, Request, content_hash
@@ -140,7 +140,7 @@ class _StudentModule:
         self.student, self.rows = student, rows
         self.settings = dict(dspy.settings.copy())
         predictors = dict(student.named_predictors())
-        self.names = prompt_names(predictors)
+        self.names = name_prompts(predictors)
         self.instructions = {self.names[own]: p.signature.instructions for own, p in predictors.items()}
         if not self.names:
             raise UsageError(

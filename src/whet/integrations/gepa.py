@@ -21,7 +21,7 @@ from whet._util.sources import source_hash
 from whet.api.results import RunResult
 from whet.environments.program import SECONDS
 from whet.errors import UsageError
-from whet.integrations.shared import SECRET, as_json_value, prompt_names, sealed_splits, single
+from whet.integrations.shared import SECRET, as_json_value, name_prompts, sealed_splits, single
 from whet.methods import MethodChoice
 from whet.prompt import Prompt
 from whet.types import Completion, Message, Usage, content_hash
@@ -66,7 +66,7 @@ def optimize(
     if not seed_candidate or not all(isinstance(text, str) for text in seed_candidate.values()):
         raise UsageError(f"seed_candidate={seed_candidate!r} is no candidate. Give a dict of named texts.")
     rows = _AdapterRows()
-    names = prompt_names(seed_candidate)
+    names = name_prompts(seed_candidate)
     splits = sealed_splits(
         rows.of(trainset),
         None if valset is None else rows.of(valset),

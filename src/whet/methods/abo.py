@@ -81,7 +81,7 @@ class Config:
     demo: bool = True
     """Whether a demonstration carries out the steps."""
     credit: Literal["tally", "random"] = "tally"
-    """Which step is rewritten: the one with most errors, or any."""
+    """The step that is rewritten: the step with the most errors, or a random step."""
     finalists: PositiveInt = 3
     """Prompts measured on validation examples at the end."""
 

@@ -84,7 +84,7 @@ class Config:
     removal: bool = True
     """Whether a lesson goes whose counters speak against it."""
     merge: Literal["delta", "rewrite"] = "delta"
-    """Whether the curator adds single lessons, or writes the whole list anew."""
+    """Whether the curator adds single lessons, or rewrites the whole list."""
     finalists: PositiveInt = 3
     """Playbooks measured on validation examples at the end."""
     online: bool = False

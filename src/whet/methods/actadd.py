@@ -77,7 +77,7 @@ class Config:
     finalists: PositiveInt = 3
     """Pairs validated at the end."""
     vector: Literal["difference", "random"] = "difference"
-    """What is added: the difference of activations, or a random direction as long as it (the control)."""
+    """The vector that is added: the difference of activations, or a random direction with the same norm (the control)."""
     seed: NonNegativeInt = 0
     """Of the random direction."""
 

@@ -49,7 +49,7 @@ from whet.rl.prompt_router import (
     deploy_router,
     validate_router,
 )
-from whet.rl.reward_log import Array, RewardLog, fill, mean_rewards
+from whet.rl.reward_log import Array, RewardLog, fill_rewards, mean_rewards
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.clusters import representatives
@@ -83,11 +83,12 @@ class Config:
     """Settings of adaptive prompting."""
 
     parts: str = ""
-    """Sentences that may stand behind the start's text, separated by `|`; without any a model writes them, or whet has some."""
+    """Sentences that may follow the start's text, separated by `|`; if empty, a model writes them, or whet uses built-in
+    sentences."""
     most: PositiveInt = 4
     """Parts that a model writes, or that are taken of whet's."""
     shots: NonNegativeInt = 0
-    """Demonstrations that are one more part; 0 for none."""
+    """The number of demonstrations, which form an additional part; 0 for none."""
     compositions: PositiveInt = 16
     """Compositions to measure at most."""
     rows: PositiveInt = 200
@@ -97,7 +98,7 @@ class Config:
     alpha: PositiveProbability = 0.1
     """Level of the test that the choices must pass in cross-validation."""
     features: Literal["input", "shuffled"] = "input"
-    """Whose features a row has: its own, or those of any row."""
+    """The features of a row: its own, or those of a random row (a control)."""
     embedding: str = NONE
     """Vectors of inputs: none (character trigrams), embedded/encoder, or openai/NAME, ollama/NAME, ... at its endpoint."""
 
@@ -120,7 +121,7 @@ async def adaptive(
     count = max(2, plan.payable(config.compositions, LEAST_ROWS))
     pool = compositions(run, start, parts, label_rows(env, start, shown), count)
     rows = rest[: plan.payable(min(config.rows, len(rest)), len(pool))]
-    await fill(run, plan.env, notes, pool, rows)
+    await fill_rewards(run, plan.env, notes, pool, rows)
     table, shuffled = notes.table(pool, rows), config.features == "shuffled"
     how = RouterTraining(clusters, NUMBERS, config.folds, config.alpha, config.embedding, shuffled)
     router = await how.learn(run, env, pool, rows, await how.features(run, rows), table)

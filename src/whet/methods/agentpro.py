@@ -66,7 +66,7 @@ class Config:
     """Settings of Agent-Pro."""
 
     depth: NonNegativeInt = 8
-    """Policies one after the other at most."""
+    """The largest number of policies one after the other."""
     width: PositiveInt = 3
     """Lost games of a policy that are reflected on, until a child is better."""
     games: PositiveInt = 20
@@ -74,7 +74,7 @@ class Config:
     replay: NonNegativeInt = 20
     """Old games of the policy that the child plays too."""
     beliefs: bool = True
-    """Whether the player is asked to write beliefs before each action."""
+    """Whether the player writes its beliefs before each action."""
     turns: PositiveInt = 12
     """Last turns of a lost game that the model reads."""
     finalists: PositiveInt = 3

@@ -78,9 +78,9 @@ class Config(Training):
     requests: PositiveInt = 8
     """Requests of a step."""
     advantage: Advantage = "rloo"
-    """How rewards become advantages: each is compared with the mean of the others, nothing is divided."""
+    """The estimator of the advantages; the default compares each reward with the mean of the others and does not divide."""
     kl: NonNegativeFloat = 0.02
-    """Lambda: what a nat of divergence from the first weights costs, in a reward of 0 to 1."""
+    """Lambda: the cost of a nat of divergence from the first weights, in a reward of 0 to 1."""
     max_tokens: PositiveInt = 128
     """Bound on a rewording."""
     checks: NonNegativeInt = 4

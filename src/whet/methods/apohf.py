@@ -45,7 +45,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.rl.answer_duels import without_reward
 from whet.rl.people import TERMINAL
-from whet.rl.person_duels import PersonDuel, choose, find_chooser
+from whet.rl.person_duels import PersonDuel, ask_person, find_chooser
 from whet.rl.prompt_pool import write_pool
 from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
@@ -84,16 +84,16 @@ class Config:
     per_call: PositiveInt = 10
     """Prompts written in one call."""
     ask: str | Callable[..., Any] = TERMINAL
-    """Who chooses: the person at the terminal, or a Python file with `def ask(input, a, b)`, or such a function, which returns a,
-    b or tie."""
+    """The source of choices: the person at the terminal, or a Python file with `def ask(input, a, b)`, or such a function,
+    which returns a, b or tie."""
     nu: NonNegativeFloat = 1.0
-    """Weight of the bonus for what is unknown."""
+    """Weight of the bonus for uncertain prompts."""
     ridge: PositiveFloat = 0.1
     """Penalty on the weights of the network, and what is known before any duel (lambda)."""
     steps: PositiveInt = 1000
     """Steps of Adam after each duel."""
     selector: Literal["neural", "random"] = "neural"
-    """Who duels: by the bandit, or any two."""
+    """The choice of the two prompts of a duel: by the bandit, or at random."""
     embedding: str = NONE
     """Vectors of prompts: none (character trigrams), embedded/encoder, or openai/NAME, ollama/NAME, ... at its endpoint."""
     validated: PositiveInt = 1
@@ -137,7 +137,7 @@ async def apohf(
         row = next(rows)
         one, other = await silent.rollouts(run, [(pool[place].prompt, row) for place in pair])
         duel = PersonDuel(row.user_text, one.output, other.output, number + 1, config.duels)
-        won = 0.5 if one.output == other.output else await choose(run, chooser, duel)
+        won = 0.5 if one.output == other.output else await ask_person(run, chooser, duel)
         bandit.choices.append((pair[0], pair[1], won))
         run.log("duel", {"first": pool[pair[0]].id, "second": pool[pair[1]].id, "won": won})
     best = [pool[place] for place in await bandit.rank(run)]

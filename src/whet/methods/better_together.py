@@ -49,7 +49,7 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import payable_rollouts
-from whet.search.stages import Stage, common_rows, record_stage, share_of
+from whet.search.stages import Stage, common_rows, record_stage, stage_limits
 from whet_client.storable import show_value
 
 ENTRY = MethodEntry(
@@ -80,7 +80,7 @@ class Config(MultiTurnTraining):
     prompts: str = "bootstrap"
     """The method of the stages p, by name."""
     learn: Literal["imitate", "grpo"] = "imitate"
-    """How weights learn: from right answers alone, or from the comparison of the answers to a row."""
+    """The learning of the weights: from right answers alone, or from the comparison of the answers to a row."""
     steps: NonNegativeInt = 60
     """Updates of the weights in a stage w."""
     group: PositiveInt = 8
@@ -107,7 +107,7 @@ async def better_together(
     for number, kind in enumerate(kinds):
         spent["task"] += each
         left = len(kinds) - number
-        stage = Stage(run, share_of(run.limits, spent, left * each, left), leads=False, spent=spent)
+        stage = Stage(run, stage_limits(run.limits, spent, left * each, left), leads=False, spent=spent)
         rows = tuple(run.rng.sample(env.train, len(env.train)))
         if kind == PROMPT:
             prompt = await search(stage, replace(system, train=rows), prompt, methods(config.prompts))

@@ -77,13 +77,13 @@ class Config(Training):
     examples: PositiveInt | None = 16
     """Training examples that the parents and children of a step are tried on."""
     reward: Literal["relative", "absolute"] = "relative"
-    """What the writer learns from: the gain of a child over the better of its parents, or what the child earns."""
+    """The writer's reward: the gain of a child over the better of its parents, or the reward of the child."""
     compare: Literal["step", "question"] = "step"
-    """Which children are compared with each other."""
+    """The children that are compared with each other: all of a step, or those of the same question."""
     pool: PositiveInt = 12
     """Texts that survive a step."""
     top: PositiveInt = 4
-    """Parents are drawn from the best so many."""
+    """The number of best texts from which parents are drawn."""
     collapse: NonNegativeInt = 15
     """Steps without a new best after which the pool is its best and the start; 0 for never."""
     finalists: PositiveInt = 4

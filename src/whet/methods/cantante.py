@@ -82,7 +82,8 @@ class Config:
     block: PositiveInt = 10
     """Rows of a step, each answered by as many configurations as a region has texts."""
     credit: Literal["latin", "identity", "attributed"] = "latin"
-    """What a text earns: its main effect in a Latin square, what its configurations earned, or what a model attributes to it."""
+    """The credit of a text: its main effect in a Latin square, the reward of its combinations, or the number that a model
+    attributes to it."""
     group: PositiveInt = 3
     """With `attributed`: configurations on a row that are compared in one question (g)."""
     finalists: PositiveInt = 3

@@ -72,7 +72,7 @@ class Config:
     steps: NonNegativeInt = 20
     """Steps at most; the paper has no such bound but its budget."""
     block: PositiveInt = 30
-    """Training examples of a block; fewer where there are not enough for all blocks."""
+    """Training examples of a block; fewer if there are not enough for all blocks."""
     blocks: PositiveInt = 10
     """Blocks of a race at most."""
     alpha: Probability = 0.2

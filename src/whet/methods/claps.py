@@ -75,11 +75,11 @@ class Config:
     """Settings of ClaPS."""
 
     search: Literal["genetic", "greedy"] = "genetic"
-    """How prompts are built of the words that are left."""
+    """The search over the remaining words."""
     vocabulary: PositiveInt = 4000
     """Words to cluster: those of the training inputs first, then common ones."""
     clusters: NonNegativeInt = 500
-    """Clusters, each with one word; 0: the vocabulary is drawn from as it is."""
+    """The number of clusters, each with one word; 0: words are drawn from the whole vocabulary."""
     quantile: Probability = 0.95
     """Share of the words that is pruned, those that change the score least for the better; 0: none."""
     length: PositiveInt = 5
@@ -89,7 +89,7 @@ class Config:
     generations: NonNegativeInt = 30
     """Generations after the first one."""
     reward: Signal = "auto"
-    """What prompts are compared by; auto: likelihood if the task counts right labels, else its reward."""
+    """The figure by which prompts are compared; auto: likelihood if the task counts right labels, else the task's reward."""
     examples: PositiveInt | None = None
     """Training examples that each prompt is scored on; none means all of them."""
     finalists: PositiveInt = 32

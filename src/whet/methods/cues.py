@@ -42,7 +42,7 @@ from whet.rewards import TARGET
 from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import comparable
+from whet.search.copies import normalize_wording
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import gains, infinite_batches, mistakes, next_rows, shorten, show_rollout
@@ -72,7 +72,7 @@ class Config:
     explorations: NonNegativeInt = 8
     """Episodes of exploring, one after the other."""
     memory: bool = True
-    """Whether an exploration is told what those before have tried."""
+    """Whether an exploration sees a summary of the earlier explorations."""
     batch: PositiveInt = 12
     """Steps that a question for tasks shows."""
     confidence: Probability = 0.7
@@ -203,7 +203,11 @@ class TaskMaker:
                 if rollout.error is None and not by_target and rollout.reward > middle:
                     return task
                 outputs.append((played.answer or "").strip() if rollout.error is None else "")
-            if not by_target or not outputs[0] or comparable(outputs[0]) != comparable(outputs[1]):
+            if (
+                not by_target
+                or not outputs[0]
+                or normalize_wording(outputs[0]) != normalize_wording(outputs[1])
+            ):
                 return None
             target = {"input": task.row.user_text, "target": outputs[0]}
             return replace(task, row=replace(task.row, target=outputs[0], row=target))
@@ -271,7 +275,7 @@ def read_task(text: str) -> tuple[str, str, float]:
 
 def common_words(one: str, other: str) -> float:
     """The share of the words of two texts that both have, from 0 to 1."""
-    first, second = set(comparable(one).split()), set(comparable(other).split())
+    first, second = set(normalize_wording(one).split()), set(normalize_wording(other).split())
     return len(first & second) / max(1, len(first | second))
 
 

@@ -84,7 +84,7 @@ class Config:
     beta: PositiveFloat | None = None
     """Strength of the reference; none: 0.1, with pmpo 2.4 (1 - weight_good) if that is more."""
     weight_good: Probability = 0.5
-    """pmpo: weight of good answers; the rest is that of bad ones (alpha)."""
+    """pmpo: the weight of good answers; the rest is the weight of bad answers (alpha)."""
     steps: NonNegativeInt = 60
     """Updates of the policy."""
     batch: PositiveInt = 16

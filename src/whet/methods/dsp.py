@@ -108,7 +108,7 @@ class Config(Training):
     column: str = "keywords"
     """Column of the rows that may hold the keywords of the supervised stage."""
     keyword: NonNegativeFloat | None = None
-    """Weight of the reward for keywords; none: 0.1 where all rows have targets, else 0."""
+    """Weight of the reward for keywords; none: 0.1 if all rows have targets, else 0."""
     relative: bool = False
     """Whether the reward is the difference to the answer without a hint."""
     checks: NonNegativeInt = 4

@@ -64,7 +64,7 @@ from whet.rl.principles import (
     mutated_rating,
     operations_in,
     ranks,
-    select,
+    select_programs,
     update_ratings,
 )
 from whet.rl.score_book import ValidatedNotes, due
@@ -103,7 +103,7 @@ class Config(MultiTurnTraining):
     """Settings of E-SPL; the others are those of every training."""
 
     mode: Literal["both", "rl", "evolution"] = "both"
-    """What learns: the principles, the weights, or both."""
+    """The parts that learn: the principles, the weights, or both."""
     steps: NonNegativeInt = 40
     """Steps; each updates the weights and may add two programs."""
     group: PositiveInt = 5
@@ -113,7 +113,7 @@ class Config(MultiTurnTraining):
     programs: PositiveInt = 3
     """Programs that answer in a step (K)."""
     recent: PositiveInt = 5
-    """They are chosen among the newest so many."""
+    """The number of newest lists from which the lists are chosen."""
     pool: PositiveInt = 100
     """Programs kept."""
     crossover: Probability = 0.2
@@ -121,11 +121,11 @@ class Config(MultiTurnTraining):
     principles: PositiveInt = 8
     """Principles of a program at most."""
     mutator: Literal["policy", "optimizer"] = "policy"
-    """Who writes the operations."""
+    """The writer of the operations."""
     explain: bool = True
     """Whether the request explains the operations; embedded/tiny knows them and must not be told."""
     advantage: Advantage = "dr_grpo"
-    """How rewards become advantages: the mean is taken off, nothing is divided."""
+    """The estimator of the advantages; the default subtracts the mean and does not divide."""
     loss: Loss = "importance"
     """Loss of a token."""
     temperature: NonNegativeFloat = 0.7
@@ -135,7 +135,8 @@ class Config(MultiTurnTraining):
     easy: PositiveProbability = 1.0
     """Share of the training rows, the easiest by their column difficulty, that are learned from (easy to hard); 1: all."""
     hint: str = ""
-    """Column of the rows with hints: problems that no answer solves are asked again with theirs (Guide-GRPO); none by default."""
+    """The column of the rows with hints: problems that no answer solves get new answers with their hints (Guide-GRPO); none by
+    default."""
 
 
 async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, config: Config) -> Candidate:
@@ -157,7 +158,7 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
     source = rows_of_training(config, policy, start, split.learned, steps, config.problems, most)
 
     async def step(run: Run, number: int) -> None:
-        programs = select(pool.members, config.programs, config.recent)
+        programs = select_programs(pool.members, config.programs, config.recent)
         prompts = [pool.prompt(program) for program in programs]
 
         problems, played = await ask_problems(run, env, trainer, source, prompts, config.problems)

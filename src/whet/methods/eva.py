@@ -78,7 +78,7 @@ class Config:
     mix: Probability = 0.5
     """Share of old rows in a round."""
     select: Select = "gap"
-    """By what rows are chosen that the creator begins from, and that the solver learns from."""
+    """The criterion for the rows from which the creator starts and the solver learns."""
     shown: PositiveInt = 4
     """Rows whose answers the solver learns from in a round at most."""
     temperature: NonNegativeFloat = 0.7

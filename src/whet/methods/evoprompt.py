@@ -86,14 +86,14 @@ class Config:
     examples: PositiveInt = 100
     """Training examples that each prompt is scored on, the paper's development set."""
     parents: Parents = "roulette"
-    """How the two parents of a child are drawn in ga: roulette, tournament (of two) or random."""
+    """The selection of the two parents of a child in ga: roulette, tournament (of two) or random."""
     donor: Literal["best", "random"] = "best"
-    """Which prompt the mutated parts are combined with in de (c)."""
+    """The prompt with which the mutated parts are combined in de (c)."""
     induced: NonNegativeInt = 5
     """Training examples from which every second prompt of the first generation is induced; with 0 all are paraphrases."""
     diversity: Diversity = "none"
-    """How survivors are chosen in ga: by fitness, with half of the weight on the determinant of the members' rewards by row, or
-    with a weight of 0 or one half that a bandit chooses (DvD)."""
+    """The selection of survivors in ga: by fitness (none); with half of the weight on the determinant of the members' rewards
+    by row (half); or with a weight of 0 or one half that a bandit chooses (DvD)."""
     finalists: PositiveInt = 3
     """Prompts measured on validation examples at the end."""
 

@@ -79,13 +79,13 @@ class Config(Training):
     diverge: Probability = 0.1
     """Probability of asking for quite different texts."""
     draw: Literal["spread", "uniform"] = "spread"
-    """How starting points are drawn from the buffer."""
+    """The draw of starting points from the buffer: by the spread of their last group, or uniform."""
     buffer: PositiveInt = 100
     """Starting points that are kept, the newest."""
     reach: NonNegativeInt = 0
     """Improvements in a row that training makes at most; 0: no bound."""
     depth: PositiveInt = 8
-    """Improvements that are made in the end, one after the other."""
+    """The number of improvements at the end, one after the other."""
     finalists: PositiveInt = 4
     """Prompts measured on validation examples at the end."""
 

@@ -79,7 +79,7 @@ class Config:
     imitations: NonNegativeInt = 20
     """Steps of Adam on the kept rewrites of a round; 0 trains nothing."""
     restart: bool = False
-    """Whether each round imitates from the first weights on (ReST-EM), instead of from the last ones (ReST)."""
+    """Whether each round starts from the first weights (ReST-EM) instead of the latest weights (ReST)."""
     rewrites: PositiveInt = 10
     """Rewrites that the last policy samples, of which the best is chosen."""
     lr: NonNegativeFloat = 1e-3

@@ -75,15 +75,17 @@ class Config:
     rounds: NonNegativeInt = 30
     """Rounds, one challenger in each (T)."""
     evaluator: Literal["reward", "judge"] = "reward"
-    """Who compares: the reward of the task with its critiques, or the optimizer model, without targets and rewards."""
+    """The evaluator of a comparison: the reward of the task with its critiques, or the optimizer model, without targets and
+    rewards."""
     questions: PositiveInt = 8
-    """Rows on which the two are compared in a round, more where a limit leaves calls; a judge is shown so many."""
+    """The number of rows on which the two are compared in a round, more if a limit leaves calls; a judge sees at most this
+    number."""
     after_win: Literal["reset", "keep"] = "reset"
-    """What becomes of the challengers that lost when one wins: forgotten, or kept."""
+    """Whether the challengers that lost are forgotten (reset) or kept when a challenger wins."""
     shown: NonNegativeInt = 8
-    """Challengers that lost shown at most, the latest ones."""
+    """The largest number of losing challengers that are shown, the latest ones."""
     requirements: str = ""
-    """What a good answer is, in words, for writer and judge."""
+    """A description of a good answer, for writer and judge."""
     finalists: PositiveInt = 3
     """The latest champions, measured on validation examples at the end."""
 

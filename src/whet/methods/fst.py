@@ -83,11 +83,11 @@ class Config(MultiTurnTraining):
     new: PositiveInt = 3
     """Prompts that a round writes."""
     kept: PositiveInt = 4
-    """Prompts that stay, besides the one as written."""
+    """The number of prompts that stay, besides the start prompt."""
     norm: Literal["problem", "prompt"] = "problem"
-    """What an answer is compared with: all answers to the problem, or those under the same prompt."""
+    """The answers with which an answer is compared: all answers to the problem, or those under the same prompt."""
     writer: Writer = "policy"
-    """Who writes prompts."""
+    """The writer of prompts."""
     loss: Loss = "cispo"
     """Loss of a token."""
     clip_low: Probability = 1.0

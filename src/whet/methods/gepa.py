@@ -103,27 +103,29 @@ class Config:
     """Settings of GEPA."""
 
     rounds: NonNegativeInt = 50
-    """Rounds at most where no limit on calls is given."""
+    """The largest number of rounds without a limit on calls."""
     proposals: PositiveInt = 4
     """Reflections on a parent at the same time. Under a limit on calls at most as many as leave five rounds."""
     minibatch: PositiveInt = 8
-    """Training examples that a parent answers anew for a reflection, and on which its child is compared with it."""
+    """Training examples that a parent answers for a reflection, and on which its child is compared with it."""
     shown: PositiveInt = 8
     """Rollouts that a reflection shows at most: failures first."""
     grouped: bool = False
-    """ComBEE: reflections on groups of all known failures, each in two of them, and one text made of what they write."""
+    """ComBEE: reflections on groups of all known failures (each failure is in two groups), whose drafts are combined into one
+    text."""
     union: bool = True
-    """What the reflections of a round changed is merged by line and tried as one child first."""
+    """Whether the changes of a round's reflections are first merged by line and tried as one child."""
     alpha: PositiveFloat | None = None
-    """None: a child is accepted where it earns more on the minibatch. A number: at this p-value of the paired test."""
+    """None: a child is accepted if it earns more on the minibatch. A number: a child is accepted at this p-value of the paired
+    test."""
     looks: PositiveInt = 3
     """With `alpha`: minibatches on which an undecided child is compared at most."""
     merges: NonNegativeInt = 5
     """Merges of two candidates at most."""
     parent: Literal["front", "best", "random"] = "front"
-    """Who is reflected on: by frequency on the front per example, the best mean, or anybody."""
+    """The choice of the parent: by frequency on the front per example, by the best mean, or at random."""
     tokens: PositiveInt = 2048
-    """Tokens of the optimizer's reply at most; where the text is long, about twice its length."""
+    """The largest number of tokens of the optimizer's reply; for a long text, about twice its length."""
 
 
 async def gepa(

@@ -64,7 +64,7 @@ class Config(Planning):
     threshold: RewardValue | None = None
     """Return above which an episode is a success; none means the middle of the range."""
     actions: str = ""
-    """Actions, separated by `|`, where neither the world nor labels name them."""
+    """The actions, separated by `|`, if neither the environment nor labels name them."""
 
     def calls_per_answer(self, env: Environment) -> int:
         """Calls of the task model for one action at most, in the environment of a task."""

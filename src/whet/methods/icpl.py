@@ -77,12 +77,13 @@ class Config:
     rows: PositiveInt = 1
     """Inputs that the prompts of a round answer."""
     pick: str | Callable[..., Any] = TERMINAL
-    """Who picks: the person at the terminal, or a Python file with `def pick(input, answers)`, or such a function, which returns
-    the places of the best and of the worst answer, from 0."""
+    """The source of picks: the person at the terminal, or a Python file with `def pick(input, answers)`, or such a function,
+    which returns the places of the best and of the worst answer, from 0."""
     shown: Literal["both", "best", "random"] = "both"
-    """What the model sees of a round: the best and the worst prompt, the best alone, or any two as if they were these."""
+    """The prompts of a round that the model sees: the best and the worst, only the best, or two random prompts in their place
+    (a control)."""
     traces: bool = True
-    """Whether the model sees what these prompts answered."""
+    """Whether the model sees the answers of these prompts."""
     history: NonNegativeInt = 3
     """Best prompts of earlier rounds that the model sees."""
     validated: PositiveInt = 1

@@ -74,7 +74,7 @@ class Config:
     threshold: NonNegativeFloat = 20.0
     """Texts are shown from this score on, of 100."""
     signal: str = AUTO
-    """The part of the reward that is shown beside the score; auto: the likelihood where a model scores labels, else none."""
+    """The part of the reward that is shown beside the score; auto: the likelihood if a model scores labels, else none."""
     exemplars: NonNegativeInt | None = None
     """Training rows shown to the optimizer, with captions of their images; none: one for each label, or 3."""
     examples: PositiveInt = 50

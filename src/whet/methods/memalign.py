@@ -67,7 +67,7 @@ class Config:
     """Settings of MemAlign."""
 
     memory: Literal["both", "guidelines", "examples"] = "both"
-    """What is remembered. Of both, the guidelines are also tried alone."""
+    """The content of the memory. With both, the guidelines are also tried alone."""
     batch: PositiveInt = 50
     """Labelled rows that are distilled in one call."""
     near: PositiveInt = 5

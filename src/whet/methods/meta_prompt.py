@@ -71,7 +71,7 @@ class Config:
     longest: PositiveInt = 6000
     """Characters of each input, output and critique that are shown."""
     tokens: PositiveInt = 2048
-    """Tokens of the optimizer's reply at most; where the text is long, about twice its length."""
+    """The largest number of tokens of the optimizer's reply; for a long text, about twice its length."""
     finalists: PositiveInt = 3
     """Texts measured on validation examples at the end."""
 

@@ -73,7 +73,7 @@ class Config:
     """Settings of Minstrel."""
 
     rounds: NonNegativeInt = 4
-    """Rounds of testing, debate and writing anew."""
+    """Rounds of testing, debate and rewriting."""
     examples: PositiveInt = 40
     """Training examples that each prompt is scored on."""
     shown: PositiveInt = 5
@@ -81,9 +81,9 @@ class Config:
     critics: PositiveInt = 3
     """Critics of the panel at most."""
     named: PositiveInt = 2
-    """Modules that are written anew in a round at most."""
+    """The largest number of modules that are rewritten in a round."""
     targets: Literal["verdict", "random"] = "verdict"
-    """Which modules these are: those that the verdict names, or any."""
+    """The choice of these modules: those that the verdict names, or random modules."""
     finalists: PositiveInt = 3
     """Prompts measured on validation examples at the end."""
 

@@ -84,10 +84,10 @@ class Config:
     """Settings of MIPRO."""
 
     instructions: PositiveInt | None = None
-    """Texts of each region to choose from, that of the start among them; none means 6, or 12 or 18 where a limit on calls
-    pays for the trials that these take."""
+    """The number of texts of each region, including the start's; none means 6, or 12 or 18 if a limit on calls pays for the
+    trials that they need."""
     sets: PositiveInt | None = None
-    """Sets of demonstrations to choose from, the empty one among them; none means as many as texts."""
+    """The number of sets of demonstrations, including the empty set; none means as many as texts."""
     k: NonNegativeInt = 4
     """Demonstrations in a set at most; 0 for instructions only."""
     trials: PositiveInt | None = None
@@ -98,7 +98,7 @@ class Config:
     full: PositiveInt = 5
     """Trials between two validations."""
     choice: Literal["tpe", "random"] = "tpe"
-    """How combinations are chosen."""
+    """The choice of combinations: by the surrogate (tpe), or at random."""
 
 
 def check(env: Environment, config: Config) -> None:

@@ -74,8 +74,9 @@ class Config(MultiTurnTraining):
     problems: PositiveInt = 4
     """Rows of a step."""
     baseline: Baseline = "place"
-    """What a call is compared with: the same call of the other rollouts (place), or those of them that read the same (input); or
-    this call made anew, with the other calls held to their answers (held), or the earlier ones (rerun)."""
+    """The calls with which a call is compared: the same call of the other rollouts (place); those with the same input text
+    (input); or repetitions of this call, with all other calls held to their answers (held) or only the earlier calls
+    (rerun)."""
     prompts: str = ""
     """Prompts of the program whose calls are learned from, by name; all by default."""
     checks: NonNegativeInt = 4

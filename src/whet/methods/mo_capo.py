@@ -76,7 +76,7 @@ class Config:
     steps: NonNegativeInt = 100
     """Steps at most."""
     block: PositiveInt = 30
-    """Training examples of a block; fewer where there are not enough for all blocks."""
+    """Training examples of a block; fewer if there are not enough for all blocks."""
     blocks: PositiveInt = 10
     """Blocks that a prompt answers at most."""
     shots: NonNegativeInt = 5
@@ -84,7 +84,7 @@ class Config:
     drops: bool = True
     """Whether a child leaves the race when an incumbent dominates it; else it answers all rows that the incumbents answered."""
     output_price: NonNegativeFloat = 4.0
-    """What an output token costs, in input tokens, where the task names no objectives."""
+    """The cost of an output token in input tokens, if the task names no objectives."""
     finalists: PositiveInt = 6
     """Prompts of the front measured on validation examples at the end."""
 

@@ -73,7 +73,7 @@ class Config:
     exemplars: NonNegativeInt = 4
     """Rows shown with an edit, those that are worst on the objective it is aimed at."""
     patience: PositiveInt = 3
-    """Rounds without an acceptance before the search goes on from another prompt of the front (P)."""
+    """Rounds without an acceptance before the search continues from another prompt of the front (P)."""
     finalists: PositiveInt = 3
     """Prompts of the front measured on validation examples at the end."""
 

@@ -95,7 +95,7 @@ class Config(Training):
     gate: bool = True
     """Whether a new rubric must agree with people on the anchors."""
     slack: NonNegativeFloat = 0.0
-    """How much less it may agree than the old one."""
+    """The loss of agreement that a new rubric may have against the old rubric."""
     anchors: PositiveInt = 50
     """Answers with a person's score, at most, on which rubrics are compared."""
     checks: NonNegativeInt = 4

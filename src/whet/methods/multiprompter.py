@@ -78,7 +78,7 @@ class Config(Training):
     group: PositiveInt = 16
     """Chains of a step."""
     credit: Literal["critic", "shared"] = "critic"
-    """critic: what a piece adds to the value of the joint prompt; shared: the advantage of the whole chain for each piece."""
+    """critic: the change of the joint prompt's value by a piece; shared: the advantage of the whole chain for each piece."""
     kl: NonNegativeFloat = 0.01
     """Weight of the divergence from the first weights."""
     max_tokens: PositiveInt = 48

@@ -50,12 +50,20 @@ from whet.rl.prompt_router import (
     prompt_kernel,
     validate_router,
 )
-from whet.rl.reward_log import Array, LoggedEnvironment, RewardLog, check_runs, fill, mean_rewards, read_runs
+from whet.rl.reward_log import (
+    Array,
+    LoggedEnvironment,
+    RewardLog,
+    check_runs,
+    fill_rewards,
+    mean_rewards,
+    read_runs,
+)
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import SearchPlan, share_out
-from whet.search.stages import Stage, record_stage, share_of
+from whet.search.stages import Stage, record_stage, stage_limits
 
 ENTRY = MethodEntry(
     "oirl",
@@ -83,7 +91,7 @@ class Config:
     runs: str = ""
     """Folders of finished runs of the same rows and model, separated by commas, whose answers are the log."""
     method: str = "random_search"
-    """The method that searches first where no runs are named, and whose rollouts are the log."""
+    """The method that searches first if no runs are named; its rollouts are the log."""
     prompts: PositiveInt = 8
     """Prompts to choose from at most."""
     rows: PositiveInt = 200
@@ -93,7 +101,7 @@ class Config:
     alpha: PositiveProbability = 0.1
     """Level of the test that the choices must pass in cross-validation."""
     features: Literal["input", "shuffled"] = "input"
-    """Whose features a row has: its own, or those of any row."""
+    """The features of a row: its own, or those of a random row (a control)."""
     embedding: str = NONE
     """Vectors of inputs: none (character trigrams), embedded/encoder, or openai/NAME, ollama/NAME, ... at its endpoint."""
 
@@ -142,7 +150,7 @@ async def oirl(
     features = await how.features(run, rows)
     pool = notes.pool(start, rows, features, config.prompts)
     if not config.runs:
-        await fill(run, plan.env, notes, pool, rows)
+        await fill_rewards(run, plan.env, notes, pool, rows)
     table = notes.table(pool, rows)
     kernel = prompt_kernel([prompt.region_text() for prompt in pool])
     how = replace(how, fit=partial(ridge, kernel=kernel))
@@ -173,7 +181,7 @@ async def search_first(
 
     async def search(branch: Run, config: Any) -> Any:
         await record_stage(branch, name, method.entry.version)
-        limits = share_of(run.limits, {"task": size}, kept + (plan.validations - 1) * size, 1)
+        limits = stage_limits(run.limits, {"task": size}, kept + (plan.validations - 1) * size, 1)
         stage = Stage(branch, limits, leads=True)
         return await method.coroutine(stage, env, policy if writes else None, start, config)
 

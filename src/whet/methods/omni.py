@@ -33,7 +33,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.stages import Stage, common_rows, most_stages, record_stage, share_of
+from whet.search.stages import Stage, common_rows, most_stages, record_stage, stage_limits
 
 ENTRY = MethodEntry(
     "omni",
@@ -56,9 +56,9 @@ class Config:
     methods: str = "gepa,opro,bootstrap"
     """The methods that explore, by name, the most promising first."""
     last: str = ""
-    """The method of the last stage; by default the one that found the best."""
+    """The method of the last stage; by default the method that found the best prompt."""
     fresh: bool = True
-    """Whether there is a last stage; without one the others have its share."""
+    """Whether there is a last stage; otherwise, the other stages get its share."""
 
 
 def check(env: Environment, config: Config, methods: Callable[[str], Method]) -> None:
@@ -107,7 +107,7 @@ async def omni(
         number, name = job
         left = count - number
         method, leads = methods(name), best == archive.incumbent
-        stage = Stage(branch, share_of(run.limits, spent, left * each, left), leads=leads, spent=spent)
+        stage = Stage(branch, stage_limits(run.limits, spent, left * each, left), leads=leads, spent=spent)
         await record_stage(branch, name, method.entry.version)
         writes = {OPTIMIZER, OPTIMIZER_OPTIONAL} & set(method.entry.needs)
         result: Any = await method.coroutine(

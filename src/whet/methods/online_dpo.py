@@ -86,11 +86,12 @@ class Config(Training):
     group: TwoOrMore = 2
     """Answers to a row; each two of them are compared."""
     compare: Literal["judge", "reward"] = "judge"
-    """Who says which of two answers is better: the optimizer model, or the task's reward."""
+    """The comparison of two answers: by the optimizer model, or by the task's reward."""
     requirements: str = ""
-    """What a good answer is, in words, for the judge."""
+    """A description of a good answer, for the judge."""
     learn: Literal["dpo", "win_rate"] = "dpo"
-    """What is learned from: the best and the worst answer of a row (DPO), or the share of the others that each beats."""
+    """The learning signal: the best and the worst answer of a row (DPO), or the share of other answers that each answer
+    beats."""
     beta: PositiveFloat = 0.1
     """Strength of the reference in DPO."""
     epochs: PositiveInt = 1

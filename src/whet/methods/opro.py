@@ -74,7 +74,7 @@ class Config:
     memory: PositiveInt = 20
     """Scored texts shown to the optimizer, the best ones, in ascending order."""
     exemplars: NonNegativeInt = 3
-    """Training examples shown to the optimizer, drawn anew in each step."""
+    """Training examples shown to the optimizer, drawn again in each step."""
     examples: PositiveInt = 50
     """Training examples that each text is scored on (about the paper's fifth of a BBH task)."""
     buckets: PositiveInt = 100
@@ -84,8 +84,8 @@ class Config:
     finalists: PositiveInt = 3
     """Texts measured on validation examples at the end."""
     history: History = "raw"
-    """What the optimizer sees of earlier texts: their scores; these with intervals and numbers of rows; or the best text alone,
-    without a score."""
+    """The history that the optimizer sees: earlier texts with their scores (raw); also with intervals and numbers of rows
+    (summary); or only the best text, without a score (none)."""
 
 
 async def opro(

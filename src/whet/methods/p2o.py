@@ -41,7 +41,7 @@ from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.advantages import Rows, equal
 from whet.rl.answer_groups import answers
-from whet.rl.guidance import has_failed, without_hints
+from whet.rl.guidance import all_failed, without_hints
 from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.prompt_front import PromptFront, Writer, evolve
@@ -87,17 +87,17 @@ class Config(MultiTurnTraining):
     new: PositiveInt = 3
     """Prompts that a round writes."""
     kept: PositiveInt = 4
-    """Prompts that stay, besides the one as written."""
+    """The number of prompts that stay, besides the start prompt."""
     among: Literal["hard", "any"] = "hard"
-    """Which rows prompts evolve on: those of the pool, or any (the control)."""
+    """The rows on which prompts evolve: those of the pool, or random rows (the control)."""
     distil: bool = True
     """Whether rollouts under a prompt are learned from on the context without it."""
     ratio: Literal["none", "shaped"] = "none"
     """Weight of such rollouts: none, or the shaped importance ratio of Guide-GRPO."""
     writer: Writer = "policy"
-    """Who writes prompts."""
+    """The writer of prompts."""
     advantage: Advantage = "grpo"
-    """How rewards become advantages."""
+    """The estimator of the advantages."""
     checks: NonNegativeInt = 4
     """Times that the weights are validated on the way."""
 
@@ -122,7 +122,7 @@ async def p2o(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         batch = minibatch(run.rng, env.train, problems)
         (bare,) = await answers(run, env, trainer, [start], batch)
         rewards = [[(r.reward - low) / (high - low) for r in group] for group in bare.rollouts]
-        failed = [i for i, group in enumerate(rewards) if has_failed(group)]
+        failed = [i for i, group in enumerate(rewards) if all_failed(group)]
         solved = {batch[i].id for i in range(len(batch)) if i not in failed}
         pool = dict.fromkeys([*policy.notes["hard"], *(batch[i].id for i in failed)])
         policy.notes["hard"] = [name for name in pool if name not in solved]

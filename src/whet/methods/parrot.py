@@ -93,13 +93,14 @@ class Config(Training):
     requests: PositiveInt = 8
     """Requests of a step."""
     selection: Selection = "pareto"
-    """What teaches: samples that no other one dominates, all of them, or all by the task's weighted sum (the controls)."""
+    """The samples from which the policy learns: those that no other sample dominates, all, or all by the task's weighted sum
+    (the controls)."""
     aims: bool = True
     """Whether each reward is also named alone; false names all of them each time."""
     keep_request: bool = True
     """Whether the frozen model reads the request before its rewording."""
     advantage: Advantage = "dr_grpo"
-    """How sums become advantages (selection=weighted)."""
+    """The estimator of the advantages (selection=weighted)."""
     kl: NonNegativeFloat = 0.01
     """Weight of the divergence from the first weights."""
     max_tokens: PositiveInt = 128

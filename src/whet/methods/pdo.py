@@ -73,9 +73,9 @@ class Config:
     questions: PositiveInt = 3
     """Rows of a duel."""
     pairs: Literal["thompson", "uniform"] = "thompson"
-    """Who duels: by double Thompson sampling, or any two."""
+    """The choice of the two prompts of a duel: by double Thompson sampling, or at random."""
     requirements: str = ""
-    """What a good answer is, in words, for writer and judge."""
+    """A description of a good answer, for writer and judge."""
     finalists: PositiveInt = 3
     """The best ranked prompts, measured on validation examples at the end."""
 

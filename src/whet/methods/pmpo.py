@@ -75,11 +75,12 @@ class Config:
     variants: PositiveInt = 4
     """Rewrites for each hard row (n)."""
     units: NonNegativeInt = 5
-    """Parts of the prompt that are left out to see what each is worth; 0: no such look."""
+    """The number of parts of the prompt that are left out in turn to measure their value; 0: no parts."""
     examples: PositiveInt = 50
     """Training rows that each prompt is measured on."""
     reward: Signal = "auto"
-    """What prompts are compared by; auto: likelihood if a model scores labels and right ones count, else the task's reward."""
+    """The figure by which prompts are compared; auto: likelihood if a model scores labels and the task counts right labels,
+    else the task's reward."""
     finalists: PositiveInt = 2
     """Prompts measured on validation examples at the end, if they are not yet."""
 

@@ -64,13 +64,14 @@ class Config:
     """Settings of PREFACE."""
 
     rounds: NonNegativeInt = 20
-    """Rejected rows that the prompt is repaired for, one after the other."""
+    """The number of rejected rows for which the prompt is repaired, one after the other."""
     attempts: PositiveInt = 7
-    """Repairs for one row at most; they end when the verifier accepts the answer."""
+    """The largest number of repairs for a row; they end when the verifier accepts the answer."""
     examples: PositiveInt = 30
-    """Training rows on which a repaired prompt is compared with the one before."""
+    """Training rows on which a repaired prompt is compared with the previous prompt."""
     shown: Shown = "counterexample"
-    """What the model reads of the verifier: what it said of the row, the reward alone, or what it said of another row."""
+    """The verifier's output that the model reads: the message about the row, only the reward, or the message about another
+    row."""
     finalists: PositiveInt = 2
     """Prompts measured on validation examples at the end, if they are not yet."""
 

@@ -94,13 +94,13 @@ class Config(Training):
     requests: PositiveInt = 16
     """Requests of a step."""
     top: PositiveInt = 2
-    """So many of the best of a group may be chosen."""
+    """The number of best samples of a group that may be preferred."""
     least: Probability = 0.5
     """Least score of a chosen rewriting, 0 to 1."""
     floors: str = ""
     """Least values of parts of the reward of a chosen rewriting, such as met:0.9,beauty:3."""
     margin: Probability = 0.1
-    """How much worse the other rewriting of a pair must be, more than this."""
+    """The difference in reward that a pair of rewritings must exceed."""
     longest: PositiveInt = 130
     """Most words of a chosen rewriting."""
     beta: PositiveFloat = 0.1

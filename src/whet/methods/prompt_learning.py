@@ -85,17 +85,17 @@ class Config:
     rollouts: PositiveInt = 40
     """Training examples a round at most; under a limit on calls as many as show each missing requirement about four times."""
     rounds: NonNegativeInt = 12
-    """Rounds at most where no limit on task calls is given."""
+    """The largest number of rounds without a limit on task calls."""
     clean: PositiveInt = 2
-    """Without limits the search ends after so many rounds in a row without a change."""
+    """The number of consecutive rounds without a change after which a search without limits ends."""
     tokens: PositiveInt | None = None
     """Tokens that all instructions together may cost in every call; none means no bound."""
     consolidate: bool = True
     """Whether instructions are compared with each other."""
     measure: bool = True
-    """Whether instructions are rewritten, tried without and rolled back by what they achieve."""
+    """Whether instructions are rewritten, omitted on trial and rolled back by their measured effects."""
     embedding: str = NONE
-    """How likely neighbours are put before the model together: none (by character trigrams), embedded/encoder, or openai/NAME,
+    """The embedding by which similar critiques share a request: none (character trigrams), embedded/encoder, or openai/NAME,
     ollama/NAME, ... at its endpoint."""
 
 

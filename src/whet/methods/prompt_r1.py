@@ -94,7 +94,7 @@ class Config(MultiTurnTraining):
     turns: PositiveInt = 5
     """Turns of a conversation at most, the answer included."""
     reward: Literal["reward", "f1"] = "reward"
-    """How an answer is rewarded: by the task, or by token F1 with the target."""
+    """The reward of an answer: that of the task, or token F1 with the target."""
     checks: NonNegativeInt = 4
     """Times that the system is validated on the way."""
 

@@ -80,7 +80,7 @@ class Config:
     moves: Literal["all", "add"] = "all"
     """All moves by turns, or only added instructions."""
     tree: bool = True
-    """False: every expansion is one of the root."""
+    """Whether there is a tree; if false, every expansion starts from the root."""
     finalists: PositiveInt = 3
     """Sets validated at the end."""
 

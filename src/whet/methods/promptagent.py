@@ -82,7 +82,7 @@ class Config:
     examples: PositiveInt = 50
     """Training examples that each prompt is scored on."""
     tree: bool = True
-    """False: every expansion is one of the root."""
+    """Whether there is a tree; if false, every expansion starts from the root."""
     finalists: PositiveInt = 3
     """Prompts validated at the end."""
 

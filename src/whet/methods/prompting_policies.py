@@ -88,11 +88,11 @@ class Config(Training):
     """Settings of prompting policies; the others are those of every training."""
 
     steps: NonNegativeInt = 60
-    """Updates of the prompter; 0: the untrained one."""
+    """Updates of the prompter; 0: the prompter stays untrained."""
     group: PositiveInt = 8
     """Texts sampled for a context in a step (G)."""
     advantage: Advantage = "dr_grpo"
-    """How rewards become advantages: the mean is taken off, nothing is divided."""
+    """The estimator of the advantages; the default subtracts the mean and does not divide."""
     kl: NonNegativeFloat = 0.01
     """Weight of the divergence from the first weights."""
     max_tokens: PositiveInt = 128
@@ -100,15 +100,15 @@ class Config(Training):
     examples: PositiveInt | None = 16
     """Rows of a context that the texts of a step are scored on (m)."""
     column: str = ""
-    """Column of the rows that names their context; without one there is one context."""
+    """The column of the rows that names their context; if empty, there is a single context."""
     contexts: PositiveInt = 4
-    """Contexts of a step, where there are several."""
+    """The number of contexts in a step, if there are several."""
     experiences: PositiveInt = 2
-    """Better experiences that the prompter is shown, and as many worse ones."""
+    """The number of better experiences that the prompter sees, and of worse experiences."""
     shown: Shown = "both"
-    """Which experiences it is shown; all but both are controls."""
+    """The experiences that the prompter sees; all values except both are controls."""
     remarks: Literal["row", "optimizer", "none"] = "row"
-    """What is said about a text: its worst row, a sentence of the optimizer model, or nothing."""
+    """The remark about a text: its worst row, a sentence of the optimizer model, or none."""
     distil: NonNegativeInt = 10
     """Steps from one distillation to the next; 0 for none."""
     imitated: PositiveInt = 2
@@ -116,7 +116,7 @@ class Config(Training):
     forget: bool = False
     """Whether a distillation empties the experience."""
     rewrites: PositiveInt = 10
-    """Texts that the result is chosen from, where there is one context."""
+    """The number of texts from which the result is chosen, if there is a single context."""
     checks: NonNegativeInt = 4
     """Times that the greedy text, or the system, is validated on the way."""
 

@@ -71,21 +71,22 @@ class Config:
     algorithm: Literal["quine", "tap", "random"] = "quine"
     """quine: evolution; tap: one word after another; random: the control in the same space."""
     shots: NonNegativeInt = 1
-    """Demonstrations in the base, of each label where targets are labels; 0: the start alone is pruned."""
+    """The number of demonstrations in the base, for each label if targets are labels; 0: only the start is pruned."""
     population: PositiveInt = 30
     """Prompts that survive a generation."""
     offspring: PositiveInt = 50
     """Prompts of a generation."""
     drops: PositiveInt = 4
-    """Words that one prompt loses at most."""
+    """The largest number of words that a prompt loses."""
     shortest: PositiveInt = 15
-    """The search ends where prompts have so few words."""
+    """The number of words at which the search ends."""
     explored: PositiveInt = 10_000
     """Prompts to score at most."""
     threshold: Probability = 0.96
     """tap: share of the best score that a prompt must keep to lose a word (tau)."""
     reward: Literal["auto", "reward", "gap"] = "auto"
-    """What a prompt is pruned for; auto: the gap where a model scores labels and right ones count, else the task's reward."""
+    """The score of a pruned prompt; auto: the gap if a model scores labels and the task counts right labels, else the task's
+    reward."""
     examples: PositiveInt | None = None
     """Training examples that each prompt is scored on; none means all that the base does not show."""
     finalists: PositiveInt = 32

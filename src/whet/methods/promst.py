@@ -86,12 +86,12 @@ class Config:
     episodes: PositiveInt = 16
     """Training examples that each prompt is played on."""
     rules: str | Callable[..., Any] = BUILT_IN
-    """How an episode failed: `built-in`, or a Python file with `def failure(steps, reward)`, or such a function, which names the
-    kind of failure, or returns nothing."""
+    """The rules that name the kind of an episode's failure: `built-in`, or a Python file with `def failure(steps, reward)`, or
+    such a function. The function returns None if the episode did not fail."""
     shown: PositiveInt = 4
     """Episodes of each kind of failure that the model reads."""
     predictor: Literal["ridge", "none"] = "ridge"
-    """What says which rewrites are played: a predictor of scores, or nothing."""
+    """The predictor of scores that chooses the rewrites to play, or none."""
     candidates: PositiveInt = 24
     """Rewrites from which the predictor chooses the children of a prompt."""
     known: PositiveInt = 12

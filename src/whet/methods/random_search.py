@@ -61,13 +61,13 @@ class Config:
     n: PositiveInt = 400
     """Prompts to score."""
     space: Literal["auto", "tokens", "phrases", "definitions"] = "auto"
-    """What is drawn; auto means tokens where the task model scores labels, phrases elsewhere."""
+    """The space of prompts; auto means tokens if the task model scores labels, and phrases otherwise."""
     length: PositiveInt = 5
     """Words of a token prompt, or of a definition."""
     vocabulary: PositiveInt = 1000
     """Words to draw tokens, or each definition, from."""
     edits: PositiveInt = 4
-    """Most phrase edits in one prompt."""
+    """The largest number of phrase edits in one prompt."""
     examples: PositiveInt | None = None
     """Training examples that each prompt is scored on; none means all of them."""
     batch: PositiveInt = 64

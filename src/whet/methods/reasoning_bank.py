@@ -84,17 +84,17 @@ class Config:
     batch: PositiveInt = 8
     """Rows answered with the same bank; 1 learns after each."""
     recall: Recall = "nearest"
-    """Which memories an input gets: those of the inputs most alike, of random ones, of all, or none."""
+    """The memories that an input gets: those of the most similar inputs, of random inputs, of all inputs, or none."""
     near: PositiveInt = 1
     """Inputs whose items are recalled (n)."""
     items: PositiveInt = 3
-    """Items from one row at most; 5 from several answers in parallel."""
+    """The largest number of items from one row; 5 from several answers in parallel."""
     verdict: Literal["reward", "model"] = "reward"
-    """Who says whether an answer was right: the reward, or the optimizer model, which sees no target."""
+    """The source of the verdict on an answer: the reward, or the optimizer model, which sees no target."""
     outcomes: Literal["both", "success", "failure"] = "both"
-    """Which answers teach."""
+    """The answers from which items are written."""
     scaling: Literal["none", "parallel", "sequential"] = "none"
-    """MaTTS: several answers side by side, or each a check of the one before."""
+    """MaTTS: several answers in parallel, or each answer a check of the previous answer."""
     answers: PositiveInt = 3
     """Answers to a row with MaTTS (N)."""
     temperature: NonNegativeFloat = 0.7

@@ -72,10 +72,10 @@ class Config:
     answers: TwoOrMore = 2
     """Answers to each of them, at temperature 1."""
     ask: str | Callable[..., Any] = TERMINAL
-    """Who replies: the person at the terminal, or a Python file with `def ask(question, input, answers)`, or such a function,
-    which returns a list of requirements."""
+    """The source of replies: the person at the terminal, or a Python file with `def ask(question, input, answers)`, or such a
+    function, which returns a list of requirements."""
     choose: Literal["differing", "random", "blind"] = "differing"
-    """What a question is about: the input whose answers differ most, any of the inputs, or all of them without answers."""
+    """The subject of a question: the input whose answers differ most, a random input, or all inputs without answers."""
 
 
 def check(env: Environment, config: Config) -> None:

@@ -45,7 +45,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, in_tags, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import comparable, copied_input
+from whet.search.copies import copied_input, normalize_wording
 from whet.search.demonstrations import (
     Demonstration,
     demonstrations,
@@ -112,11 +112,11 @@ class DemonstratedPrompt:
 
     @cached_property
     def _shown(self) -> frozenset[str]:
-        return frozenset(comparable(demo.question) for demo in self.demos)
+        return frozenset(normalize_wording(demo.question) for demo in self.demos)
 
     def shows(self, row: Example) -> bool:
         """Whether one of the demonstrations is this row, or another one with the same input."""
-        return bool(self._shown) and comparable(row.user_text) in self._shown
+        return bool(self._shown) and normalize_wording(row.user_text) in self._shown
 
     @classmethod
     def of(cls, start: Prompt, first: FirstPrompt) -> DemonstratedPrompt:

@@ -80,15 +80,15 @@ class Config:
     shown: PositiveInt = 8
     """Rollouts that an analyst reads."""
     analysts: PositiveInt = 5
-    """Analysts of a step at most: one call of the optimizer model each."""
+    """The largest number of analysts in a step; each is one call of the optimizer model."""
     most: PositiveInt = 4
     """Edits of the first step at most (L)."""
     least: PositiveInt = 2
     """Edits of the last step at most."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    """How the number of edits falls from `most` to `least`."""
+    """The schedule by which the number of edits falls from `most` to `least`."""
     gate: Literal["strict", "off"] = "strict"
-    """A new skill must score higher than the one before; `off` takes every one."""
+    """strict: a new skill must score higher than the previous skill; off: every new skill is accepted."""
     slow: bool = True
     """Whether epochs end with a slow update."""
 

@@ -43,7 +43,7 @@ from whet.rl import LanguagePolicy, show_instruction
 from whet.rl.principles import operations_or_lines
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import comparable
+from whet.search.copies import normalize_wording
 from whet.search.lessons import LessonList, begin_lessons
 from whet.search.minibatch import answered_rollouts, mistakes, show_answer, show_example, show_rollout
 from whet.search.plan import SearchPlan, share_out, validate_finalists
@@ -78,7 +78,7 @@ class Config:
     temperature: NonNegativeFloat = 0.7
     """Temperature of several answers."""
     samples: Literal["distinct", "same"] = "distinct"
-    """Whether the answers to a row are samples of their own, or one of them again and again, as a control."""
+    """Whether the answers to a row are distinct samples, or one sample repeated (a control)."""
     shown: PositiveInt = 6
     """Rows that the writer reads."""
     edits: PositiveInt = 4
@@ -86,11 +86,11 @@ class Config:
     recall: NonNegativeInt = 0
     """Earlier training rows that teach again."""
     recalled: Literal["alike", "random"] = "alike"
-    """Which: those most like the rows of the day, or any."""
+    """The choice of recalled rows: those most like the rows of the day, or random rows."""
     gate: Literal["strict", "off"] = "strict"
     """New rules must score higher on held rows; `off` takes all."""
     growing: bool = True
-    """Whether held rows of earlier nights are asked again."""
+    """Whether the gate uses held rows of earlier nights again."""
     gate_rows: PositiveInt = 40
     """Held rows that the gate asks at most."""
     most: PositiveInt = 40
@@ -215,8 +215,8 @@ class Sleeper:
 
 def leaks(held: Sequence[Example], taught: Sequence[Example]) -> bool:
     """Whether a held row has the input of one that teaches, or taught before."""
-    return not {comparable(row.user_text) for row in held}.isdisjoint(
-        comparable(row.user_text) for row in taught
+    return not {normalize_wording(row.user_text) for row in held}.isdisjoint(
+        normalize_wording(row.user_text) for row in taught
     )
 
 

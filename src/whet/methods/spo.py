@@ -72,7 +72,7 @@ class Config:
     comparisons: PositiveInt = 4
     """Comparisons of a round, each on rows of its own and in both orders."""
     requirements: str = ""
-    """What a good answer is, in words, for optimizer and judge."""
+    """A description of a good answer, for optimizer and judge."""
     finalists: PositiveInt = 3
     """Winners measured on validation examples at the end."""
 

@@ -79,11 +79,11 @@ class Config:
     candidates: PositiveInt = 40
     """Edited prompts of a round."""
     examples: PositiveInt = 25
-    """Training examples of a round, drawn anew and balanced over targets."""
+    """Training examples of a round, drawn again in each round and balanced over targets."""
     task: str = ""
-    """Column that says to which task a row belongs; each task counts alike. Empty: all rows are one task."""
+    """The column that names the task of a row; each task has the same weight. Empty: all rows are one task."""
     choice: Literal["ucb", "random"] = "ucb"
-    """Which components are added: by the upper confidence bound of their gain, or any."""
+    """The choice of added components: by the upper confidence bound of their gain, or at random."""
     finalists: PositiveInt = 3
     """Prompts measured on validation examples at the end."""
 

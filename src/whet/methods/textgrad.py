@@ -76,13 +76,13 @@ class Config:
     revert: bool = True
     """Whether a step is taken back that earns less than the text before it."""
     critic: Literal["row", "batch"] = "row"
-    """Who gives gradients: a call for each example, or one for the batch."""
+    """The source of gradients: a call for each example, or one call for the batch."""
     memory: NonNegativeInt = 0
     """Earlier steps whose gradients the optimizer sees."""
     momentum: NonNegativeInt = 0
     """Earlier texts that the optimizer sees."""
     constraints: str = ""
-    """What every text must keep to, one constraint a line."""
+    """The constraints on every text, one a line."""
     finalists: PositiveInt = 3
     """Texts measured on validation examples at the end."""
 

@@ -80,9 +80,9 @@ class Config:
     most: PositiveInt = 10
     """Tips at most."""
     expert: bool = True
-    """Whether the writer sees what was wanted."""
+    """Whether the writer sees the targets."""
     curation: Literal["effect", "random", "none"] = "effect"
-    """Which tips go: those without a measured effect, some by chance, or none."""
+    """The tips that are removed: those without a measured effect, random tips, or none."""
     finalists: PositiveInt = 3
     """Lists measured on validation examples at the end."""
 

@@ -73,13 +73,14 @@ class Config:
     rounds: NonNegativeInt = 40
     """Rounds, one child in each (T)."""
     minibatch: PositiveInt = 8
-    """Training examples of a round; more where a limit leaves calls."""
+    """Training examples of a round; more if a limit leaves calls."""
     parent: Literal["draw", "best", "last", "uniform"] = "draw"
-    """Which past prompt is edited: one of those drawn by their means, the one with the best mean, the last one, or any."""
+    """The past prompt that is edited: the best of those drawn by their means, the prompt with the best mean, the last prompt,
+    or a random prompt."""
     window: PositiveInt = 3
     """Past prompts that are drawn in a round and answer its minibatch (K)."""
     temperature: PositiveFloat = 0.1
-    """How much better a mean must be, as a share of the reward's range, to be drawn e times as often."""
+    """The lead of a mean, as a share of the reward's range, with which a prompt is drawn e times as often."""
     errors: PositiveInt = 4
     """Errors shown to the critic at once."""
     finalists: PositiveInt = 3

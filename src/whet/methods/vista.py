@@ -76,15 +76,16 @@ class Config:
     hypotheses: PositiveInt = 3
     """Hypotheses of a round, each leading to one rewrite (K)."""
     restart: Probability = 0.2
-    """How often a prompt is written from nothing instead (p)."""
+    """The probability that a prompt is written from scratch instead (p)."""
     free: Probability = 0.1
-    """How often a hypothesis is bound to no class of the list (epsilon)."""
+    """The probability that a hypothesis has no class of the list (epsilon)."""
     shown: PositiveInt = 5
     """Failures shown at once."""
     finalists: PositiveInt = 2
     """Prompts with a gain that are validated at the end, if they are not yet."""
     history: History = "raw"
-    """What the optimizer sees of earlier trials: each; count and mean gain of each class with its interval; or none."""
+    """The history that the optimizer sees: each earlier trial (raw); the count and mean gain of each class with its interval
+    (summary); or none."""
 
 
 async def vista(

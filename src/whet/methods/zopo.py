@@ -75,7 +75,7 @@ class Config:
     """Settings of ZOPO."""
 
     queries: PositiveInt = 165
-    """Prompts that are scored at most, the first ones included."""
+    """The largest number of prompts that are scored, including the first prompts."""
     first: PositiveInt = 40
     """Prompts that are scored before the search; under a limit a quarter of all."""
     pool: PositiveInt = 500
@@ -83,9 +83,10 @@ class Config:
     per_call: PositiveInt = 10
     """Prompts written in one call."""
     nearest: PositiveInt = 20
-    """Scored prompts around the current one that the surrogate is fitted to."""
+    """The number of scored prompts around the current prompt to which the surrogate is fitted."""
     local: PositiveInt = 10
-    """Prompts around the current one that are scored after uncertain queries; how far a step goes."""
+    """The number of prompts around the current prompt that are scored after uncertain queries; it also sets the length of a
+    step."""
     patience: PositiveInt = 5
     """Uncertain queries in a row before that: those of less gain than a standard deviation of it."""
     noise: PositiveFloat = 0.1

@@ -202,7 +202,7 @@ def load_weights(name: str, device: str | None, *, reader: bool = False) -> Weig
     bars.disable_progress_bar()
     try:
         config = transformers.AutoConfig.from_pretrained(place, trust_remote_code=False, **where)
-        kind = kind_of(config, transformers)
+        kind = model_kind(config, transformers)
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             place, config=config, trust_remote_code=False, **where
         )
@@ -266,7 +266,7 @@ def _libraries() -> tuple[object, object]:
     return torch, transformers
 
 
-def kind_of(config: Any, transformers: Any) -> Kind:
+def model_kind(config: Any, transformers: Any) -> Kind:
     """What a model is, from its configuration: the class that wrote it, then its type. Raises UsageError."""
     auto = transformers.models.auto.modeling_auto
     names = tuple(config.architectures or ())

@@ -289,7 +289,7 @@ class Forced:
     first: Tensor
 
 
-def read_answers(
+def answer_items(
     weights: Weights,
     prompt: Prompt,
     inputs: Sequence[Mapping[str, str]],

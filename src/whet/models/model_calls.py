@@ -12,6 +12,7 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
+from whet._util.workers.surroundings import find_version
 from whet.errors import ProviderError, UsageError, WhetError
 from whet.models.addresses import resolve
 from whet.models.huggingface import HuggingFaceModel
@@ -19,7 +20,7 @@ from whet.models.huggingface_generate import generate_batch
 from whet.models.huggingface_load import BatchPart
 from whet.models.huggingface_score import score
 from whet.models.language_model import LanguageModel
-from whet.models.model_files import ModelFiles, describe_files, find_version
+from whet.models.model_files import ModelFiles, describe_files
 from whet.prompt import Prompt
 from whet.types import Message, Request
 

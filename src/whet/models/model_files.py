@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -43,11 +42,3 @@ def measure_weights(place: str) -> int:
         return 0
     half = str(config.get("dtype") or config.get("torch_dtype") or "") in ("bfloat16", "float16")
     return sum(path.stat().st_size for path in files) * (_FROM_HALF if half else 1)
-
-
-def find_version(package: str) -> str | None:
-    """The installed version of a package, without the mark of its build (`+cpu`); None where it is missing."""
-    try:
-        return importlib.metadata.version(package).partition("+")[0]
-    except importlib.metadata.PackageNotFoundError:
-        return None

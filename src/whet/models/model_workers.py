@@ -27,8 +27,9 @@ from whet._util.workers.automatic import has_memory_for, is_ray
 from whet._util.workers.elsewhere import Elsewhere
 from whet._util.workers.pool import Processes, count_processors, share_threads
 from whet._util.workers.ray_pool import ModelCopies, RayWorkers
+from whet._util.workers.surroundings import find_version
 from whet.errors import ProviderError, UsageError, parameter, quantity
-from whet.models.model_files import describe_files, find_version, measure_weights
+from whet.models.model_files import describe_files, measure_weights
 from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores, Usage
 

@@ -30,6 +30,7 @@ from whet.models.openai_usage import estimate_parts, read_usage, share_usage, wi
 from whet.models.openai_wire import PAGE, WEB_PAGE, Failure, loads, unreadable_reply
 from whet.models.provider_tools import count_provider_tools
 from whet.replies import split_thought, without_thought
+from whet.replies.thoughts import UNENDED
 from whet.types import Completion, Request, Usage
 
 _SHOWN, _PARTS = 300, 10_000
@@ -293,6 +294,7 @@ def _completion(choice: Any, request: Request, usage: Usage, model: str) -> Comp
     split = split_thought(_text(message.get("content")))
     text = cut_at_stop(split.answer, request.stop)
     thought = "\n".join(filter(None, (_read_thought(message), split.thought)))
+    unended = split.cut and finish == "stop"
     if split.cut:
         finish = "length"
     elif not text and finish == "stop" and request.schema is not None and _is_object(thought):
@@ -305,7 +307,7 @@ def _completion(choice: Any, request: Request, usage: Usage, model: str) -> Comp
     elif (failed := _error_of(choice)) is not None:
         error = f"provider: {str(failed['error'])[:_SHOWN]}"
     elif not text.strip():
-        error = f"model: {_instead(message, finish)}"
+        error = UNENDED if unended else f"model: {_instead(message, finish)}"
     first = None if thought else _first_token(choice.get("logprobs"))
     return Completion(text, finish, usage, error, first, thought=thought, model=model)
 

@@ -119,6 +119,8 @@ def between(text: str, opening: str, closing: str) -> list[str]:
     return pieces
 
 
+_WHOLLY_LITERAL = re.compile(r"<!\[CDATA\[((?:[^\]]|\](?!\]>))*+)\]\]>", re.IGNORECASE)
+"""A text that stands in XML's literal text as a whole."""
 _CLOSING_TAG = re.compile(r"\s*+</([A-Za-z][\w-]*+)\s*+(?:>\s*+)?")
 
 
@@ -178,7 +180,9 @@ def unwrap(text: str, tag: str) -> str:
 
 
 def _with_tags(reply: str, tag: str) -> str:
-    """A reply that stands escaped as a whole, `&lt;TAG&gt;...`, with its signs; any other one as it is."""
+    """A reply that stands escaped as a whole, `&lt;TAG&gt;...`, with its signs, and with tags that are not emphasised; any other
+    one as it is."""
+    reply = re.sub(rf"(\*\*|`)(</?{re.escape(tag)}>)\1", r"\2", reply, flags=re.IGNORECASE)
     escaped = re.search(rf"&lt;{re.escape(tag)}&gt;", reply, re.IGNORECASE)
     written = re.search(rf"<{re.escape(tag)}>", reply, re.IGNORECASE)
     return html.unescape(reply) if escaped and not written else reply
@@ -381,10 +385,13 @@ def _is_json(text: str, whole: bool) -> bool:
 
 
 def _clean(texts: list[str]) -> list[str]:
-    """Texts without outer space, wrapping quotes and code fences; those that say nothing are left out."""
+    """Texts without outer space, XML's marks of literal text, wrapping quotes and code fences; those that say nothing are left
+    out."""
     cleaned = []
     for text in texts:
         text = text.strip()
+        if literal := _WHOLLY_LITERAL.fullmatch(text):
+            text = literal[1].strip()
         if fence := _whole_fence(text):
             text = fence[1].strip()
         for opening, closing in ('""', "''", "“”", "``"):

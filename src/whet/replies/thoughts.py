@@ -29,7 +29,9 @@ from whet.types import Completion
 
 EMPTY = "model: empty answer"
 CUT = "model: empty answer (token limit reached before any text)"
-"""The error of a completion that is a thought without an end."""
+"""The error of a completion that is a thought without an end and says that it was cut."""
+UNENDED = "model: empty answer (a thought without an end: a limit on tokens, or a `stop` text within the thought, ended it)"
+"""The error of another completion that is a thought without an end."""
 
 _XML = r"(?:seed:)?(?:think(?:ing)?|thoughts?|reasoning)"
 _WORD = r"(?:think(?:ing)?|thought|reasoning)"
@@ -161,7 +163,8 @@ def separate_thought(completion: Completion) -> Completion:
         return replace(completion, text=split.answer, error=completion.error or blank)
     parted = replace(completion, text=split.answer, thought=split.thought, first_token=None)
     if split.cut:
-        return replace(parted, finish="length", error=completion.error or CUT)
+        own = CUT if completion.finish == "length" else UNENDED
+        return replace(parted, finish="length", error=completion.error or own)
     return (
         parted
         if split.answer or completion.error
@@ -175,7 +178,7 @@ def join_thought(completion: Completion) -> Completion:
         return completion
     inline = split_thought(completion.thought).thought
     thought = completion.thought if inline else f"<think>\n{completion.thought}\n</think>"
-    error = None if completion.error == CUT else completion.error
+    error = None if completion.error in (CUT, UNENDED) else completion.error
     return replace(completion, text=f"{thought}\n{completion.text}".strip(), thought="", error=error)
 
 

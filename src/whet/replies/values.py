@@ -15,6 +15,7 @@ from typing import Any, SupportsIndex
 import json_repair
 
 from whet.replies.blocks import stretches_of
+from whet.replies.marked import without_literal_marks
 from whet.replies.thoughts import without_thought
 
 _LONGEST = 1_000_000
@@ -80,7 +81,8 @@ def placed_values(text: str, *, whole: bool = True) -> tuple[str, list[Value]]:
 
 
 def _plain_quotes(reply: str) -> str:
-    """A reply as it was before something quoted it: JSON in a JSON string, escaped for HTML, or with typographic quotes."""
+    """A reply as it was before something quoted it: JSON in a JSON string, in XML's literal text, escaped for HTML, or with
+    typographic quotes."""
     if reply.startswith('"') and reply.endswith('"'):
         try:
             inner = json.loads(reply, strict=False)
@@ -88,6 +90,7 @@ def _plain_quotes(reply: str) -> str:
             inner = None
         if isinstance(inner, str) and inner.strip()[:1] in ("{", "["):
             reply = inner.strip()
+    reply = reply if _is_json(reply) else without_literal_marks(reply)
     if '"' not in reply and "&quot;" in reply:
         reply = html.unescape(reply)
     plain = reply.translate(_TYPOGRAPHIC)

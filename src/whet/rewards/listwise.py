@@ -34,7 +34,7 @@ from whet.rewards.asking import (
 )
 from whet.rewards.judge_reply import agree_on, lower_keys, parse_place, read_reply
 from whet.rewards.reward import JUDGE, TARGET
-from whet.rewards.score_reading import fits_stated_scale, parse_number
+from whet.rewards.score_reading import fits_stated_scale, score_number
 from whet.rewards.text import targets_of
 from whet.run import Run
 from whet.types import Completion, Example, Reward
@@ -187,7 +187,7 @@ def _read_row(row: object) -> tuple[int | None, float | None, str]:
     if not isinstance(row, Mapping):
         return None, None, ""
     keys = lower_keys(row)
-    score = parse_number(first_of(keys, "score", "rating", "grade", "value"), SCALE)
+    score = score_number(first_of(keys, "score", "rating", "grade", "value"), SCALE)
     reason = first_of(keys, *REASONS)
     if score is not None and not (SCALE[0] <= score <= SCALE[1] and fits_stated_scale(keys.items(), SCALE)):
         score = None

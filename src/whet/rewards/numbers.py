@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import regex
 
-from whet._util.words import fold, sentence_ends, unwrap
+from whet._util.words import fold, sentence_ends, strip_wrapping
 from whet.errors import UsageError
 from whet.replies.alternatives import is_between, marks_nothing, names_several
 from whet.replies.marked import marked_results
@@ -320,7 +320,9 @@ def parse_answer(text: str, decimal: str = "", unit: str = "") -> Decimal | None
     number = parse_number(text, decimal, unit)
     if number is not None or len(text) > _LONGEST:
         return number
-    return parse_number(unwrap(_NO_CENTS.sub("", _EQUALS.sub("", unwrap(text)))), decimal, unit)
+    return parse_number(
+        strip_wrapping(_NO_CENTS.sub("", _EQUALS.sub("", strip_wrapping(text)))), decimal, unit
+    )
 
 
 def is_amount(text: str, sure: bool = False) -> bool:

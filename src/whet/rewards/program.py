@@ -24,7 +24,7 @@ from whet._util.sources import (
     importable_name,
     name_of,
     place_of_definition,
-    program_of,
+    program_text,
     source_hash,
     used_outside,
 )
@@ -96,7 +96,7 @@ def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
         ) from None
     except BaseException as error:
         raise UsageError(
-            f"{place_of(error, path)}: the file does not load: {describe_exception(error)}. Correct it."
+            f"{line_of_error(error, path)}: the file does not load: {describe_exception(error)}. Correct it."
         ) from error
     return module
 
@@ -172,7 +172,7 @@ def check_parameters(function: Callable[..., object], what: str) -> None:
         ) from None
 
 
-def place_of(error: BaseException, path: Path) -> str:
+def line_of_error(error: BaseException, path: Path) -> str:
     """file:line of the deepest line of `path` that an exception went through; line 1 when there is none."""
     if isinstance(error, SyntaxError) and error.filename == str(path) and error.lineno:
         return f"{path}:{error.lineno}"
@@ -334,7 +334,7 @@ class ProgramReward:
         )
 
     def _describe_failure(self, error: Exception) -> dict[str, Any]:
-        line = place_of(error, self.path).rpartition(":")[2]
+        line = line_of_error(error, self.path).rpartition(":")[2]
         return {"error": f"{self.path.name}:{line}: {describe_exception(error)}"}
 
     def _read(self, result: object) -> dict[str, Any]:
@@ -496,7 +496,7 @@ def program_of_function(
             f"{where}: the reward {name_of(function)} is a generator. Return the number instead."
         )
     check_parameters(function, f"{where}: the reward {name_of(function)}")
-    name, program = name_of(function), program_of(function)
+    name, program = name_of(function), program_text(function)
     if program is None:
         text, digest = None, source_hash(function)
     else:

@@ -62,7 +62,7 @@ class ScoreInReply(NamedTuple):
     rest: str
 
 
-def parse_number(value: object, scale: Scale | None = None) -> float | None:
+def score_number(value: object, scale: Scale | None = None) -> float | None:
     """A finite number of a JSON value or a text; None for anything else.
 
     In a text it may be bold or in brackets, have digits of any script, a decimal comma and one word behind it. `4/5` and two
@@ -187,7 +187,7 @@ def _numbers_of(value: object) -> list[float]:
         return [
             number for one in value[:_MOST_LINES] if not isinstance(one, list) for number in _numbers_of(one)
         ]
-    number = None if isinstance(value, bool) else parse_number(value)
+    number = None if isinstance(value, bool) else score_number(value)
     return [] if number is None else [number]
 
 
@@ -218,7 +218,7 @@ def find_marked_scores(reply: HiddenPieces, scale: Scale) -> list[ScoreInReply]:
     scores: list[ScoreInReply] = []
     for marks, group in (([*_BRACKETED.finditer(text)], 1), (tags, 2)):
         for mark in reversed(marks):
-            if (score := parse_number(mark[group], scale)) is not None:
+            if (score := score_number(mark[group], scale)) is not None:
                 scores.append(
                     ScoreInReply(score, reply.restore(_without_mark(text, mark.start(), mark.end())))
                 )
@@ -226,11 +226,11 @@ def find_marked_scores(reply: HiddenPieces, scale: Scale) -> list[ScoreInReply]:
     for at in reversed(range(max(0, len(lines) - _MOST_LINES), len(lines))):
         label, value = _split_label(lines[at])
         if label and _NAMED.fullmatch(reply.restore(label)):
-            score = parse_number(_SENTENCE.sub("", reply.unwrap(value)), scale)
+            score = score_number(_SENTENCE.sub("", reply.unwrap(value)), scale)
             if score is not None:
                 score = score if names_scale(reply.restore(label), scale) else math.nan
                 scores.append(ScoreInReply(score, reply.restore(_without_line(lines, at))))
-    boxed = parse_number(last_box(text), scale) if "boxed" in text and not scores else None
+    boxed = score_number(last_box(text), scale) if "boxed" in text and not scores else None
     return scores if boxed is None else [ScoreInReply(boxed, reply.restore(text))]
 
 
@@ -239,7 +239,7 @@ def find_lone_score(reply: HiddenPieces, scale: Scale) -> ScoreInReply | None:
     behind a label of any words or alone, else the only `4/5` of these lines out of the best score. None where two differ.
     """
     text = reply.text
-    tagged = [score for m in _TAGGED.finditer(text) if (score := parse_number(m[2], scale)) is not None]
+    tagged = [score for m in _TAGGED.finditer(text) if (score := score_number(m[2], scale)) is not None]
     if tagged:
         rest = reply.restore(_TAGGED.sub(" ", text))
         return ScoreInReply(tagged[0], rest) if len(set(tagged)) == 1 else None
@@ -274,14 +274,14 @@ def marked_texts(reply: str) -> list[str]:
 
 def _score_of_line(line: str, scale: Scale) -> Iterator[float]:
     label, value = _split_label(line)
-    score = parse_number(value, scale)
+    score = score_number(value, scale)
     if score is not None and names_scale(label, scale):
         yield score
 
 
 def _share_in_line(line: str, scale: Scale) -> Iterator[float]:
     shares = _SLASHED.findall(fold(line[:_LONGEST_LINE]))
-    score = parse_number(shares[0], scale) if len(shares) == 1 else None
+    score = score_number(shares[0], scale) if len(shares) == 1 else None
     if score is not None:
         yield score
 

@@ -181,7 +181,7 @@ def demonstration(start: Prompt, example: Example, words: Mapping[str, str]) -> 
     return " ".join(text.split())
 
 
-def usable(start: Prompt, env: Environment, example: Example) -> bool:
+def usable_as_demonstration(start: Prompt, env: Environment, example: Example) -> bool:
     """Whether an example can be a demonstration: its text brings no slot and no fence marker."""
     shown = demonstration(start, example, env.labels)
     return not SLOT.search(shown) and replace_region(start, f"{start.region_text()}\n{shown}") is not None

@@ -40,7 +40,7 @@ def find_chooser(ask: object) -> Person[PersonDuel]:
     )
 
 
-async def choose(run: Run, chooser: Person[PersonDuel], duel: PersonDuel) -> float:
+async def ask_person(run: Run, chooser: Person[PersonDuel], duel: PersonDuel) -> float:
     """1 where the person prefers the answer `a`, 0 where `b`, 0.5 where neither; asked once in the life of the run.
 
     Raises UsageError for a function that returns anything but a, b or tie.

@@ -67,7 +67,8 @@ class Training:
     alpha: PositiveFloat = 16.0
     """The adapters' output is scaled by alpha / rank."""
     advantage: Advantage = "grpo"
-    """How rewards become advantages: by comparison in the group or batch, with the greedy text (remax), by a critic (gae)."""
+    """The estimator of the advantages: comparison within the group or batch, with the greedy text (remax), or by a critic
+    (gae)."""
     trace: Probability = 0.95
     """How far a reward reaches back with advantage=gae (lambda): 0 to the token before, 1 to all of them."""
     critic_lr: NonNegativeFloat = 0.01
@@ -81,11 +82,12 @@ class Training:
     aggregation: Aggregation = "token"
     """Mean over all tokens of a minibatch, over texts of their means (sequence), or sum over texts x max_tokens (constant)."""
     eta: PositiveFloat = 1.0
-    """The worth of a unit of reward in nats of a text's log-ratio (rebel)."""
+    """The value of a unit of reward in nats of a text's log-ratio (rebel)."""
     rto: NonNegativeFloat = 0.0
     """Weight of rewards of single tokens, from a model that DPO trains on each step's best and worst texts (RTO); 0: none."""
     truncated: Literal["learn", "mask"] = "learn"
-    """What becomes of texts that max_tokens cut: learned from by their low reward, or left out of group and update (mask)."""
+    """The treatment of texts that max_tokens cut: the policy learns from their low reward (learn), or they are left out of
+    group and update (mask)."""
     epochs: PositiveInt = 1
     """Passes over the samples of a step."""
     minibatch: NonNegativeInt = 0
@@ -93,26 +95,27 @@ class Training:
     kl: NonNegativeFloat = 0.0
     """Weight of the divergence from the reference policy; tau of dro."""
     kl_in: Literal["auto", "loss", "reward"] = "auto"
-    """Where the divergence counts; auto: with gae and reinforce++ in the reward, else in the loss."""
+    """The place of the divergence: the loss or the reward. auto: the reward with gae and reinforce++, else the loss."""
     kl_estimator: Literal["k2", "k3"] = "k3"
     """Estimate of the divergence in the loss; in the reward it is k1."""
     kl_power: NonNegativeFloat = 0.0
-    """The divergence counts less where the reference policy is unsure (critical tokens), by this power; 0: everywhere alike."""
+    """The power by which the divergence counts less at tokens where the reference policy is uncertain (critical tokens); 0: all
+    tokens count alike."""
     kl_limit: NonNegativeFloat = 0.0
     """Divergence from the reference policy, in nats a text, beyond which the training ends by an alarm; 0: none."""
     alarm: Literal["warn", "stop"] = "warn"
-    """What follows when the training reward rises and what is validated on the way falls, both by more than chance: a warning
-    at the end, or the end of the training too."""
+    """The reaction if the training reward rises while the validation reward falls, both by more than chance: a warning at the
+    end, or also the end of the training."""
     rows: RowChoice = "uniform"
-    """Which training rows a step asks about."""
+    """The choice of the training rows of a step."""
     resamples: NonNegativeInt = 2
-    """Times at most that a step asks about other rows in the place of those whose rewards are equal (rows=dynamic)."""
+    """The largest number of times that a step replaces rows with equal rewards by other rows (rows=dynamic)."""
     zero_variance: ZeroVariance = "skip"
-    """What a group of equal rewards teaches: nothing, by its entropy (zvp), or where it is right (erpo)."""
+    """The advantage in a group of equal rewards: 0 (skip), by the entropy (zvp), or for groups that are right (erpo)."""
     zvp: NonNegativeFloat = 0.1
     """Weight of the entropy (zero_variance=zvp; alpha)."""
     penalty: PositiveFloat = 0.1
-    """How far below the others the imagined text of a group of equal right rewards is (zero_variance=erpo)."""
+    """The distance of the imagined text's reward below the equal, right rewards of a group (zero_variance=erpo)."""
     right: RewardValue = 0.5
     """From which reward a group of equal rewards counts as right (zero_variance)."""
 

@@ -26,7 +26,7 @@ from whet._util.storable import describe_exception
 from whet._util.user_code import OutOfTime, run_file
 from whet.errors import UsageError
 from whet.replies import read_json_float
-from whet.rewards.program import importing, load_module, place_of
+from whet.rewards.program import importing, line_of_error, load_module
 from whet.task.delimited import read_delimited
 from whet.task.files import kind_of, read_text
 from whet_client.prompt.slots import canonical_name
@@ -368,7 +368,7 @@ def _make_rows(path: Path, named_by: str) -> tuple[str, list[object]]:
         ) from None
     except BaseException as error:
         raise UsageError(
-            f"{place_of(error, path)}: rows() failed: {describe_exception(error)}. Correct the program."
+            f"{line_of_error(error, path)}: rows() failed: {describe_exception(error)}. Correct the program."
         ) from error
 
 

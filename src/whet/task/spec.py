@@ -451,7 +451,7 @@ def read_splits(node: Node | None) -> Fractions:
     return Fractions(**shares, seed=seed, chosen=True, column=column)
 
 
-def read_labels(labels: Node | None, verbalizer: Node | None) -> dict[str, str]:
+def read_label_words(labels: Node | None, verbalizer: Node | None) -> dict[str, str]:
     """Label to word, in the order of the file; empty without labels.
 
     Raises UsageError for fewer than two labels, labels or words that are equal where answers are compared, a word for no

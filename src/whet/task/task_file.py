@@ -107,8 +107,8 @@ class PolicyEntry(Entry):
     """hf/PATH, embedded/tiny or the folder of a checkpoint."""
     price_per_hour: IfSet[NonNegativeFloat] = UNSET
     """US dollars that an hour of training costs."""
-    sampler: IfSet[Literal["transformers", "vllm"]] = UNSET
-    """What writes the texts of the training."""
+    sampler: IfSet[Annotated[str, _like("vllm or http://localhost:8000")]] = UNSET
+    """What writes the texts of the training: transformers, vllm, or the address of a server of vLLM."""
 
 
 class ModelsEntry(Entry):
@@ -266,6 +266,27 @@ class GameEntry(Entry):
     """Bonuses for turns."""
 
 
+class TextGameEntry(Entry):
+    """A game whose observations and actions are texts, made by a Python file."""
+
+    game: Annotated[str, _like("game: game.py")]
+    """The Python file, with `make(row)`."""
+    turns: PositiveInt
+    """The most turns of an episode."""
+    low: IfSet[float] = UNSET
+    """The lowest sum of an episode's rewards that counts."""
+    high: IfSet[float] = UNSET
+    """The highest sum of an episode's rewards that counts."""
+    scores: IfSet[Literal["turn", "total"]] = UNSET
+    """Whether a step of the game brings the reward of the turn, or the total so far."""
+    episodes: IfSet[Annotated[int, Meta(ge=3)]] = UNSET
+    """Rows to make, in the place of data."""
+    seed: IfSet[NonNegativeInt] = UNSET
+    """Seed of the first of them."""
+    shaping: IfSet[ShapingEntry] = UNSET
+    """Bonuses for turns."""
+
+
 class ToolsEntry(Entry):
     """Tools that the model may call: functions of a Python file, or those of an MCP server."""
 
@@ -384,7 +405,7 @@ class TaskFile(Entry):
 
 COMPONENTS: Mapping[str, tuple[type[Entry], ...]] = {
     "data": (DatasetEntry, FileEntry, SplitFilesEntry),
-    "environment": (GameEntry, ToolsEntry, DialogueEntry),
+    "environment": (GameEntry, TextGameEntry, ToolsEntry, DialogueEntry),
     "program": (ProgramEntry,),
 }
 """The mappings that a key takes beside other values."""

@@ -183,7 +183,7 @@ class RequestLedger:
             self._file.close()
 
 
-def understood(body: Mapping[str, object], habits: Collection[str]) -> dict[str, object]:
+def apply_habits(body: Mapping[str, object], habits: Collection[str]) -> dict[str, object]:
     """What a server with these habits makes of a request's body."""
     ignored = {_IGNORED[habit] for habit in habits if habit in _IGNORED}
     return {key: value for key, value in body.items() if key not in ignored}

@@ -29,7 +29,7 @@ from whet.engine.result_json import MeanJSON
 from whet.engine.run_folder import (
     ENDED,
     RESULT,
-    check_folder,
+    check_run_folder,
     differing_entries,
     note_in,
     open_run,
@@ -38,7 +38,7 @@ from whet.engine.run_folder import (
     write_result,
 )
 from whet.engine.trial import refuse_broken_reward
-from whet.environments.environment import watching
+from whet.environments.environment import watching_rollouts
 from whet.errors import BudgetExceeded, UsageError, did_you_mean, named_fields, parameter, quantity
 from whet.methods import get_method
 from whet.prompt import Prompt
@@ -264,7 +264,7 @@ async def _measure(
     """
     assembly, options = plan.assembly, plan.options
     folder = _folder(plan)
-    check_folder(folder)
+    check_run_folder(folder)
     if (done := _read_finished(folder, plan)) is not None:
         progress.say(f"{folder}: already finished; this is the recorded result, and no model was called")
         return {**done, "run": str(folder), "recorded": True}
@@ -277,7 +277,7 @@ async def _measure(
         try:
             async with core.draining():
                 run = DurableRun(core, f"/{STUDY}", Budget())
-                with watching(progress.on_rollout):
+                with watching_rollouts(progress.on_rollout):
                     rollouts = await evaluate_grid(run, assembly.env, plan.prompts, plan.rows, plan.samples)
                 again = f"another {parameter('run')}"
                 refuse_broken_reward([rollout for own in rollouts for rollout in own], again)

@@ -169,7 +169,7 @@ class PromptVariants:
             "whole": means[0],
             "units": units,
             "forms": forms,
-            "spread": spread_of(grid.rewards[:, [0, *self.forms.values()]]) if self.forms else None,
+            "spread": spread_of_means(grid.rewards[:, [0, *self.forms.values()]]) if self.forms else None,
         }
 
     def _difference(self, plus: int, minus: int) -> Weights:
@@ -252,7 +252,7 @@ def make_variants(
     return PromptVariants(text, kind, units, prompts, without, coalitions, orders, others)
 
 
-def spread_of(rewards: Weights) -> dict[str, Any]:
+def spread_of_means(rewards: Weights) -> dict[str, Any]:
     """How far apart the means of prompts that say the same are: rows x prompts, rows without all answers left out.
 
     `range` is the largest mean minus the smallest one, which chance alone makes larger than 0. `across` chooses the best and

@@ -70,7 +70,7 @@ class Sample:
         )
 
 
-def between(body: Backbone, sample: Sample, replies: Sequence[Message]) -> tuple[int, ...]:
+def tokens_between_turns(body: Backbone, sample: Sample, replies: Sequence[Message]) -> tuple[int, ...]:
     """The tokens from the end of a sample to the beginning of the policy's next turn.
 
     They are what the chat template puts after an assistant's message: its end (unless the sample wrote it), the
