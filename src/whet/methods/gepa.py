@@ -75,6 +75,7 @@ from whet.search.minibatch import (
     gains,
     infinite_batches,
     minibatch,
+    say_cut,
     show_rollout,
 )
 from whet.search.plan import Purse, affordable_rows, count_purse, cut_validation, open_purse, recorded_rows
@@ -86,7 +87,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "gepa",
     "GEPA: reflection, and a front of prompts per example",
-    version=9,
+    version=10,
     rank=20,
     when="the reward says what is wrong, and the instruction should stay one text",
     paper="Agrawal et al., 2025",
@@ -506,12 +507,14 @@ def versions(pool: CandidatePool, parent: Candidate, focused: Prompt) -> list[Ot
 
 
 def tally(pool: CandidatePool, parent: Candidate) -> str:
-    """On how many of the training rows that the parent is known to have answered it earned the full reward."""
+    """On how many of the training rows that the parent is known to have answered it earned the full reward, and how many answers
+    were cut off."""
     mine = [
         r for row in pool.env.train if (r := pool.known.get((parent.id, row.id))) and answered_rollouts([r])
     ]
     full = sum(rollout.reward >= pool.env.reward.high for rollout in mine)
-    return f"Of {len(mine)} answers with these instructions, {full} earned the full reward." if mine else ""
+    earned = f"Of {len(mine)} answers with these instructions, {full} earned the full reward." if mine else ""
+    return "\n".join(part for part in (earned, say_cut(mine)) if part)
 
 
 def told_answers(pool: CandidatePool, parent: Candidate) -> str:
