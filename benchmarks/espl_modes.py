@@ -22,7 +22,7 @@ from benchmarks.simulated.answer_policy import CLASSES, KIND, START, AnswerPolic
 from benchmarks.stage_orders import OPENED, SPREAD, WORLDS, HintWriter, interval
 
 from whet.methods import configure, get_method
-from whet.models.scripted import choose
+from whet.models.scripted import choose_by_luck
 from whet.run import Budget, MemoryRun
 from whet.testing.runs import MeteredRun
 from whet.types import Completion, Request
@@ -48,7 +48,7 @@ class Mutator(HintWriter):
     async def generate(self, request: Request) -> list[Completion]:
         question = request.messages[-1].content
         kinds = sorted(set(KIND.findall(question))) if self.reads else []
-        kind = choose(kinds or [str(n) for n in range(HINTS)], question, request.sample)
+        kind = choose_by_luck(kinds or [str(n) for n in range(HINTS)], question, request.sample)
         operations = [{"op": "add", "text": f"Hint {kind}."}]
         return [Completion(f"<OPERATIONS>{json.dumps(operations)}</OPERATIONS>")]
 

@@ -41,7 +41,7 @@ from torch import Tensor
 
 from whet.rl import losses
 from whet.rl.advantages import equal, grpo
-from whet.rl.guidance import has_failed, shaping_weights
+from whet.rl.guidance import all_failed, shaping_weights
 from whet.rl.row_selection import MoPPS, Rolled, RowSource, make_selector
 from whet.rl.zero_variance import with_pseudo_negative, zvp
 from whet.run import MemoryRun
@@ -256,7 +256,7 @@ async def train(world: World, arm: Arm, seed: int, answers: int, lr: float) -> P
             one.made for one in await source.collect(MemoryRun(seed=seed, path=str(step)), BATCH, 1.0, roll)
         ]
         if arm.hints:
-            failed = [group for group in groups if has_failed(group.rewards)]
+            failed = [group for group in groups if all_failed(group.rewards)]
             groups += guide(policy, failed[: source.pay(len(failed))], rng)
         if not groups:
             break
@@ -275,7 +275,7 @@ def imitate(world: World, arm: Arm, seed: int, answers: int, lr: float) -> Polic
         for row in shuffled:
             group = draw_group(policy, row, rng, 1.0, 0.0)
             left -= 1
-            if arm.hints and has_failed(group.rewards) and left > 0:
+            if arm.hints and all_failed(group.rewards) and left > 0:
                 group = draw_group(policy, row, rng, 1.0, HINT)
                 left -= 1
             pairs = zip(group.actions.tolist(), group.rewards, strict=True)

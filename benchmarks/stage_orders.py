@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from whet.methods import configure, get_method
-from whet.models.scripted import choose
+from whet.models.scripted import choose_by_luck
 from whet.run import Budget, MemoryRun
 from whet.testing.runs import MeteredRun
 from whet.types import Completion, Request
@@ -51,7 +51,7 @@ class HintWriter:
         hints = set(HINT.findall(text[1] if text else ""))
         new = sorted(set(KIND.findall(question)) - hints)
         if new:
-            hints.add(choose(new, question, request.sample))
+            hints.add(choose_by_luck(new, question, request.sample))
         said = " ".join(["Answer.", *(f"Hint {kind}." for kind in sorted(hints))])
         return [Completion(f"<INSTRUCTION>{said}</INSTRUCTION>")]
 

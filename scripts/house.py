@@ -37,7 +37,14 @@ IRREGULAR = {
     "drawn",
 }
 NO_PARTICIPLE = {"breed", "embed", "seed", "need", "speed", "feed", "deed"}
-CALLED_BY_NAME = {"main": "the entry of a file that is run", "upgrade": "Alembic calls it in each migration"}
+CALLED_BY_NAME = {
+    "main": "the entry of a file that is run",
+    "upgrade": "Alembic calls it in each migration",
+    "load": "gives the model of an address, in the module of each family of models",
+    "log": "writes a run into another tool, in the integration of each",
+    "optimize": "searches with another library's own objects, in the integration of each",
+    "dro": "the name of a loss in its paper; its advantages have the same name",
+}
 """Names that somebody else prescribes: several functions of such a name are one concept."""
 FRONT_DOOR = {PACKAGES[0] / name for name in ("api/functions.py", "api/session.py", "task/task.py")}
 MODULE_LINES, FUNCTION_LINES = 600, 80

@@ -207,6 +207,11 @@ def test_names_that_a_router_or_another_program_prescribes_are_no_homonyms(house
     assert house.homonyms({Path("a.py"): ast.parse(own), Path("b.py"): ast.parse(own)}) == {"show"}
 
 
+def test_a_public_function_shares_its_name_with_no_other(house: Any) -> None:
+    trees = {path: ast.parse(path.read_text("utf-8")) for p in house.PACKAGES for path in p.rglob("*.py")}
+    assert house.homonyms(trees) == set(), "rename one of them; one concept has one name (scripts/house.py)"
+
+
 def test_no_file_imports_itself_through_others_not_inside_functions_or_for_types_either(house: Any) -> None:
     trees = {path: ast.parse(path.read_text("utf-8")) for p in house.PACKAGES for path in p.rglob("*.py")}
     assert house.circles(house.imports_of(trees)) == []

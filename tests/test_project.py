@@ -23,6 +23,7 @@ import pytest
 import whet
 import whet.testing
 from tests.distributions import PACKAGES, ROOT, SOURCES
+from whet.methods import METHODS
 
 ALGORITHM_CODE_LINES = 80
 LONG_METHODS: dict[str, str] = {}
@@ -379,6 +380,8 @@ NEEDS_EXTRAS = (
     "whet.methods.dpo",
     "whet.methods.self_rewarding",
     "whet.methods.online_dpo",
+    "whet.methods.direct_reasoning",
+    "whet.rl.conditioned_prompts",
     "whet.methods.mpo",
     "whet.methods.prompt_a_video",
     "whet.methods.better_together",
@@ -549,3 +552,12 @@ def test_the_path_for_newcomers_stays_short() -> None:
 
     assert len(texts) == 5
     assert sum(len(text.split()) for text in texts) <= 6000
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_the_page_of_a_method_begins_with_its_measured_worth(name: str) -> None:
+    title, first, *_ = (ROOT / "docs" / "methods" / f"{name}.md").read_text("utf-8").split("\n\n")
+    assert title.startswith(f"# {name}")
+    assert "easured worth" in " ".join(first.split()), (
+        f"the first sentence does not say what was shown: {first}"
+    )

@@ -51,7 +51,7 @@ from whet_live.learner.requirements import (
     supporters,
     unread,
 )
-from whet_live.learner.updates import Inspection, Voter, examine, generate_events
+from whet_live.learner.updates import Inspection, Voter, examine_events, generate_events
 from whet_live.registry import Version
 from whet_live.registry.ledgers import manageable
 from whet_live.traffic import TrafficEvent
@@ -244,7 +244,7 @@ class Service:
             private = [ANSWER, "Do you sell maps?", "Many things.", "What do you have?"]
             contrary = {demand.text: demand.contradicts for demand in chosen}
             against = Inspection(self.defences.effective, (), private, contrary)
-            return examine(self.base, _REGION, events, against).prompt, auto
+            return examine_events(self.base, _REGION, events, against).prompt, auto
         ledger = fold_ledger([*self.base.ledgers[_REGION], *events])
         return write_ledger(manageable(self.base.prompt), ledger, _REGION), auto
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.simulated.page import obedient_page
 from benchmarks.simulated.rules import SIZES, first
 
-from whet.models.scripted import choose, shuffle
+from whet.models.scripted import choose_by_luck, shuffle
 
 HERE = Path(__file__).resolve().parent
 SPLITS = {"train": 200, "validation": 60, "test": 50}
@@ -99,7 +99,7 @@ def page_requests(seed: int) -> list[str]:
 def stating_all(rules: int, seed: int | None = None) -> str:
     """Instructions that state each of the first rules once, in its own words or (with a seed) in others."""
     said = (
-        rule.statement if seed is None else choose(rule.wordings, "wording", seed, rule.id)
+        rule.statement if seed is None else choose_by_luck(rule.wordings, "wording", seed, rule.id)
         for rule in first(rules)
     )
     return "\n".join([START, *(f"- {sentence}" for sentence in said)])

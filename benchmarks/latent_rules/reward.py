@@ -13,7 +13,7 @@ from typing import Any
 
 from benchmarks.simulated.rules import first
 
-from whet.models.scripted import chance, choose, shuffle
+from whet.models.scripted import chance, choose_by_luck, shuffle
 
 RULES = 50
 CRITIQUES = 0
@@ -39,7 +39,7 @@ def reward(example: dict[str, Any], output: str) -> dict[str, Any]:
     result: dict[str, Any] = {"reward": share, "accuracy": float(not broken), "rules_followed": share}
     if broken:
         named = shuffle(broken, "order", output)[: CRITIQUES or None]
-        complaints = [choose(rule.critiques, "critique", rule.id, output) for rule in named]
+        complaints = [choose_by_luck(rule.critiques, "critique", rule.id, output) for rule in named]
         as_list = chance("layout", output) < 0.3
         result["critique"] = "\n".join(f"- {c}" for c in complaints) if as_list else " ".join(complaints)
     return result

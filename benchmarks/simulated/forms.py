@@ -22,7 +22,7 @@ from benchmarks.simulated.language import Stance, understand
 from benchmarks.simulated.points import ReadDemand, demands, flat_sentences, normal
 from benchmarks.simulated.rules import read, stances
 
-from whet.models.scripted import choose
+from whet.models.scripted import choose_by_luck
 from whet.models.scripted_replies import request_text
 from whet.types import Request
 
@@ -115,7 +115,7 @@ class OptimizerAnswer:
                     )
                 )
         if known and self.law.happens("repeat", self.draw):
-            repeated = choose(list(known.values()), "repeated", self.draw)
+            repeated = choose_by_luck(list(known.values()), "repeated", self.draw)
             entries.append(self._entry([len(critiques)], instruction=repeated))
         return {"requirements": entries, **idle, "to_the_reader": []}
 
@@ -158,8 +158,8 @@ class OptimizerAnswer:
                 clear = [key for key in ids if _about(shown[key])[1] is Stance.STATED] or ids
                 others = [key for key in shown if key not in ids]
                 if others and self.law.happens("garble", self.draw, point.text):
-                    ids = [*ids, choose(others, "stranger", self.draw, point.text)]
-                duplicates.append({"ids": ids, "best": choose(clear, "best", self.draw, point.text)})
+                    ids = [*ids, choose_by_luck(others, "stranger", self.draw, point.text)]
+                duplicates.append({"ids": ids, "best": choose_by_luck(clear, "best", self.draw, point.text)})
         pairs = [[same[rule][0], key] for rule, keys in contrary.items() if rule in same for key in keys]
         return {"duplicates": duplicates, "contradictions": pairs}
 

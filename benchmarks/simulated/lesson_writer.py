@@ -33,7 +33,7 @@ from benchmarks.simulated.lessons import (
 )
 
 from whet.methods.vista import BLANK, CAUSE, CLASSES
-from whet.models.scripted import Scripted, chance, choose, luck, shuffle
+from whet.models.scripted import Scripted, chance, choose_by_luck, luck, shuffle
 from whet.models.scripted_replies import request_text
 from whet.rl.language import WHICH
 from whet.types import Request
@@ -86,7 +86,7 @@ class LessonWriter(Scripted):
             return "\n".join(
                 f"<WORDING>{advice} {part}</WORDING>" for advice in shuffle(ADVICE, self.seed, draw)[:5]
             )
-        new = lines(self._lessons(text, draw)) or [choose(ADVICE, self.seed, draw)]
+        new = lines(self._lessons(text, draw)) or [choose_by_luck(ADVICE, self.seed, draw)]
         many = new if "each one between" in text else ["\n".join(new)]
         if tag == "HYPOTHESIS":
             many = [new[k % len(new)] for k in range(_MOST)]
@@ -109,15 +109,15 @@ class LessonWriter(Scripted):
             if known.get(key) != value
         }
         if not found and self.world.values:
-            key = choose(list(self.world.values), self.seed, draw, "guessed")
-            return {key: choose(self.world.values[key], self.seed, draw, "guess")}
+            key = choose_by_luck(list(self.world.values), self.seed, draw, "guessed")
+            return {key: choose_by_luck(self.world.values[key], self.seed, draw, "guess")}
         taken = shuffle(list(found), self.seed, draw, "taken")[: self.capacity]
         return {key: self._garble(key, found[key], draw) for key in taken}
 
     def _garble(self, key: str, value: str, draw: str) -> str:
         if chance(self.seed, draw, key, "garbled") >= self.garble:
             return value
-        return choose(self.world.values[key], self.seed, draw, key, "instead")
+        return choose_by_luck(self.world.values[key], self.seed, draw, key, "instead")
 
     def _read_known(self, text: str) -> Lessons:
         """The lessons of the instruction that is to be improved."""
@@ -154,7 +154,7 @@ class LessonWriter(Scripted):
         cause = text.partition(CAUSE)[2]
         if lucky < (0.8 if CLASSES[0] in cause else 0.03):
             return f"{base.replace(world.FAULT, '')} Work first."
-        return f"{base} {choose(ADVICE, self.seed, draw)}"
+        return f"{base} {choose_by_luck(ADVICE, self.seed, draw)}"
 
     def _better(self, text: str, draw: str) -> str:
         """Which set of answers is preferred: by how many are right, as far as the world tells."""
@@ -164,7 +164,9 @@ class LessonWriter(Scripted):
             right = self.right(question)
             gap += (first.strip() == right) - (second.strip() == right)
         clear = chance(self.seed, draw, "judged") < self.judge
-        return choose("12", self.seed, draw, "coin") if not gap or not clear else "1" if gap > 0 else "2"
+        return (
+            choose_by_luck("12", self.seed, draw, "coin") if not gap or not clear else "1" if gap > 0 else "2"
+        )
 
     def right(self, question: str) -> str | None:
         """The right answer to an input, which a judge knows; None where there is none."""

@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any, ClassVar
 
 from whet.errors import UsageError, did_you_mean
-from whet.models.scripted import Scripted, chance, choose, shuffle
+from whet.models.scripted import Scripted, chance, choose_by_luck, shuffle
 from whet.types import Request
 
 Lessons = dict[str, str]
@@ -107,7 +107,7 @@ class Types(LessonWorld):
     def rows(self, first: int, count: int) -> list[Row]:
         made = []
         for n in range(first, first + count):
-            topic = choose(self.TOPICS, self.seed, "row", n)
+            topic = choose_by_luck(self.TOPICS, self.seed, "row", n)
             text = f"Question {n}: what would you tell a friend about {topic}?"
             made.append({"id": f"q{n}", "input": text, "target": self.right(topic)})
         return made
@@ -123,12 +123,14 @@ class Types(LessonWorld):
         thought = (
             self.right(topic)
             if knows
-            else choose(self.NAMES, self.seed, "thought", topic, *([question, draw] if sways else []))
+            else choose_by_luck(self.NAMES, self.seed, "thought", topic, *([question, draw] if sways else []))
         )
         thought = taught(self, prompt).get(f"About {topic}", thought)
         slips = chance(self.seed, prompt, question, draw) < 0.05
         return (
-            choose(named, self.seed, prompt, question, "slip") if slips or thought not in named else thought
+            choose_by_luck(named, self.seed, prompt, question, "slip")
+            if slips or thought not in named
+            else thought
         )
 
     def read(self, block: str) -> Lessons:
@@ -164,14 +166,14 @@ class Formats(LessonWorld):
     @property
     def form(self) -> Lessons:
         """The hidden form."""
-        return {key: choose(values, self.seed, "form", key) for key, values in self.values.items()}
+        return {key: choose_by_luck(values, self.seed, "form", key) for key, values in self.values.items()}
 
     @property
     def habits(self) -> Lessons:
         """What the model does untold: right for a quarter of the choices."""
         right = self.form
         return {
-            key: right[key] if chance(self.seed, "habit", key) < 0.25 else choose(
+            key: right[key] if chance(self.seed, "habit", key) < 0.25 else choose_by_luck(
                 [v for v in values if v != right[key]], self.seed, "habit", key, "which"
             )
             for key, values in self.values.items()
@@ -241,7 +243,7 @@ class Formats(LessonWorld):
         if not self._kind(question):
             return "Which entry?"
         swayed = {
-            key: choose(values, self.seed, key, question, draw)
+            key: choose_by_luck(values, self.seed, key, question, draw)
             for key, values in self.values.items()
             if chance(self.seed, "sways", key, question, draw) < SWAY
         }

@@ -32,7 +32,7 @@ from benchmarks.simulated.language import Stance, understand
 from benchmarks.simulated.points import Kept, ReadDemand, Wish, understand_request
 from benchmarks.simulated.rules import BY_ID, stances
 
-from whet.models.scripted import Scripted, chance, choose, luck, shuffle, tokens
+from whet.models.scripted import Scripted, chance, choose_by_luck, luck, shuffle, tokens
 from whet.models.scripted_replies import ReplyItem, ScriptedProposal, request_text, write
 from whet.types import Request
 
@@ -106,7 +106,7 @@ class RulesOptimizer(Scripted):
         """A wording of a rule, at times a garbled one; one of `without` only where there is no other."""
         wordings = BY_ID[rule].wordings
         new = [text for text in wordings if text not in without] or wordings
-        text = choose(new, self.seed, "wording", draw, rule)
+        text = choose_by_luck(new, self.seed, "wording", draw, rule)
         return _garble(text, f"{self.seed}{draw}{rule}") if self.happens("garble", draw, rule) else text
 
     def _items(self, wish: Wish, length: int, draw: str) -> list[ReplyItem]:
@@ -119,11 +119,13 @@ class RulesOptimizer(Scripted):
         ]
         if not wish.points:
             items.append(
-                ReplyItem(choose(_ADVICE, self.seed, "advice", draw), "Nothing in particular was wrong.")
+                ReplyItem(
+                    choose_by_luck(_ADVICE, self.seed, "advice", draw), "Nothing in particular was wrong."
+                )
             )
         instructions = [kept.text for kept in wish.prompt if _is_instruction(kept)]
         if instructions and self.happens("repeat", draw):
-            items.append(ReplyItem(choose(instructions, self.seed, "repeated", draw), "It matters."))
+            items.append(ReplyItem(choose_by_luck(instructions, self.seed, "repeated", draw), "It matters."))
         return items
 
     def _whole(self, prompt: Sequence[Kept], items: Sequence[ReplyItem], draw: str) -> str:
@@ -159,12 +161,12 @@ def _garble(text: str, draw: str) -> str:
     """The text with one number changed, or with a value lost; as it was when it has neither."""
     numbers = [match.span() for match in _NUMBER.finditer(text)]
     if numbers and chance(draw, "number") < 0.5:
-        start, stop = choose(numbers, draw, "which")
+        start, stop = choose_by_luck(numbers, draw, "which")
         old = text[start:stop]
         other = shuffle([n for n in ("2", "3", "7", "9", "15", "20", "40", "75", "100") if n != old], draw)[0]
         return text[:start] + other + text[stop:]
     values = [*numbers, *(match.span() for match in _VALUE.finditer(text))]
     if not values:
         return text
-    start, stop = choose(values, draw, "value")
-    return text[:start] + choose(_VAGUE, draw, "vague") + text[stop:]
+    start, stop = choose_by_luck(values, draw, "value")
+    return text[:start] + choose_by_luck(_VAGUE, draw, "vague") + text[stop:]

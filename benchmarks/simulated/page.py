@@ -6,7 +6,7 @@ import re
 
 from benchmarks.simulated.rule import Page
 
-from whet.models.scripted import chance, choose
+from whet.models.scripted import chance, choose_by_luck
 
 _IDLE = frozenset(
     re.findall(
@@ -40,14 +40,17 @@ def obedient_page(request: str) -> Page:
         "schema_version": "2.1",
         "lang": "en-GB",
         "page_id": f"pg_{int(chance(request) * 2**32):08x}",
-        "page_type": choose(("landing", "article", "listing"), request, "type"),
+        "page_type": choose_by_luck(("landing", "article", "listing"), request, "type"),
         "meta": _meta(name, slug, words, request),
         "hero": {
             "headline": f"Welcome to {name} today",
             "subheadline": f"All about {name}.",
-            "cta": {"label": choose(("Book now", "Ask us", "Get started"), request), "url": f"/{slug}"},
+            "cta": {
+                "label": choose_by_luck(("Book now", "Ask us", "Get started"), request),
+                "url": f"/{slug}",
+            },
             "image": {"loading": "eager"},
-            "background": choose(("light", "dark"), request, "background"),
+            "background": choose_by_luck(("light", "dark"), request, "background"),
         },
         "navigation": [_entry(label) for label in ("Home", "Prices", "Contact")],
         "sections": _sections(),

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, ClassVar
 
-from whet.models.scripted import CUES, Scripted, chance, read_cues, shuffle, split_input, tokenize
+from whet.models.scripted import CUES, Scripted, chance, lower_words, read_cues, shuffle, split_input
 from whet.prompt import Prompt
 from whet.types import Scores
 
@@ -56,7 +56,7 @@ class Scorer(Scripted):
 
     def quality(self, prompt: str) -> float:
         """Sum of the weights of the different vocabulary words in a text."""
-        return sum(self.weights.get(word, 0.0) for word in sorted(set(tokenize(prompt))))
+        return sum(self.weights.get(word, 0.0) for word in sorted(set(lower_words(prompt))))
 
     def optimum(self, words: int) -> tuple[tuple[str, ...], float]:
         """The best choice of at most `words` vocabulary words, and its quality."""

@@ -22,7 +22,7 @@ from whet.api import Progress
 from whet.engine.budget import Spent
 from whet.engine.progress import Speed
 from whet.reporting import Display, progress_display
-from whet.reporting.progress_display import line
+from whet.reporting.progress_display import progress_line
 from whet.run import Budget
 from whet.types import Rollout
 
@@ -134,22 +134,22 @@ def test_best_and_baseline_are_on_the_same_rows() -> None:
     progress = Progress(phase="search")
     start = {"a": 1.0, "b": 0.0, "c": 0.0, "d": 1.0}
     progress.on_baseline([Rollout("start", row, "", reward) for row, reward in start.items()], 10)
-    assert line(progress, 1.0).startswith(
+    assert progress_line(progress, 1.0).startswith(
         "search · baseline 0.500 on 4 of 10 validation rows, no better prompt validated yet · 1 s"
     )
     told_rollouts(progress, "new", {"b": 1.0, "c": 0.0})
     progress.on_event("validated", {"id": "new", "incumbent": True, "validation": 0.5, "n": 2})
-    shown = line(progress, 1.0)
+    shown = progress_line(progress, 1.0)
     assert "best 0.500 (baseline 0.000) on 2 of 10 validation rows" in shown
     assert "prompt tried now 0.50 (n=2)" in shown
     told_rollouts(progress, "other", {"b": 1.0})
-    assert "prompt tried now 1.00 (n=1)" in line(progress, 1.0)
+    assert "prompt tried now 1.00 (n=1)" in progress_line(progress, 1.0)
     told_rollouts(progress, "new", {"b": 1.0})
-    assert "latest rollouts 0.75 (n=4, several prompts)" in line(progress, 1.0)
+    assert "latest rollouts 0.75 (n=4, several prompts)" in progress_line(progress, 1.0)
     progress.on_event("validated", {"id": "unseen", "incumbent": True, "validation": 0.75, "n": 3})
-    assert "best 0.750 on 3 of 10 validation rows" in line(progress, 1.0)
+    assert "best 0.750 on 3 of 10 validation rows" in progress_line(progress, 1.0)
     progress.on_event("validated", {"id": "full", "incumbent": True, "validation": 1.0, "n": 4})
-    assert "best 1.000 (baseline 0.500)" in line(progress, 1.0)
+    assert "best 1.000 (baseline 0.500)" in progress_line(progress, 1.0)
 
 
 def test_a_rollout_without_an_answer_is_not_among_the_latest() -> None:
@@ -214,7 +214,7 @@ def spend(core: Any, speed: Speed, clock: Clock, seconds: int, calls: int) -> No
 
 
 def shown_of(core: Any, speed: Speed) -> str:
-    return line(Progress(phase="search", core=core), 60.0, speed)
+    return progress_line(Progress(phase="search", core=core), 60.0, speed)
 
 
 def test_time_left_is_said_once_the_pace_is_steady_and_not_while_a_server_rests() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from whet._util.sources import name_of, program_of, source_hash
+from whet._util.sources import name_of, program_text, source_hash
 
 LIMIT = 3
 
@@ -112,12 +112,12 @@ def test_a_function_that_uses_itself_or_one_that_uses_it_has_an_identity(tmp_pat
         "def odd(n):\n    return n and even(n - 1)\n\n\ndef even(n):\n    return not n or odd(n - 1)\n",
     )
     space: dict[str, Any] = {}
-    exec(str(program_of(made.even)), space)  # noqa: S102 - the text of this test
+    exec(str(program_text(made.even)), space)  # noqa: S102 - the text of this test
     assert space["even"](4) is True and len(source_hash(made.odd)) == 16
 
 
 def test_the_program_of_a_function_does_what_the_function_does() -> None:
-    text = program_of(plain)
+    text = program_text(plain)
     assert text is not None
     space: dict[str, Any] = {}
     exec(text, space)  # noqa: S102 - the text of this test
@@ -130,7 +130,7 @@ def test_the_program_of_a_function_does_what_the_function_does() -> None:
     ids=name_of,
 )
 def test_what_does_not_stand_for_itself_has_an_identity_but_no_program(function: Any) -> None:
-    assert program_of(function) is None and len(source_hash(function)) == 16
+    assert program_text(function) is None and len(source_hash(function)) == 16
 
 
 def test_functions_of_other_libraries_are_known_by_their_names() -> None:

@@ -33,7 +33,7 @@ from whet_live.server.app import Server
 from whet_live.server.app_state import AppState
 from whet_live.server.limits import ServerLimits, TokenBucket
 from whet_live.server.roles import Role
-from whet_live.server.run import ServeOptions, settings_of
+from whet_live.server.run import ServeOptions, app_settings
 
 SEQUENCES, ACTIONS = 200, 12
 MARK = "eve was here"
@@ -58,7 +58,7 @@ class House:
             for one, role in people.items()
         }
         limits = ServerLimits(ingest=FREE, use=FREE)
-        self.state = AppState(self.live, access, settings_of(ServeOptions(limits=limits)))
+        self.state = AppState(self.live, access, app_settings(ServeOptions(limits=limits)))
         self.server = Server(self.state)
         self.runner = asyncio.Runner()
 

@@ -427,7 +427,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
         "comments.correction": lambda t: (comments.correction(t, t[::-1]), comments.correction(t, t + "a")),
         "judge.read": lambda t: (one.read(t), one.read(t, place=1)),
         "judge.quotations": lambda t: quotations.hide_pieces(t, quotations.quotations_in(t)),
-        "judge.number": lambda t: score_reading.parse_number(t, (1.0, 5.0)),
+        "judge.number": lambda t: score_reading.score_number(t, (1.0, 5.0)),
         "judge.yes_or_no": lambda t: (asking.yes_or_no(t), asking.without_verdict(t)),
         "yes_no": yes_no._vote,
         "listwise": lambda t: listwise.read_placement(t, [0, 1, 2]),
@@ -468,7 +468,7 @@ def parsers() -> dict[str, Callable[[str], object]]:
             {"feedback": [{"trace_id": "a", "name": t[:200], "comment": t, "score": t}]}
         ),
         "traffic.names": adapters.snake_case,
-        "traffic.moment": adapters.moment,
+        "traffic.moment": adapters.microseconds_of,
         "traffic.number": adapters.as_number,
         "traffic.otlp": lambda t: otlp.parse_otlp(t.encode("utf-8", "replace"), "application/json", "traces"),
         "traffic.otlp protobuf": lambda t: otlp.parse_otlp(

@@ -16,7 +16,7 @@ from benchmarks.latent_rules.build import SPLITS
 from benchmarks.latent_rules.trial import Budget, Endpoint, Job, Trial, play
 from tests.serving import server_thread
 
-from whet.engine.journal import read_rows
+from whet.engine.journal import read_journal_rows
 from whet.models.addresses import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,9 +67,9 @@ def test_a_run_is_repeatable_and_a_kept_one_is_not_paid_again(tmp_path: Path) ->
         second[0].calls,
     )
     journal = tmp_path / "a" / "runs" / job.name / "journal.sqlite"
-    paid = read_rows(journal, "SELECT COUNT(*) FROM calls")
+    paid = read_journal_rows(journal, "SELECT COUNT(*) FROM calls")
     assert play(job, tmp_path / "a")[0].shares == first[0].shares
-    assert read_rows(journal, "SELECT COUNT(*) FROM calls") == paid
+    assert read_journal_rows(journal, "SELECT COUNT(*) FROM calls") == paid
 
 
 def test_every_job_has_a_folder_of_its_own() -> None:

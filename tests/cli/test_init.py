@@ -769,7 +769,7 @@ def test_promptfoo_compares_objects_as_json(answer: str, held: bool) -> None:
     ],
 )
 def test_promptfoo_finds_json(kind: str, answer: str, held: bool) -> None:
-    assert promptfoo_reward.holds(kind, None, answer) == held
+    assert promptfoo_reward.assertion_holds(kind, None, answer) == held
 
 
 def test_digits_that_promptfoo_looks_for_are_any_piece_of_the_answer() -> None:

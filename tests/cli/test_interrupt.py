@@ -23,7 +23,7 @@ from tests.cli.test_contract import in_a_process as command
 from tests.command_line import whet_here
 from tests.crash.world import write_task
 from tests.serving import server_thread
-from whet.engine.journal import read_rows
+from whet.engine.journal import read_journal_rows
 
 DEF = "import pathlib, threading\n\ndef reward(example, output):\n    pathlib.Path('there').touch()\n"
 HANG = f"{DEF}    threading.Event().wait()\n"
@@ -208,7 +208,7 @@ def test_an_interrupt_while_the_commands_are_loaded_says_nothing() -> None:
 
 def _open_calls(journal: Path) -> int:
     try:
-        return len(read_rows(journal, "SELECT 1 FROM calls WHERE state = 'open'"))
+        return len(read_journal_rows(journal, "SELECT 1 FROM calls WHERE state = 'open'"))
     except Exception:
         return 0
 

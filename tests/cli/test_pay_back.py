@@ -11,7 +11,14 @@ from click.testing import CliRunner
 
 import whet
 from tests.crash.world import write_task
-from whet.api.pay_back import Volume, decide, describe_pay_back, family_cost, pay_back_of, show_months
+from whet.api.pay_back import (
+    Volume,
+    decide_next_step,
+    describe_pay_back,
+    family_cost,
+    pay_back_of,
+    show_months,
+)
 from whet.cli.main import cli
 
 TEST = {
@@ -95,7 +102,7 @@ def decision(start: float | None = None, values: Any = None, methods: Any = METH
     test: Any = {**TEST, **changes.get("test", {})}
     plan: Any = {**PRICED, "method": "prompt_learning", **changes.get("plan", {})}
     mean: Any = None if start is None else {"mean": start}
-    return decide(test, reward, mean, plan, methods, values)
+    return decide_next_step(test, reward, mean, plan, methods, values)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 import whet
 from tests.crash.world import write_task
-from whet.engine.journal import read_rows
+from whet.engine.journal import read_journal_rows
 from whet.errors import ProviderError, UsageError
 from whet.run import Budget
 from whet.types import Completion, Request, Usage
@@ -87,12 +87,12 @@ def test_what_a_method_does_not_know_is_refused_before_the_first_call(
 def test_a_refusal_leaves_the_run_that_a_folder_held(task: Path) -> None:
     asked: dict[str, Any] = {"method": "random_search", "lm": "scripted/echo", "run": task / "run"}
     whet.optimize(task, **asked, budget=Budget(calls=40))
-    before = read_rows(task / "run" / "journal.sqlite", "SELECT * FROM effects")
+    before = read_journal_rows(task / "run" / "journal.sqlite", "SELECT * FROM effects")
     assert before
     with pytest.raises(UsageError, match=r"differs in limits\.calls: 40 -> 41\. Choose another") as refused:
         whet.optimize(task, **asked, budget=Budget(calls=41))
     assert refused.value.__context__ is None, "no other exception stands before it"
-    assert read_rows(task / "run" / "journal.sqlite", "SELECT * FROM effects") == before
+    assert read_journal_rows(task / "run" / "journal.sqlite", "SELECT * FROM effects") == before
     assert (task / "run" / "result.json").is_file()
 
 

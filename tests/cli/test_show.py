@@ -8,7 +8,7 @@ import pytest
 
 from whet.api import Progress
 from whet.engine.progress import training_forecast
-from whet.reporting.progress_display import curve, line, training
+from whet.reporting.progress_display import curve, progress_line, training
 
 FIGURES = {
     "step": 56, "best": 0.9, "distinct": 8.0, "loss": -0.1, "entropy": 1.2, "clip_fraction": 0.034, "tokens": 320.0,
@@ -25,7 +25,7 @@ def told(*steps: dict[str, float]) -> Progress:
 
 
 def test_a_line_says_of_training_what_a_person_wants_and_no_more() -> None:
-    shown = line(told(FIGURES), 42.0)
+    shown = progress_line(told(FIGURES), 42.0)
     assert shown == (
         "search · best 0.500 (baseline 0.000) · step 57 · training reward 0.42 · kl 0.85 · entropy 1.2 · length 40 · "
         "3% clipped · 0.6 GiB · 42 s"
@@ -89,7 +89,10 @@ def in_training(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> tuple[Progr
 def test_the_first_step_of_a_training_is_shown_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     progress, said = in_training(monkeypatch, 100.0, 190.0)
     assert said == ["training: a language model that rewords every input (LoRA), hf/tiny, 60 steps"]
-    assert line(progress, 190.0) == "search · training step 1 of 60 · this step has taken 90 s · 3.17 min"
+    assert (
+        progress_line(progress, 190.0)
+        == "search · training step 1 of 60 · this step has taken 90 s · 3.17 min"
+    )
 
 
 def test_a_time_left_is_said_of_a_training_only_while_its_steps_are_alike(
@@ -115,7 +118,7 @@ def test_steps_whose_answers_are_recorded_say_nothing_of_the_pace(monkeypatch: p
 def test_after_the_search_the_line_is_about_the_proof() -> None:
     progress = told(FIGURES)
     progress.phase = "sealed test"
-    assert "reward" not in line(progress, 1.0)
+    assert "reward" not in progress_line(progress, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,9 @@ def openings(folder: Path) -> int:
     rows = list(folder.rglob("openings.sqlite"))
     if not rows:
         return 0
-    from whet.engine.journal import read_rows
+    from whet.engine.journal import read_journal_rows
 
-    return int(read_rows(rows[0], "SELECT COUNT(*) FROM openings")[0][0])
+    return int(read_journal_rows(rows[0], "SELECT COUNT(*) FROM openings")[0][0])
 
 
 @pytest.fixture

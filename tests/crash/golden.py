@@ -21,7 +21,7 @@ from tests.crash.world import write_task
 from tests.methods.settings import settings_of_tests
 from whet import api
 from whet.engine.blobs import Blobs
-from whet.engine.journal import Journal, read_rows
+from whet.engine.journal import Journal, read_journal_rows
 from whet.engine.run_folder import version_of
 from whet.methods import REGIONS, get_method
 from whet.testing.server import server_process
@@ -62,8 +62,8 @@ def record(method: str, settings: dict[str, Any]) -> dict[str, Any]:
         result = optimize(folder, method, settings, url)
         journal = folder / "run" / "journal.sqlite"
         query = "SELECT key, name, digest, value, role, calls FROM effects WHERE name != 'search_end' ORDER BY key"
-        effects = read_rows(journal, query)
-        results = read_rows(journal, "SELECT digest, value FROM results ORDER BY digest")
+        effects = read_journal_rows(journal, query)
+        results = read_journal_rows(journal, "SELECT digest, value FROM results ORDER BY digest")
         system = result["best"].get("system")
         blobs = {system: Blobs(folder / "run" / "blobs").read(system).decode()} if system else {}
     return {

@@ -12,7 +12,7 @@ import pytest
 
 import whet
 from tests.api.world import right
-from whet.engine.journal import read_events, read_rows
+from whet.engine.journal import read_events, read_journal_rows
 from whet.errors import ProviderError, StorageError, WhetError
 
 ROWS = [
@@ -129,7 +129,7 @@ class Detailed(Half):
 
 
 def columns_of(journal: Path, table: str) -> list[str]:
-    return [row[0] for row in read_rows(journal, "SELECT name FROM pragma_table_info(?)", (table,))]
+    return [row[0] for row in read_journal_rows(journal, "SELECT name FROM pragma_table_info(?)", (table,))]
 
 
 @pytest.mark.parametrize("table", CHANGES)
@@ -208,5 +208,5 @@ def test_a_journal_of_an_older_version_without_checksums_is_read_and_goes_on(tmp
     older = again(tmp_path / "half")
     assert (older.best.prompt.text, older.best.test.mean) == (whole.best.prompt.text, whole.best.test.mean)
     assert all("sum" in columns_of(journal, table) for table in CHANGES)
-    unchecked = read_rows(journal, "SELECT COUNT(sum), COUNT(*) FROM calls")[0]
+    unchecked = read_journal_rows(journal, "SELECT COUNT(sum), COUNT(*) FROM calls")[0]
     assert 0 < unchecked[0] < unchecked[1], "rows of then have none, new ones have"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.engine.world import Model, ask, close, open_core, run_of
 from whet.engine import calls as calls_module
-from whet.engine.cache import decode
+from whet.engine.cache import decode_completions
 from whet.engine.model_client import ROOM, STARVED
 from whet.errors import BudgetExceeded, ProviderError
 from whet.models.prices import Price
@@ -360,7 +360,7 @@ async def test_a_model_that_thinks_past_its_bound_gets_more_room_and_the_thought
     core.caller.clients = {"task": client}
     for text in ("one", "two"):
         request, digest = core.caller.prepare("task", ask(text))
-        (completion,) = decode(await core.caller.ask("task", request, digest))
+        (completion,) = decode_completions(await core.caller.ask("task", request, digest))
         assert completion.text == "yes" and completion.error is None
     assert model.bounds == [10, 10 + ROOM[0], 10 + ROOM[0]]
     assert core.budget.spent.calls["task"] == 3
@@ -377,5 +377,5 @@ async def test_room_has_an_end_and_neither_task_models_nor_bounds_of_the_user_ge
         core = open_core(tmp_path / name, model)
         core.caller.clients = {"task": replace(core.caller.client("task"), **how)}  # type: ignore[arg-type]
         request, digest = core.caller.prepare("task", ask("one"))
-        (completion,) = decode(await core.caller.ask("task", request, digest))
+        (completion,) = decode_completions(await core.caller.ask("task", request, digest))
         assert model.bounds == bounds and completion.finish == "length"

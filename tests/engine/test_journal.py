@@ -18,7 +18,7 @@ import pytest
 
 from tests.engine.world import Model, ask, close, open_core
 from whet.engine import journal as module
-from whet.engine.journal import Journal, read_rows
+from whet.engine.journal import Journal, read_journal_rows
 from whet.engine.run_folder import OpenRun
 from whet.errors import RunLocked, StorageError, UsageError
 
@@ -30,7 +30,7 @@ async def append(journal: Journal, number: int) -> None:
 
 
 def keys(path: Path) -> list[int]:
-    return sorted(int(k[1:]) for (k,) in read_rows(path, "SELECT key FROM effects"))
+    return sorted(int(k[1:]) for (k,) in read_journal_rows(path, "SELECT key FROM effects"))
 
 
 async def test_a_torn_tail_leaves_a_prefix_of_what_was_acknowledged(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_who_comes_while_a_refused_run_is_tidied_up_keeps_its_journal(
     with pytest.raises(RunLocked):
         Journal(path)
     came[0].close()
-    assert read_rows(path, "SELECT value FROM meta WHERE key = 'closed'") == [("1",)]
+    assert read_journal_rows(path, "SELECT value FROM meta WHERE key = 'closed'") == [("1",)]
 
 
 def test_a_lock_that_its_holder_removed_is_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,5 +286,5 @@ async def test_a_call_that_is_given_up_while_its_intent_waits_for_the_disk_is_no
     assert core.caller.budget.spent.calls["task"] == 0
     Waiting.free.set()
     await close(core)
-    states = read_rows(tmp_path / "run" / "journal.sqlite", "SELECT state FROM calls")
+    states = read_journal_rows(tmp_path / "run" / "journal.sqlite", "SELECT state FROM calls")
     assert states == [("unsent",)]

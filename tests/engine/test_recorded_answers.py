@@ -17,7 +17,7 @@ from aiohttp import web
 import whet
 from tests.api.world import right
 from tests.engine.odd import ROWS, odd_server, said, sorter
-from whet.engine.journal import read_rows
+from whet.engine.journal import read_journal_rows
 from whet.errors import ProviderError, RunLocked
 
 
@@ -159,7 +159,7 @@ async def test_what_a_killed_evaluation_had_answered_is_paid_once_by_all(tmp_pat
         killed.append(_in_a_process(tmp_path / "one", url, tmp_path))
         assert await asyncio.to_thread(killed[0].wait) == -9
         (journal,) = (tmp_path / "runs").glob("one-*/journal.sqlite")
-        answered = {d for (d,) in read_rows(journal, "SELECT digest FROM results")}
+        answered = {d for (d,) in read_journal_rows(journal, "SELECT digest FROM results")}
         cached = sqlite3.connect(tmp_path / "runs" / "cache.sqlite")
         cached.execute("DELETE FROM completions WHERE key IN (SELECT key FROM completions LIMIT 5)")
         cached.commit()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.instructions.confirm import SCHEMA, confirm, question, read_confirmation
+from whet.instructions.confirm import SCHEMA, confirm, confirming_question, read_confirmation
 from whet.run import MemoryRun
 from whet.types import Completion, Request
 
@@ -57,6 +57,6 @@ def test_a_failed_call_confirms_nothing() -> None:
 
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_both_texts_stay_on_their_lines(requirement: str, comment: str) -> None:
-    shown = question(requirement, comment)
+    shown = confirming_question(requirement, comment)
     assert shown.count("\nInstruction: ") == shown.count("\nComment: ") == 1
     assert shown.rsplit("\n", 1)[1].startswith("Answer with JSON only")

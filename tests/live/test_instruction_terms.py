@@ -205,13 +205,13 @@ def test_a_lock_that_came_while_an_update_was_made_stops_it(
     heard.say("Way too chatty.", "d", "e", "f")
     from whet_live.learner import pipeline
 
-    true = pipeline.examine
+    true = pipeline.examine_events
 
     def lock_then(*parts):  # type: ignore[no-untyped-def]
         heard.learner.set_terms("shop", "i3", locked=True, actor="eve")
         return true(*parts)
 
-    monkeypatch.setattr(pipeline, "examine", lock_then)
+    monkeypatch.setattr(pipeline, "examine_events", lock_then)
     update = heard.step()
     assert (update.outcome, update.reason) == ("stale", "locked meanwhile: i3")
 

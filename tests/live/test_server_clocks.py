@@ -27,7 +27,7 @@ from whet_live.learner.learner_store import LearnerSettings
 from whet_live.learner.leases import acquire, release
 from whet_live.quality.delivery import deliver_due
 from whet_live.registry import Decision, PromptEdit
-from whet_live.server.access import Access, digest
+from whet_live.server.access import Access, digest_secret
 from whet_live.server.roles import Role
 
 NAME = "shop/help"
@@ -191,8 +191,8 @@ def test_a_token_ends_by_the_clock_of_the_database(servers: tuple[Live, Live], m
     lasting = right.add("carl", Role.EDITOR, by="ann", expires=hour)
     over = right.add("dora", Role.EDITOR, by="ann", expires=hour - 2 * HOUR)
     with clock_ahead(minutes):
-        assert wrong.by_token(digest(lasting.encode())) is not None
-        assert wrong.by_token(digest(over.encode())) is None
+        assert wrong.by_token(digest_secret(lasting.encode())) is not None
+        assert wrong.by_token(digest_secret(over.encode())) is None
         shown = {user.name: user.tokens[0].expired for user in wrong.users()}
     assert (shown["carl"], shown["dora"]) == (False, True)
 

@@ -22,7 +22,7 @@ from whet.prompt.ledger import first_event
 from whet.run import MemoryRun
 from whet.search.copies import longest_copy
 from whet_live.learner.requirements import LiveRequirement
-from whet_live.learner.updates import Inspection, Voter, examine, generate_events
+from whet_live.learner.updates import Inspection, Voter, examine_events, generate_events
 from whet_live.registry import Version
 
 PROMPT = Prompt.parse("Answer.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n{{q}}\n")
@@ -136,13 +136,13 @@ def test_an_instruction_that_is_violated_still_is_rewritten_by_a_model_only() ->
 def test_what_contradicts_the_prompt_is_left_out_until_a_person_accepts_its_rows() -> None:
     new = taught(demand("Be rude.", contradicts=("i1",)), demand("Answer nothing.", contradicts=("context",)))
     contrary = {"Be rude.": ["i1"], "Answer nothing.": ["context"]}
-    found = examine(BASE, "instructions", new, Inspection(LearningPolicy(), (), (), contrary))
+    found = examine_events(BASE, "instructions", new, Inspection(LearningPolicy(), (), (), contrary))
     assert found.empty
     assert [flag.reasons for flag in found.flags] == [
         ('it contradicts i1 "Be polite."',), ("it contradicts the text around the instructions",),
     ]  # fmt: skip
     accepted = Inspection(LearningPolicy(), {"f1", "f2", "f3"}, (), contrary)
-    found = examine(BASE, "instructions", new, accepted)
+    found = examine_events(BASE, "instructions", new, accepted)
     assert [i.text for i in fold_events([*BASE.ledgers["instructions"], *found.events]).active] == [
         "Be rude.", "Answer nothing.",
     ]  # fmt: skip
@@ -179,11 +179,13 @@ def test_what_is_examined_leaves_out_secrets_copies_and_addresses() -> None:
     }
     new = [Add(id=key, text=text, evidence=(f"row {key}",)) for key, text in texts.items()]
     private = ["It was Mrs Alba Winter of Elm Street had the parcel, I think."]
-    found = examine(BASE, "instructions", new, Inspection(LearningPolicy(), (), private))
+    found = examine_events(BASE, "instructions", new, Inspection(LearningPolicy(), (), private))
     assert [e.text for e in found.events if isinstance(e, Add)] == ["Be brief."]
     said = {flag.id: " ".join(flag.reasons) for flag in found.flags}
     assert set(said) == {"i3", "i4", "i5", "i6"}
     assert "key" in said["i3"] and "alba winter" in said["i4"] and "www.example.org" in said["i5"]
-    accepted = examine(BASE, "instructions", new, Inspection(LearningPolicy(), {"row i5", "row i6"}, private))
+    accepted = examine_events(
+        BASE, "instructions", new, Inspection(LearningPolicy(), {"row i5", "row i6"}, private)
+    )
     assert {"i5", "i6"} <= {e.id for e in accepted.events if isinstance(e, Add)}
     assert {flag.id for flag in accepted.flags} == {"i3", "i4"}

@@ -21,7 +21,7 @@ from whet.types import Completion, Request
 from whet_live.learner.gating import GUARD, WHOLE, require_no_loss
 from whet_live.learner.learner_store import EMPTY, STALE, PromptUpdate
 from whet_live.learner.terms import InstructionTerms, as_stages_see
-from whet_live.learner.upkeep import COMPACT, MERGE, WITHOUT, UpkeepView, describe, generate_upkeep
+from whet_live.learner.upkeep import COMPACT, MERGE, WITHOUT, UpkeepView, describe_step, generate_upkeep
 from whet_live.registry import Version
 
 LONG = "In each and every answer that you give, always name the price of 5 items in euros."
@@ -137,7 +137,7 @@ def test_two_that_say_the_same_become_one_and_a_locked_text_stays() -> None:
     after = fold_events([*events, *made])
     assert [one.text for one in after.active] == ["Keep it short."]
     assert (after.successor("i1"), after.successor("i2"), after.successor("i9")) == ("i2", "i2", "i9")
-    assert describe(events, made).startswith("1 instruction joined to others that say the same (")
+    assert describe_step(events, made).startswith("1 instruction joined to others that say the same (")
     back = fold_events([*events, *made, Restore(id="i1")])
     assert [one.id for one in back.active] == ["i2", "i1"], "a merge can be undone"
 

@@ -13,7 +13,7 @@ from typing import Any
 from whet.environments import Conversation, Return, WorldStep
 from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn, multiturn
-from whet.models.scripted import chance, choose
+from whet.models.scripted import chance, choose_by_luck
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.testing.simulated_task import Answers
@@ -75,7 +75,7 @@ def reader(question: str, sample: int) -> str:
     if kind == "Seen next":
         moved = [int(value.split()[1]) - int(seen) for seen, *_, value in shown]
         return f"place {int(place) + max(set(moved), key=moved.count)}"
-    return (same or [choose(ACTIONS, question, sample)])[0]
+    return (same or [choose_by_luck(ACTIONS, question, sample)])[0]
 
 
 def chain(seed: int) -> MultiTurn:

@@ -13,7 +13,7 @@ from statistics import fmean
 from tests.methods.readers import SHOWN
 
 from whet.environments.environment import Environment
-from whet.models.scripted import chance, choose, shuffle
+from whet.models.scripted import chance, choose_by_luck, shuffle
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.testing.paired_benchmark import KnownWorld
@@ -123,7 +123,10 @@ def joining(seed: int) -> Answers:
         for text in shuffle(texts, seed, "order", sample, question):
             rules = dict(_RULE.findall(text)) | rules
         if len(texts) == 1:
-            kind, right = choose(KINDS, seed, "kind", sample, question), chance(seed, "new", sample, question)
+            kind, right = (
+                choose_by_luck(KINDS, seed, "kind", sample, question),
+                chance(seed, "new", sample, question),
+            )
             drawn = str(int(10 * chance(seed, "drawn", sample, question)))
             rules[kind] = digit(seed, kind) if right < 0.3 else drawn
         lines = ["Answer with a digit.", *(f"{kind} means {value}" for kind, value in rules.items())]

@@ -15,7 +15,7 @@ from typing import Any
 from whet.environments import Conversation, Return, WorldStep
 from whet.environments.environment import Environment
 from whet.environments.multiturn import multiturn
-from whet.models.scripted import chance, choose, shuffle
+from whet.models.scripted import chance, choose_by_luck, shuffle
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.edits import PHRASES
@@ -133,7 +133,7 @@ def desk(seed: int, late: bool = False, change: Callable[[str], str] = str) -> K
             f"customer-{n}",
             {
                 "input": ",".join(
-                    choose(WISHES[2 * turn : 2 * turn + 2], seed, n, turn) for turn in range(TURNS)
+                    choose_by_luck(WISHES[2 * turn : 2 * turn + 2], seed, n, turn) for turn in range(TURNS)
                 )
             },
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from whet.testing.paired_benchmark import Advantage, compare_pairs
+from whet.testing.paired_benchmark import Advantage, paired_difference
 
 
 def on_seeds(few: int, most: int) -> pytest.MarkDecorator:
@@ -16,6 +16,6 @@ def on_seeds(few: int, most: int) -> pytest.MarkDecorator:
 
 def won_over(control: str, first: Sequence[float], second: Sequence[float]) -> Advantage:
     """How much more the first figures are than the second, those of a control, in pairs; printed."""
-    won = compare_pairs(first, second)
+    won = paired_difference(first, second)
     print(f"\n{control}: behind by {won.mean:+.3f} [{won.low:+.3f}, {won.high:+.3f}]")
     return won

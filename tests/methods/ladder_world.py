@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from whet.environments.environment import Environment
-from whet.models.scripted import chance, choose, shuffle
+from whet.models.scripted import chance, choose_by_luck, shuffle
 from whet.prompt import Prompt
 from whet.search.edits import PHRASES
 from whet.testing.paired_benchmark import KnownWorld
@@ -63,7 +63,11 @@ def writer(seed: int) -> Any:
         pairs = re.findall(r"Better [^:]*: right, by rule (\d+)\nWorse [^:]*: wrong", question)
         news = sorted({int(n) for n in pairs} - {int(n) for n in RULE.findall(text)})
         reads = bool(news) and chance(seed, question, sample, "reads") < READS
-        added = f"Rule {choose(news, seed, sample)} holds." if reads else shuffle(PHRASES, seed, sample)[0]
+        added = (
+            f"Rule {choose_by_luck(news, seed, sample)} holds."
+            if reads
+            else shuffle(PHRASES, seed, sample)[0]
+        )
         return f"<INSTRUCTION>{text} {added}</INSTRUCTION>"
 
     return write

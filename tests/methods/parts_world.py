@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from whet.environments.environment import Environment
-from whet.models.scripted import chance, choose, shuffle
+from whet.models.scripted import chance, choose_by_luck, shuffle
 from whet.prompt import Prompt
 from whet.testing.paired_benchmark import KnownWorld
 from whet.testing.simulated_task import Answers
@@ -52,8 +52,8 @@ def writer(seed: int) -> Any:
     def write(question: str, sample: int) -> str:
         text = re.findall(r"<INSTRUCTION>\n(.*?)\n</INSTRUCTION>", question, re.DOTALL)[-1]
         words = re.findall(r"word\d\d", text)
-        new = choose([word for word in WORDS if word not in words] or WORDS, seed, sample, text)
-        drop = choose(words, seed, sample, "drop") if len(words) >= READ else ""
+        new = choose_by_luck([word for word in WORDS if word not in words] or WORDS, seed, sample, text)
+        drop = choose_by_luck(words, seed, sample, "drop") if len(words) >= READ else ""
         return (
             f"<INSTRUCTION>Do it. {' '.join([new, *(word for word in words if word != drop)])}</INSTRUCTION>"
         )

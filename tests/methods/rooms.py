@@ -10,7 +10,7 @@ from typing import Any
 from whet.environments import Conversation, Return, WorldStep
 from whet.environments.environment import Environment
 from whet.environments.multiturn import multiturn
-from whet.models.scripted import chance, choose, shuffle
+from whet.models.scripted import chance, choose_by_luck, shuffle
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.edits import PHRASES
@@ -27,7 +27,7 @@ START = Prompt.parse("Go through the doors.\n<!-- whet:begin -->\nOpen them.\n<!
 
 def opens(door: int, seed: int) -> str:
     """The action to which a door opens."""
-    return choose(ACTIONS, seed, "door", door)
+    return choose_by_luck(ACTIONS, seed, "door", door)
 
 
 def attention(prompt: str) -> float:
@@ -105,9 +105,9 @@ def writer(seed: int, right: float, change: Reader) -> Callable[[str, int], str]
                 return f"<{tag}>Door {' and door '.join(sorted(set(shut)))} stayed shut.</{tag}>"
         text = re.findall(r"<INSTRUCTION>\n(.*?)\n</INSTRUCTION>", question, re.DOTALL)[0]
         said = re.split("how many of them|was wrong in it", question)[-1]
-        door = choose(sorted(set(re.findall(r"oor (\d)", said))) or ["0"], seed, sample, "which")
+        door = choose_by_luck(sorted(set(re.findall(r"oor (\d)", said))) or ["0"], seed, sample, "which")
         good = chance(seed, sample, door, "right") < right
-        action = opens(int(door), seed) if good else choose(ACTIONS, seed, sample, "action")
+        action = opens(int(door), seed) if good else choose_by_luck(ACTIONS, seed, sample, "action")
         phrases = shuffle(PHRASES, seed, sample, "phrases")[:2]
         return f"<INSTRUCTION>{text} At door {door}: {action}. {' '.join(phrases)}</INSTRUCTION>"
 

@@ -23,7 +23,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Request
@@ -207,7 +207,7 @@ def reached(method: str = "abo", told: str = "0.3", **settings: Any) -> list[flo
         accuracy: Callable[[Prompt], float] = lambda p, model=model: model.accuracy(p.source)  # type: ignore[misc]  # noqa: E731
         worlds.append(KnownWorld(env, SORT, accuracy, StepAuthor("author", {"seed": str(seed)})))
     limits = Budget(task_calls=800)
-    return [play(method, world, seed, limits, settings) for seed, world in enumerate(worlds)]
+    return [play_world(method, world, seed, limits, settings) for seed, world in enumerate(worlds)]
 
 
 def test_a_demonstration_wins_where_the_model_follows_what_it_is_shown() -> None:

@@ -19,7 +19,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.lessons import HEAD
-from whet.testing.paired_benchmark import play
+from whet.testing.paired_benchmark import play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Rollout
@@ -128,7 +128,10 @@ def test_through_the_public_face(tmp_path: Path) -> None:
 def poison(method: str = "ace", **settings: Any) -> list[float]:
     """What a method finds in the world of each seed, where three insights of five help and two do harm."""
     limits = Budget(task_calls=600)
-    return [play(method, poisoned(seed, playbook, right="0.6"), seed, limits, settings) for seed in range(12)]
+    return [
+        play_world(method, poisoned(seed, playbook, right="0.6"), seed, limits, settings)
+        for seed in range(12)
+    ]
 
 
 def test_with_counters_that_remove_lessons_it_beats_itself_and_random_search() -> None:
@@ -141,7 +144,7 @@ def collapse(kinds: int, forgets: str = "0", merge: str = "delta") -> list[float
     """What it finds where there are so many facts to know, with a curator that forgets so many when it writes them anew."""
     worlds = [many_codes(seed, kinds, playbook, forgets=forgets) for seed in range(5)]
     limits, settings = Budget(task_calls=25 * kinds), {"removal": False, "merge": merge}
-    return [play("ace", world, seed, limits, settings) for seed, world in enumerate(worlds)]
+    return [play_world("ace", world, seed, limits, settings) for seed, world in enumerate(worlds)]
 
 
 def test_additions_win_over_lists_written_anew_where_there_is_much_to_forget() -> None:

@@ -19,7 +19,7 @@ from whet.models.scripted import chance
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import play
+from whet.testing.paired_benchmark import play_world
 from whet.testing.runs import MeteredRun
 
 CONFORMANCE = {"depth": 2, "width": 2, "games": 12, "replay": 6}
@@ -124,7 +124,7 @@ def elsewhere(question: str) -> str:
 def reached(change: Callable[[str], str] = str, **settings: Any) -> list[float]:
     """What the method finds in the world of each seed."""
     return [
-        play("agentpro", rooms(s, 0.9, change), s, LIMITS, {"width": 8, "depth": 12, **settings})
+        play_world("agentpro", rooms(s, 0.9, change), s, LIMITS, {"width": 8, "depth": 12, **settings})
         for s in SEEDS
     ]
 
@@ -141,5 +141,5 @@ def test_of_old_games_no_benefit_is_shown() -> None:
 
 @pytest.mark.long
 def test_it_beats_random_search_over_the_same_phrases() -> None:
-    other = [play("random_search", rooms(s, 0.9), s, LIMITS) for s in SEEDS]
+    other = [play_world("random_search", rooms(s, 0.9), s, LIMITS) for s in SEEDS]
     assert won_over("random search", reached(), other).low > 0

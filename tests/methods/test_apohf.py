@@ -34,7 +34,7 @@ from whet.run import Budget, MemoryRun
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.stats.neural_duels import PreferenceNetwork, next_duel
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, review_world, reviews
 from whet.types import Reward
@@ -343,7 +343,8 @@ def reached(who: str = "person", seeds: int = SEEDS, **settings: Any) -> list[fl
     limits, asks = Budget(task_calls=400), {"person": person, "coin": coin}
     given = {"duels": 30, "steps": 200, "pool": 150}
     return [
-        play("apohf", world(s), s, limits, {**given, "ask": asks[who](s), **settings}) for s in range(seeds)
+        play_world("apohf", world(s), s, limits, {**given, "ask": asks[who](s), **settings})
+        for s in range(seeds)
     ]
 
 
@@ -372,7 +373,8 @@ def test_beside_random_search_that_reads_the_reward() -> None:
     worlds = [world(s) for s in range(SEEDS)]
     graded = [replace(known, env=replace(known.env, reward=KnownQuality())) for known in worlds]
     other = [
-        play("random_search", one, s, Budget(task_calls=400), {"edits": 6}) for s, one in enumerate(graded)
+        play_world("random_search", one, s, Budget(task_calls=400), {"edits": 6})
+        for s, one in enumerate(graded)
     ]
     won = won_over("random search that reads the reward", reached(), other)
     assert -1 < won.low < won.high < 1

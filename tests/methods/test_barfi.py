@@ -20,7 +20,7 @@ from whet.rewards.mixed import MixedReward
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import review_world
 from whet.types import Completion, Example
@@ -142,13 +142,13 @@ SEEDS, LIMITS = range(100, 106), Budget(task_calls=1200, optimizer_calls=200)
 @cache
 def reached(rare: bool, part: str) -> list[float]:
     """What is found where a part may be used."""
-    return [play("barfi", parts_world(s, rare), s, LIMITS, {"parts": part}) for s in SEEDS]
+    return [play_world("barfi", parts_world(s, rare), s, LIMITS, {"parts": part}) for s in SEEDS]
 
 
 @cache
 def alone(rare: bool) -> list[float]:
     """What the search finds by the reward alone, with the whole budget."""
-    return [play("opro", parts_world(s, rare), s, LIMITS) for s in SEEDS]
+    return [play_world("opro", parts_world(s, rare), s, LIMITS) for s in SEEDS]
 
 
 @cache
@@ -159,7 +159,7 @@ def summed(rare: bool, part: str) -> list[float]:
         known = parts_world(seed, rare)
         mixed = MixedReward(known.env.reward, ((part, 0.7),), frozenset(row.id for row in known.env.train))
         worlds.append((seed, replace(known, env=replace(known.env, reward=mixed))))
-    return [play("opro", world, seed, LIMITS) for seed, world in worlds]
+    return [play_world("opro", world, seed, LIMITS) for seed, world in worlds]
 
 
 @pytest.mark.long
@@ -184,5 +184,5 @@ def test_a_useless_part_costs_a_share_of_the_budget() -> None:
 
 @pytest.mark.long
 def test_it_beats_random_search() -> None:
-    other = [play("random_search", parts_world(s, True), s, LIMITS) for s in SEEDS]
+    other = [play_world("random_search", parts_world(s, True), s, LIMITS) for s in SEEDS]
     assert won_over("random search", reached(True, "near"), other).low > 0

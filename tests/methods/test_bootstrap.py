@@ -13,7 +13,7 @@ from whet.methods.bootstrap import Config, bootstrap
 from whet.prompt import Prompt
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import T_95, advantage, play
+from whet.testing.paired_benchmark import T_95, advantage, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Example
@@ -91,8 +91,8 @@ def test_rows_of_the_simulated_task_are_what_they_seem() -> None:
 
 def test_with_demonstrations_of_any_answer_it_loses() -> None:
     pairs = [
-        play("bootstrap", codes_world(seed, False), seed, LIMITS)
-        - play("bootstrap", codes_world(seed, False), seed, LIMITS, {"threshold": 0.0})
+        play_world("bootstrap", codes_world(seed, False), seed, LIMITS)
+        - play_world("bootstrap", codes_world(seed, False), seed, LIMITS, {"threshold": 0.0})
         for seed in range(10)
     ]
     assert fmean(pairs) - T_95[10] * stdev(pairs) / 10**0.5 > 0.03, pairs

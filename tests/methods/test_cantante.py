@@ -22,7 +22,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.latin import Pairing, main_effects, pair_by_position, pair_by_square
-from whet.testing.paired_benchmark import play
+from whet.testing.paired_benchmark import play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, review_world
 
@@ -184,7 +184,7 @@ def reached(
 ) -> list[float]:
     """What a method finds in the world of each seed."""
     return [
-        play(method, stage_world(seed, interaction, change), seed, LIMITS[limits], settings)
+        play_world(method, stage_world(seed, interaction, change), seed, LIMITS[limits], settings)
         for seed in range(seeds)
     ]
 

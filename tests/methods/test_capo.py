@@ -19,7 +19,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.demonstrations import Demonstration, cross_demonstrations, mutate_demonstrations
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, paired_difference, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
 
@@ -171,11 +171,11 @@ def world(seed: int) -> KnownWorld:
 
 @cache
 def reached(limits: str, method: str = "capo", **settings: Any) -> list[float]:
-    return [play(method, world(seed), seed, LIMITS[limits], settings) for seed in SEEDS]
+    return [play_world(method, world(seed), seed, LIMITS[limits], settings) for seed in SEEDS]
 
 
 def test_without_demonstrations_it_loses() -> None:
-    won = compare_pairs(reached("small"), reached("small", shots=0))
+    won = paired_difference(reached("small"), reached("small", shots=0))
     print(f"small: demonstrations earn {won}")
     assert won.low > 0, won
 
@@ -184,8 +184,8 @@ def test_without_demonstrations_it_loses() -> None:
 @pytest.mark.parametrize("limits", LIMITS)
 def test_against_others_and_without_its_parts(limits: str) -> None:
     for method in ("random_search", "bootstrap", "evoprompt"):
-        won = compare_pairs(reached(limits), reached(limits, method))
+        won = paired_difference(reached(limits), reached(limits, method))
         print(f"{limits}: over {method}: {won}")
         assert won.low > (0 if limits == "large" else -0.05), (method, won)
     for part in ("shots", "alpha", "gamma"):
-        print(f"{limits}: {part} earns {compare_pairs(reached(limits), reached(limits, **{part: 0}))}")
+        print(f"{limits}: {part} earns {paired_difference(reached(limits), reached(limits, **{part: 0}))}")

@@ -16,13 +16,13 @@ torch = pytest.importorskip("torch")
 import whet  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.methods.claps import Config, check, claps, cross, influential, mutant  # noqa: E402
-from whet.models.scripted import LabelSimulator, shuffle, tokenize  # noqa: E402
+from whet.models.scripted import LabelSimulator, lower_words, shuffle  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.run import Budget, MemoryRun  # noqa: E402
 from whet.search.archive import Candidate  # noqa: E402
 from whet.search.population import Individual  # noqa: E402
 from whet.testing.methods import MethodConformance  # noqa: E402
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play  # noqa: E402
+from whet.testing.paired_benchmark import KnownWorld, paired_difference, play_world  # noqa: E402
 from whet.testing.runs import MeteredRun  # noqa: E402
 from whet.testing.simulated_task import ConstantReward, review_world  # noqa: E402
 
@@ -60,7 +60,9 @@ class Synonyms(LabelSimulator):
 
     def accuracy(self, prompt: str) -> float:
         groups = {
-            int(word[1:].split("x")[0]) for word in tokenize(prompt) if word.startswith("w") and "x" in word
+            int(word[1:].split("x")[0])
+            for word in lower_words(prompt)
+            if word.startswith("w") and "x" in word
         }
         return max(0.0, 0.4 + 0.15 * len(groups & self.good) - 0.08 * len(groups & self.bad))
 
@@ -175,22 +177,24 @@ SEEDS, LIMITS = range(10), Budget(task_calls=40_000)
 
 @cache
 def reached(**settings: Any) -> list[float]:
-    return [play("claps", world(seed), seed, LIMITS, {"clusters": GROUPS, **settings}) for seed in SEEDS]
+    return [
+        play_world("claps", world(seed), seed, LIMITS, {"clusters": GROUPS, **settings}) for seed in SEEDS
+    ]
 
 
 @pytest.mark.long
 def test_without_pruning_it_loses() -> None:
-    won = compare_pairs(reached(), reached(quantile=0))
-    print(f"pruning earns {won}, clusters earn {compare_pairs(reached(), reached(clusters=0))}")
+    won = paired_difference(reached(), reached(quantile=0))
+    print(f"pruning earns {won}, clusters earn {paired_difference(reached(), reached(clusters=0))}")
     assert won.low > 0, won
 
 
 @pytest.mark.long
 def test_it_beats_random_search() -> None:
-    drawn = [play("random_search", world(seed), seed, LIMITS, {"vocabulary": 300}) for seed in SEEDS]
-    won = compare_pairs(reached(), drawn)
+    drawn = [play_world("random_search", world(seed), seed, LIMITS, {"vocabulary": 300}) for seed in SEEDS]
+    won = paired_difference(reached(), drawn)
     print(
-        f"over random_search: {won}; over the greedy search: {compare_pairs(reached(), reached(search='greedy'))}"
+        f"over random_search: {won}; over the greedy search: {paired_difference(reached(), reached(search='greedy'))}"
     )
     assert won.low > 0, won
 

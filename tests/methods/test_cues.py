@@ -22,7 +22,7 @@ from whet.methods.cues import HINT, TRIED, Config, common_words, cues, read_task
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget
-from whet.testing.paired_benchmark import play
+from whet.testing.paired_benchmark import play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
 from whet.types import Example
@@ -149,7 +149,7 @@ SEEDS, LIMITS = range(100, 110), Budget(task_calls=2400, optimizer_calls=60)
 @cache
 def reached(method: str = "cues", **settings: Any) -> list[float]:
     """What a method finds in the world of each seed."""
-    return [play(method, workshop(s), s, LIMITS, settings) for s in SEEDS]
+    return [play_world(method, workshop(s), s, LIMITS, settings) for s in SEEDS]
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ from whet.methods.eva import Config, draw, eva, informativeness
 from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun
 from whet.search.written_rows import refusal_of_written_rows, show_row, without_duplicates, written_row
-from whet.testing.paired_benchmark import play
+from whet.testing.paired_benchmark import play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import review_world
 from whet.types import Example, Rollout
@@ -135,7 +135,7 @@ SEEDS, LIMITS = range(100, 110), Budget(task_calls=2500, optimizer_calls=160)
 @cache
 def reached(method: str = "eva", whole: bool = False, **settings: Any) -> list[float]:
     """What a method finds in the world of each seed."""
-    return [play(method, ladder(s, whole), s, LIMITS, settings) for s in SEEDS]
+    return [play_world(method, ladder(s, whole), s, LIMITS, settings) for s in SEEDS]
 
 
 @pytest.mark.long

@@ -20,7 +20,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, paired_difference, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
 
@@ -185,7 +185,7 @@ def crossing(seed: int, blind: bool = False) -> KnownWorld:
 def reached(method: str, limits: str, blind: bool = False, algorithm: str = "ga") -> list[float]:
     """What a method finds in the world of each seed; random search edits as often as the optimizer has rounds for."""
     settings = {"edits": 16} if method == "random_search" else {"algorithm": algorithm}
-    return [play(method, crossing(seed, blind), seed, LIMITS[limits], settings) for seed in SEEDS]
+    return [play_world(method, crossing(seed, blind), seed, LIMITS[limits], settings) for seed in SEEDS]
 
 
 @pytest.mark.parametrize(
@@ -198,13 +198,13 @@ def reached(method: str, limits: str, blind: bool = False, algorithm: str = "ga"
 )
 def test_with_scores_that_say_nothing_it_loses(limits: str, algorithm: str) -> None:
     own, blind = (reached("evoprompt", limits, blind, algorithm) for blind in (False, True))
-    won = compare_pairs(own, blind)
+    won = paired_difference(own, blind)
     print(f"{algorithm}, {limits}: selection by scores earns {won}")
     assert won.low > 0, won
 
 
 @pytest.mark.long
 def test_it_beats_random_search() -> None:
-    won = compare_pairs(reached("evoprompt", "large"), reached("random_search", "large"))
+    won = paired_difference(reached("evoprompt", "large"), reached("random_search", "large"))
     print(f"over random search: {won}")
     assert won.low > 0.05, won

@@ -17,14 +17,14 @@ from tests.methods.rule_worlds import HARMFUL, SORT, PoisonModel, failed_topics
 import whet
 from whet.environments.environment import Environment
 from whet.methods.feedback_descent import BEATEN, NO_REASON, Config, feedback_descent, within
-from whet.models.scripted import Scripted, chance, choose, luck, request_text, shuffle
+from whet.models.scripted import Scripted, chance, choose_by_luck, luck, request_text, shuffle
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.search.plan import SearchPlan
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, ConstantReward, review_world
 from whet.types import Request
@@ -59,7 +59,7 @@ class Reasoner(Scripted):
         better = "1" if ahead > 0 or (ahead == 0 and chance(self.seed, draw) < 0.5) else "2"
         better = self.options["likes"] or better
         topics = dict(INPUT.findall(question))
-        topic = choose([topics[number] for number in unsure[better]] or [""], self.seed, draw)
+        topic = choose_by_luck([topics[number] for number in unsure[better]] or [""], self.seed, draw)
         return (
             f"<VERDICT>{better}\n{f'Nothing helps with topic-{topic}.' if topic else 'Well done.'}</VERDICT>"
         )
@@ -70,7 +70,7 @@ class Reasoner(Scripted):
         knows = [
             PHRASES[t]
             if chance(self.seed, draw, t) < self.option_float("right")
-            else choose(HARMFUL, draw, t)
+            else choose_by_luck(HARMFUL, draw, t)
             for t in dict.fromkeys(topics)
             if PHRASES[t] not in texts[0]
         ]
@@ -285,7 +285,8 @@ def reached(
 ) -> list[float]:
     """What a method finds in the world of each seed."""
     return [
-        play(method, world(seed, CHANGES[change]), seed, LIMITS[limits], settings) for seed in range(seeds)
+        play_world(method, world(seed, CHANGES[change]), seed, LIMITS[limits], settings)
+        for seed in range(seeds)
     ]
 
 

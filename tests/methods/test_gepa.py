@@ -27,10 +27,10 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget, Run
 from whet.search.archive import Candidate
 from whet.search.minibatch import better
-from whet.testing.paired_benchmark import KnownWorld, advantage, play
+from whet.testing.paired_benchmark import KnownWorld, advantage, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world, reviews
-from whet.types import Completion, Example, Request, Reward, Rollout
+from whet.types import Completion, Example, Request, Reward, Rollout, Usage
 
 CONFORMANCE = {"rounds": 4, "proposals": 2, "minibatch": 6}
 """Settings of a run in the conformance suite."""
@@ -94,6 +94,21 @@ async def test_the_optimizer_is_shown_the_rollouts_of_the_minibatch_with_their_c
     assert f"<instructions>\n{START.region_text()}\n</instructions>" in model.questions[0]
     assert "[INSTRUCTION]\nReview: {{input}}" in model.questions[0]
     assert len({(r.messages, r.sample) for r in model.requests}) == len(model.requests)
+
+
+async def test_a_request_says_how_long_an_answer_may_be_where_answers_were_cut_off() -> None:
+    class Cutting(Answers):
+        async def generate(self, request: Request) -> list[Completion]:
+            usage = Usage(input_tokens=9, output_tokens=8)
+            return [replace(one, finish="length", usage=usage) for one in await super().generate(request)]
+
+    env = replace(review_world(Cutting(lambda q, s: "The tone of this review is that of")), labels={})
+    _, model, _ = await search(lambda q, s: f"<INSTRUCTION>Text {s}.</INSTRUCTION>", env)
+    assert model.questions
+    told = re.compile(r"An answer may have 8 tokens at most: of these answers, \d+ were cut off there\.")
+    assert all(told.search(question) for question in model.questions)
+    _, model, _ = await search(lambda q, s: f"<INSTRUCTION>Text {s}.</INSTRUCTION>")
+    assert model.questions and not any("cut off" in question for question in model.questions)
 
 
 async def test_a_parent_that_is_only_copied_gives_way_to_the_others() -> None:
@@ -554,13 +569,14 @@ def stated(prompt: Prompt) -> float:
 @cache
 def whole(seed: int, limits: Budget) -> float:
     """What the method is worth with all its mechanisms."""
-    return play("gepa", rules_world(Rules("honest", COUNT))(seed), seed, limits)
+    return play_world("gepa", rules_world(Rules("honest", COUNT))(seed), seed, limits)
 
 
 def gain(reward: Rules, settings: dict[str, Any], limits: Budget, seeds: int = 10) -> float:
     """The lower end of the interval of what the method is worth above the same with its mechanism switched off."""
     pairs = [
-        whole(s, limits) - play("gepa", rules_world(reward)(s), s, limits, settings) for s in range(seeds)
+        whole(s, limits) - play_world("gepa", rules_world(reward)(s), s, limits, settings)
+        for s in range(seeds)
     ]
     return fmean(pairs) - float(t.ppf(0.975, seeds - 1)) * stdev(pairs) / seeds**0.5
 
@@ -594,5 +610,5 @@ def test_beats_random_search_at_equal_budget() -> None:
 
 def test_is_ahead_of_random_search_in_one_world() -> None:
     world = rules_world(Rules("honest", COUNT))
-    ahead, behind = (play(method, world(0), 0, LIMITS, None) for method in ("gepa", "random_search"))
+    ahead, behind = (play_world(method, world(0), 0, LIMITS, None) for method in ("gepa", "random_search"))
     assert ahead > behind + 0.2

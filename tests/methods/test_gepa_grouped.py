@@ -20,7 +20,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.edits import PHRASES
 from whet.search.minibatch import deal_twice
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_replies import request_text
 from whet.testing.simulated_task import Answers
@@ -110,7 +110,7 @@ ONE_CALL = {"proposals": 1, "shown": 96}
 @cache
 def reached(**settings: Any) -> list[float]:
     """What two rounds of gepa find in the world of each seed."""
-    return [play("gepa", hurried(seed), seed, Budget(), {"rounds": 2, **settings}) for seed in SEEDS]
+    return [play_world("gepa", hurried(seed), seed, Budget(), {"rounds": 2, **settings}) for seed in SEEDS]
 
 
 def test_one_big_call_loses_to_groups() -> None:

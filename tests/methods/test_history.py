@@ -16,7 +16,7 @@ from whet.models.scripted import load, luck, request_text
 from whet.run import Budget
 from whet.search.edits import PHRASES
 from whet.search.history import History, show_attempts, show_score
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.simulated_task import review_world
 from whet.types import Request, Score
 
@@ -101,7 +101,7 @@ def reached(world: str, history: History) -> list[float]:
 
     settings = {"history": history, "examples": ROWS[world]}
     calls = Budget(task_calls=1500)
-    return [play("opro", climb(seed), seed, calls, settings) for seed in SEEDS]
+    return [play_world("opro", climb(seed), seed, calls, settings) for seed in SEEDS]
 
 
 @pytest.mark.parametrize("world", ["many rows", pytest.param("few rows", marks=pytest.mark.long)])

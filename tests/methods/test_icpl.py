@@ -21,7 +21,7 @@ import whet
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods.icpl import ANSWERED, DISLIKED, EARLIER, LIKED, Config, check, icpl, within
-from whet.models.scripted import Scripted, chance, choose, luck, request_text, shuffle
+from whet.models.scripted import Scripted, chance, choose_by_luck, luck, request_text, shuffle
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, people
 from whet.rl.person_picks import PersonPick, pick_at_terminal, pick_extremes
@@ -29,7 +29,7 @@ from whet.run import Budget, MemoryRun
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.search.plan import SearchPlan
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, review_world, reviews
 from whet.types import Request, Reward
@@ -104,7 +104,7 @@ class InContextLearner(Scripted):
         liked, disliked = (self.evidence(question.partition(name)[2]) for name in (LIKED, DISLIKED))
         base = liked[0] or {i for i, p in enumerate(PHRASES) if p in SHOWN.findall(question)[0]}
         doubtful = sorted(base & disliked[1]) or sorted(base - liked[1]) or sorted(base)
-        base = base - {choose(doubtful, self.seed, draw)} if len(base) > 4 else base
+        base = base - {choose_by_luck(doubtful, self.seed, draw)} if len(base) > 4 else base
         new = [i for i in shuffle(range(len(PHRASES)), self.seed, draw) if i not in base | disliked[1]]
         kept = sorted([*base, *new[: 2 if base else 6]])
         return f"<INSTRUCTION>Write a text. {' '.join(PHRASES[i] for i in kept)}</INSTRUCTION>"
@@ -342,7 +342,7 @@ def reached(method: str = "icpl", seeds: int = 20, **settings: Any) -> list[floa
     found = []
     for seed in range(seeds):
         asked = {"icpl": {"pick": person(seed)}, "apohf": {"ask": ask(seed)}}.get(method, {})
-        found.append(play(method, world(seed), seed, Budget(), {**who, **asked, **settings}))
+        found.append(play_world(method, world(seed), seed, Budget(), {**who, **asked, **settings}))
     return found
 
 

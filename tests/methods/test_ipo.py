@@ -26,7 +26,7 @@ from whet.rewards.verifiers.svg_scene import SvgScene
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, paired_difference, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
 from whet.types import Completion, Example, Request
@@ -201,17 +201,17 @@ def world(seed: int) -> KnownWorld:
 @cache
 def reached(signal: str, seeds: int = 10) -> list[float]:
     settings = {"signal": signal, "threshold": 0.0, "samples": 4}
-    return [play("ipo", world(seed), seed, Budget(task_calls=300), settings) for seed in range(seeds)]
+    return [play_world("ipo", world(seed), seed, Budget(task_calls=300), settings) for seed in range(seeds)]
 
 
 @pytest.mark.long
 def test_the_finer_figure_finds_what_the_score_alone_does_not_see() -> None:
-    won = compare_pairs(reached("met"), reached("none"))
+    won = paired_difference(reached("met"), reached("none"))
     assert won.low > 0.1, (won, reached("met"), reached("none"))
 
 
 @pytest.mark.long
 def test_it_beats_random_search_over_the_same_phrases() -> None:
     limits = Budget(task_calls=300)
-    random = [play("random_search", world(seed), seed, limits, {"edits": 16}) for seed in range(10)]
-    assert compare_pairs(reached("met"), random).low > 0.1, random
+    random = [play_world("random_search", world(seed), seed, limits, {"edits": 16}) for seed in range(10)]
+    assert paired_difference(reached("met"), random).low > 0.1, random

@@ -14,13 +14,13 @@ from tests.methods.readers import TOPICS, with_other_inputs
 from tests.methods.rule_worlds import HARMFUL, LAST_WORD, RuleWriter, failed_topics, optimized, poisoned
 
 from whet.methods.mars import ADVICE, PLAN, STEP, STUDENT, TEACHER, WHOLE, Config, mars
-from whet.models.scripted import chance, choose, load
+from whet.models.scripted import chance, choose_by_luck, load
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import play
+from whet.testing.paired_benchmark import play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 
@@ -143,7 +143,7 @@ def lesson(writer: RuleWriter, question: str, phrases: list[str]) -> str:
         return f"<QUESTION>{f'What of topic-{topics[0]}' if concrete else 'What could be better'}?</QUESTION>"
     text = question.split("<INSTRUCTION>\n")[1].split("\n</INSTRUCTION>")[0]
     topic = re.findall(r"What of topic-(\d+)", question)
-    phrase = PHRASES[int(topic[0])] if topic else choose(HARMFUL, writer.seed, question)
+    phrase = PHRASES[int(topic[0])] if topic else choose_by_luck(HARMFUL, writer.seed, question)
     return f"<INSTRUCTION>{text} {phrase}</INSTRUCTION>"
 
 
@@ -154,7 +154,7 @@ OF_ANY_ROW = with_other_inputs(lambda line: int(chance(line, "other") * TOPICS))
 def reached(method: str = "mars", change: Callable[[str], str] = str, **settings: Any) -> list[float]:
     """What a method finds in the world of each seed."""
     limits = Budget(task_calls=800)
-    return [play(method, poisoned(seed, lesson, change), seed, limits, settings) for seed in range(8)]
+    return [play_world(method, poisoned(seed, lesson, change), seed, limits, settings) for seed in range(8)]
 
 
 def test_it_wins_by_its_critic_and_by_what_the_teacher_reads() -> None:

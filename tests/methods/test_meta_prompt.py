@@ -16,12 +16,12 @@ from benchmarks.simulated.rules import first, stances
 
 from whet.environments.environment import Environment
 from whet.methods.meta_prompt import Config, meta_prompt
-from whet.models.scripted import choose, shuffle
+from whet.models.scripted import choose_by_luck, shuffle
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget, Run
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import T_95, KnownWorld, advantage, play
+from whet.testing.paired_benchmark import T_95, KnownWorld, advantage, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world, reviews
 from whet.types import Completion, Example, Reward
@@ -220,7 +220,7 @@ class Rules:
             if self.critiques == "honest"
             else shuffle(first(100)[self.count :], example.id)[: len(broken)]
         )
-        texts = [choose(rule.critiques, rule.id, example.id) for rule in named]
+        texts = [choose_by_luck(rule.critiques, rule.id, example.id) for rule in named]
         critique = " ".join(texts) if texts and self.critiques != "hidden" else None
         return Reward(1 - len(broken) / self.count, critique=critique)
 
@@ -253,7 +253,7 @@ LIMITS = Budget(task_calls=100, optimizer_calls=10)
 @pytest.mark.long
 def test_without_honest_critiques_it_loses() -> None:
     worth = {
-        kind: [play("meta_prompt", rules_world(kind)(seed), seed, LIMITS) for seed in range(5)]
+        kind: [play_world("meta_prompt", rules_world(kind)(seed), seed, LIMITS) for seed in range(5)]
         for kind in ("honest", "hidden", "mistaken")
     }
     for kind in ("hidden", "mistaken"):

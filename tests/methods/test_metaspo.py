@@ -22,7 +22,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import Advantage, compare_pairs, play
+from whet.testing.paired_benchmark import Advantage, paired_difference, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
 from whet.types import Completion, Example, Request, Usage, content_hash
@@ -234,7 +234,7 @@ def search_at_length(seed: int, template: bool, adapt: bool) -> tuple[float, flo
 def earns(template: bool) -> tuple[Advantage, Advantage]:
     """What adapting user prompts earns under the tasks' own ones, and under unseen ones."""
     on, off = ([search_at_length(seed, template, adapt) for seed in SEEDS] for adapt in (True, False))
-    own, unseen = (compare_pairs([a[i] for a in on], [b[i] for b in off]) for i in (0, 1))
+    own, unseen = (paired_difference([a[i] for a in on], [b[i] for b in off]) for i in (0, 1))
     print(f"template={template}: under the tasks' own user prompts {own}, under unseen ones {unseen}")
     return own, unseen
 
@@ -259,8 +259,10 @@ def test_it_beats_random_search() -> None:
     worlds = [replace(climb(seed), optimizer=Answers(toggles)) for seed in range(12)]
     limits = Budget(task_calls=3000, optimizer_calls=200)
     settings = {"iterations": 6, "examples": 40}
-    mine = [play("metaspo", world, seed, limits, settings) for seed, world in enumerate(worlds)]
-    other = [play("random_search", world, seed, limits, {"edits": 16}) for seed, world in enumerate(worlds)]
-    won = compare_pairs(mine, other)
+    mine = [play_world("metaspo", world, seed, limits, settings) for seed, world in enumerate(worlds)]
+    other = [
+        play_world("random_search", world, seed, limits, {"edits": 16}) for seed, world in enumerate(worlds)
+    ]
+    won = paired_difference(mine, other)
     print(f"over random search, the outer loop alone: {won}")
     assert won.low > 0, won

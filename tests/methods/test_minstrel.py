@@ -27,14 +27,14 @@ from whet.methods.minstrel import (
     named_faults,
     selected_modules,
 )
-from whet.models.scripted import Scripted, choose, request_text
+from whet.models.scripted import Scripted, choose_by_luck, request_text
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Request
@@ -192,7 +192,7 @@ class Author(Scripted):
         if not told:
             return f"<MODULE>This is the {name}.</MODULE>"
         fits = NAMES[int(told[0]) % 3] == name
-        phrase = PHRASES[int(told[0])] if fits else choose(HARMFUL, self.seed, question)
+        phrase = PHRASES[int(told[0])] if fits else choose_by_luck(HARMFUL, self.seed, question)
         return f"<MODULE>{' '.join([*old, phrase])}</MODULE>"
 
 
@@ -206,7 +206,7 @@ def reached(method: str = "minstrel", **settings: Any) -> list[float]:
         accuracy: Callable[[Prompt], float] = lambda p, model=model: model.accuracy(p.source)  # type: ignore[misc]  # noqa: E731
         worlds.append(KnownWorld(env, SORT, accuracy, Author("author", {"seed": str(seed)})))
     limits = Budget(task_calls=1000)
-    return [play(method, world, seed, limits, settings) for seed, world in enumerate(worlds)]
+    return [play_world(method, world, seed, limits, settings) for seed, world in enumerate(worlds)]
 
 
 def test_modules_that_critics_name_win_over_any_modules() -> None:

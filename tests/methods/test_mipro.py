@@ -20,7 +20,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.surrogate import Observed, suggest
-from whet.testing.paired_benchmark import T_95, KnownWorld, play
+from whet.testing.paired_benchmark import T_95, KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, ConstantReward
 
@@ -176,7 +176,7 @@ def world(seed: int) -> KnownWorld:
 @cache
 def whole(seed: int) -> float:
     """What the method is worth with all its mechanisms."""
-    return play("mipro", world(seed), seed, LIMITS, WIDE)
+    return play_world("mipro", world(seed), seed, LIMITS, WIDE)
 
 
 def low(others: Sequence[float]) -> float:
@@ -196,4 +196,4 @@ def low(others: Sequence[float]) -> float:
     ],
 )
 def test_with_its_mechanism_switched_off_it_loses(method: str, settings: dict[str, Any]) -> None:
-    assert low([play(method, world(seed), seed, LIMITS, settings) for seed in SEEDS]) > 0
+    assert low([play_world(method, world(seed), seed, LIMITS, settings) for seed in SEEDS]) > 0

@@ -39,7 +39,7 @@ from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods import configure
 from whet.methods.mmgrpo import Config, deploy, mmgrpo
-from whet.rl.call_groups import by_input, held_answers, places_of, roll_groups
+from whet.rl.call_groups import by_input, held_answers, roll_groups, texts_by_call
 from whet.rl.policy_model import Sample
 from whet.rl.training import Trainer
 from whet.run import Budget, MemoryRun
@@ -94,7 +94,7 @@ async def test_rollouts_may_make_fewer_or_more_calls() -> None:
     assert 1 < len(again) < 24
     assert [len(group) for group in rolled.samples] == [24, len(again)]
     assert rolled.rewards[1] == [rollout.reward for rollout in again]
-    assert {place: len(calls) for place, calls in places_of(again[:1]).items()} == {
+    assert {place: len(calls) for place, calls in texts_by_call(again[:1]).items()} == {
         ("plan", 0): 1,
         ("plan", 1): 1,
     }

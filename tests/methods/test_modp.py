@@ -9,7 +9,7 @@ from typing import Any
 
 from whet.environments.environment import Environment
 from whet.methods.modp import Config, modp
-from whet.models.scripted import chance, choose
+from whet.models.scripted import chance, choose_by_luck
 from whet.prompt import Prompt
 from whet.rewards import Objective, Objectives
 from whet.rl import LanguagePolicy
@@ -63,9 +63,9 @@ def editor(seed: int, directed: bool) -> Answers:
     def answer(question: str, sample: int) -> str:
         now = words_in(question.partition("<INSTRUCTION>")[2].partition("</INSTRUCTION>")[0])
         at_aim = next(aim for aim in AIMS if f"improves this aim: {aim}" in question)
-        aim = at_aim if directed else choose(AIMS, seed, "aim", question, sample)
+        aim = at_aim if directed else choose_by_luck(AIMS, seed, "aim", question, sample)
         missing = [word for word in WORDS[aim] if word not in now]
-        lost = set() if missing else {choose(sorted(now), seed, "lost", question, sample)}
+        lost = set() if missing else {choose_by_luck(sorted(now), seed, "lost", question, sample)}
         return f"<PROMPT>{' '.join(sorted((now - lost) | set(missing[:1])))}</PROMPT>"
 
     return Answers(answer)

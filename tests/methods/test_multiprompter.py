@@ -27,7 +27,7 @@ from whet.prompt import Prompt
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
-from whet.testing.paired_benchmark import compare_pairs
+from whet.testing.paired_benchmark import paired_difference
 from whet.testing.runs import MeteredRun
 from whet.types import Message
 
@@ -131,7 +131,7 @@ def test_few_pieces_in_turn_learn_faster_than_all_of_them_at_once() -> None:
     names = ("own lists, shared", "all lists for each, shared", "one writer of all three")
     figures = {name: [arm(name, seed) for seed in range(8)] for name in names}
     for name in names[1:]:
-        assert compare_pairs(figures[names[0]], figures[name]).low > 0.0, name
+        assert paired_difference(figures[names[0]], figures[name]).low > 0.0, name
 
 
 class TestConformance(MethodConformance):

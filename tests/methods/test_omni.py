@@ -19,15 +19,15 @@ from whet.methods import METHODS, Method, MethodEntry, get_method
 from whet.methods.method import configure
 from whet.methods.omni import Config, check, omni
 from whet.methods.promptagent import SAID
-from whet.models.scripted import choose, load
+from whet.models.scripted import choose_by_luck, load
 from whet.models.scripted_replies import request_text
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun, Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import PHRASES
-from whet.search.stages import Stage, most_stages, share_of
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.search.stages import Stage, most_stages, stage_limits
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, review_world
 from whet.types import Completion, Request
@@ -145,9 +145,9 @@ def test_a_stage_has_all_that_a_run_has() -> None:
 
 def test_shares_by_hand() -> None:
     limits = Budget(calls=100, task_calls=60, tokens=5)
-    share = share_of(limits, {"task": 10, "optimizer": 6}, kept=20, stages=2)
+    share = stage_limits(limits, {"task": 10, "optimizer": 6}, kept=20, stages=2)
     assert (share.calls, share.task_calls, share.optimizer_calls, share.tokens) == (32, 15, None, 5)
-    assert share_of(limits, {"task": 90}, 0, 2).task_calls == 0
+    assert stage_limits(limits, {"task": 90}, 0, 2).task_calls == 0
     assert most_stages(limits, 20, 5) == 3
     assert most_stages(Budget(), 20, 5) == float("inf")
 
@@ -210,7 +210,7 @@ class Sometimes:
         if any(mark in text for mark in self.marks):
             completions: list[Completion] = await self.inner.generate(request)
             return completions
-        phrase = choose(PHRASES, text, request.sample)
+        phrase = choose_by_luck(PHRASES, text, request.sample)
         return [Completion(f"<FEEDBACK>Unclear.</FEEDBACK><INSTRUCTION>Answer. {phrase}</INSTRUCTION>")]
 
     def count_tokens(self, text: str) -> int:
@@ -237,7 +237,7 @@ def gained_on(name: str, seeds: int, method: str, **settings: Any) -> list[float
     """By how much a method betters the start of a task, by seed."""
     worlds = {seed: task_of(name, seed) for seed in range(5, 5 + seeds)}
     return [
-        play(method, world, seed, CALLS, settings) - world.worth(world.start)
+        play_world(method, world, seed, CALLS, settings) - world.worth(world.start)
         for seed, world in worlds.items()
     ]
 

@@ -18,7 +18,7 @@ from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, paired_difference, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Completion, Example, Reward
@@ -187,18 +187,18 @@ def reached(method: str, hidden: bool = False) -> list[float]:
     """What a method finds in the world of each seed; random search edits as often as the optimizer has rounds for."""
     settings = {"edits": 16} if method == "random_search" else None
     change = without_scores if hidden else str
-    return [play(method, climb(seed, change), seed, CALLS, settings) for seed in SEEDS]
+    return [play_world(method, climb(seed, change), seed, CALLS, settings) for seed in SEEDS]
 
 
 def test_an_optimizer_that_reads_the_scores_beats_random_search() -> None:
-    won = compare_pairs(reached("opro"), reached("random_search"))
+    won = paired_difference(reached("opro"), reached("random_search"))
     assert won.low > 0.1, won
 
 
 def test_with_its_scores_hidden_it_loses_what_it_won() -> None:
-    lost = compare_pairs(reached("opro"), reached("opro", hidden=True))
+    lost = paired_difference(reached("opro"), reached("opro", hidden=True))
     assert lost.low > 0.1, lost
-    nothing = compare_pairs(reached("opro", hidden=True), reached("random_search"))
+    nothing = paired_difference(reached("opro", hidden=True), reached("random_search"))
     assert nothing.low < 0, nothing
 
 

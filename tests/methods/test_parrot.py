@@ -31,7 +31,7 @@ from whet.run import MemoryRun, Run
 from whet.search.archive import Candidate
 from whet.stats import Goal
 from whet.testing.methods import MethodConformance
-from whet.testing.paired_benchmark import compare_pairs
+from whet.testing.paired_benchmark import paired_difference
 from whet.testing.runs import MeteredRun
 from whet.types import Completion, Example, Reward
 
@@ -251,13 +251,13 @@ def covered(selection: str, aims: bool = True, seeds: int = 10) -> list[float]:
 
 @pytest.mark.long
 def test_without_the_selection_less_of_the_front_is_covered() -> None:
-    won = compare_pairs(covered("pareto"), covered("all"))
+    won = paired_difference(covered("pareto"), covered("all"))
     assert won.low > 0.01, (won, covered("pareto"), covered("all"))
 
 
 @pytest.mark.long
 def test_without_naming_each_reward_less_of_the_front_is_covered() -> None:
-    won = compare_pairs(covered("pareto"), covered("pareto", aims=False))
+    won = paired_difference(covered("pareto"), covered("pareto", aims=False))
     assert won.low > 0.05, (won, covered("pareto"), covered("pareto", aims=False))
 
 

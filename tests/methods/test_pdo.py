@@ -17,7 +17,7 @@ from whet.run import Budget, MemoryRun
 from whet.search.archive import Candidate
 from whet.search.plan import SearchPlan
 from whet.stats.duels import copeland
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 
 CONFORMANCE = {"duels": 6, "pool": 3, "every": 2}
@@ -115,7 +115,8 @@ SEEDS, LIMITS = range(15), Budget(task_calls=400, optimizer_calls=80)
 def reached(method: str, tossed: bool = False, **settings: Any) -> list[float]:
     """What a method finds in the world of each seed."""
     return [
-        play(method, world(s, coin(s) if tossed else None, changes=4), s, LIMITS, settings) for s in SEEDS
+        play_world(method, world(s, coin(s) if tossed else None, changes=4), s, LIMITS, settings)
+        for s in SEEDS
     ]
 
 

@@ -19,7 +19,7 @@ from whet.run import Budget, MemoryRun
 from whet.search.archive import Archive, Candidate
 from whet.search.phrase_search import join_pieces, segments
 from whet.search.population import Individual
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, paired_difference, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, ConstantReward, review_world
 
@@ -180,24 +180,26 @@ def untold(seed: int) -> KnownWorld:
 @cache
 def reached(strategy: str, told: bool = True) -> list[float]:
     world = clean_up if told else untold
-    return [play("plum", world(seed), seed, LIMITS, {"strategy": strategy}) for seed in SEEDS]
+    return [play_world("plum", world(seed), seed, LIMITS, {"strategy": strategy}) for seed in SEEDS]
 
 
 @pytest.mark.parametrize(
     "strategy", [s if s == "ga_m" else pytest.param(s, marks=pytest.mark.long) for s in STRATEGIES]
 )
 def test_with_scores_that_say_nothing_it_loses(strategy: str) -> None:
-    won = compare_pairs(reached(strategy), reached(strategy, told=False))
+    won = paired_difference(reached(strategy), reached(strategy, told=False))
     print(f"{strategy}: scores earn {won}")
     assert won.low > 0.05, won
 
 
 @pytest.mark.long
 def test_against_random_search_and_grips() -> None:
-    drawn = [play("random_search", clean_up(seed), seed, LIMITS) for seed in SEEDS]
+    drawn = [play_world("random_search", clean_up(seed), seed, LIMITS) for seed in SEEDS]
     greedy = {"iterations": 30, "patience": 5}
-    grips = [play("grips", clean_up(seed), seed, LIMITS, greedy) for seed in SEEDS]
+    grips = [play_world("grips", clean_up(seed), seed, LIMITS, greedy) for seed in SEEDS]
     for strategy in STRATEGIES:
-        won = compare_pairs(reached(strategy), drawn)
-        print(f"{strategy}: over random_search {won}, over grips {compare_pairs(reached(strategy), grips)}")
+        won = paired_difference(reached(strategy), drawn)
+        print(
+            f"{strategy}: over random_search {won}, over grips {paired_difference(reached(strategy), grips)}"
+        )
         assert won.low > 0, (strategy, won)

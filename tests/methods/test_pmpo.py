@@ -19,7 +19,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, paired_difference, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, review_world
 from whet.types import Example, Message, Request, Scores
@@ -174,22 +174,24 @@ def with_hints_dealt(question: str) -> str:
 
 @cache
 def reached(calls: int, change: Callable[[str], str] = str, **settings: Any) -> list[float]:
-    return [play("pmpo", world(seed, change), seed, Budget(task_calls=calls), settings) for seed in SEEDS]
+    return [
+        play_world("pmpo", world(seed, change), seed, Budget(task_calls=calls), settings) for seed in SEEDS
+    ]
 
 
 @pytest.mark.long
 def test_the_loss_finds_what_the_share_of_right_answers_does_not_tell() -> None:
-    won = compare_pairs(reached(3000), reached(3000, reward="reward"))
+    won = paired_difference(reached(3000), reached(3000, reward="reward"))
     print(f"over accuracy: {won}")
     assert won.low > 0, won
 
 
 @pytest.mark.long
 def test_hints_of_other_parts_lose() -> None:
-    won = compare_pairs(reached(800), reached(800, with_hints_dealt))
+    won = paired_difference(reached(800), reached(800, with_hints_dealt))
     for calls in (800, 1500, 3000):
         print(
-            f"with the mask over without, {calls} calls: {compare_pairs(reached(calls), reached(calls, units=0))}"
+            f"with the mask over without, {calls} calls: {paired_difference(reached(calls), reached(calls, units=0))}"
         )
     print(f"over shuffled hints: {won}")
     assert won.low > 0, won
@@ -199,7 +201,7 @@ def test_hints_of_other_parts_lose() -> None:
 def test_it_beats_a_plain_rewriter_with_the_same_optimizer() -> None:
     limits = Budget(task_calls=1500)
     for method, settings in (("meta_prompt", {}), ("random_search", {"space": "phrases"})):
-        found = [play(method, world(seed), seed, limits, settings) for seed in SEEDS]
-        won = compare_pairs(reached(1500), found)
+        found = [play_world(method, world(seed), seed, limits, settings) for seed in SEEDS]
+        won = paired_difference(reached(1500), found)
         print(f"over {method}: {won}")
         assert won.low > 0, won

@@ -19,7 +19,7 @@ from tests.methods.figures import won_over
 from whet._util.confined import is_enforced
 from whet.environments.environment import Environment
 from whet.methods.preface import Config, preface, within
-from whet.models.scripted import Scripted, chance, choose, luck, request_text, shuffle
+from whet.models.scripted import Scripted, chance, choose_by_luck, luck, request_text, shuffle
 from whet.prompt import Prompt
 from whet.rewards import build_reward
 from whet.rewards.verifiers.python_tests import PythonTests
@@ -28,7 +28,7 @@ from whet.rl.prompt_repair import EARNED, REJECTED
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.plan import SearchPlan
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
 from whet.types import Example, Request, Reward
@@ -84,7 +84,10 @@ class Repairer(Scripted):
         kind, value = (
             found[0]
             if found
-            else (choose(kinds, self.seed, draw), choose(("zero", "none"), self.seed, draw, 1))
+            else (
+                choose_by_luck(kinds, self.seed, draw),
+                choose_by_luck(("zero", "none"), self.seed, draw, 1),
+            )
         )
         lines = [f"For {one} return {what}." for one, what in {**rules, kind: value}.items()]
         return f"<INSTRUCTION>Write f in Python.\n{chr(10).join(lines)}</INSTRUCTION>"
@@ -266,7 +269,7 @@ LIMITS = Budget(task_calls=240)
 def reached(seeds: int = 6, **settings: Any) -> list[float]:
     """The share of the rules that the prompt states at the end, in the world of each seed."""
     method = settings.pop("method", "preface")
-    return [play(method, world(seed), seed, LIMITS, settings) for seed in range(seeds)]
+    return [play_world(method, world(seed), seed, LIMITS, settings) for seed in range(seeds)]
 
 
 def test_without_the_counterexample_it_loses() -> None:

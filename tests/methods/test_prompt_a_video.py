@@ -32,7 +32,7 @@ from whet.rl.preference_pairs import choose_pairs, pair_weight, prefer
 from whet.run import MemoryRun, Run
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
-from whet.testing.paired_benchmark import compare_pairs
+from whet.testing.paired_benchmark import paired_difference
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers
 from whet.types import Completion, Example, Reward
@@ -225,7 +225,7 @@ def clear_share(settings: tuple[tuple[str, Any], ...] = (), seeds: int = 10, ste
 
 @pytest.mark.long
 def test_clear_pairs_teach_more_than_all_pairs() -> None:
-    won = compare_pairs(clear_share(), clear_share(ALL_PAIRS))
+    won = paired_difference(clear_share(), clear_share(ALL_PAIRS))
     assert won.low > 0.02, (won, clear_share(), clear_share(ALL_PAIRS))
 
 

@@ -22,14 +22,14 @@ from whet.methods.prompt_tree import (
     apply,
     prompt_tree,
 )
-from whet.models.scripted import Scripted, chance, choose, luck, shuffle
+from whet.models.scripted import Scripted, chance, choose_by_luck, luck, shuffle
 from whet.models.scripted_replies import request_text
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, review_world
 from whet.types import Request
@@ -144,7 +144,7 @@ class MoveReader(Scripted):
         most = max(sorted(set(topics)), key=lambda t: (topics.count(t), chance(self.seed, draw, t)))
         listed = re.findall(r"(?m)^(\d+)\. (.*)$", question)
         bad = [number for number, line in listed if f"topic-{most} " in line]
-        numbers = bad or [choose(listed, self.seed, draw, "any")[0]]
+        numbers = bad or [choose_by_luck(listed, self.seed, draw, "any")[0]]
         if REQUESTS[ADD] in question:
             move = PHRASES[int(most)]
         elif REQUESTS[DROP] in question:
@@ -170,7 +170,7 @@ def misled(seed: int, change: Callable[[str], str] = str) -> KnownWorld:
 @cache
 def reached(method: str, **settings: Any) -> list[float]:
     """What a method finds in the world of each seed."""
-    return [play(method, misled(seed), seed, CALLS, settings) for seed in SEEDS]
+    return [play_world(method, misled(seed), seed, CALLS, settings) for seed in SEEDS]
 
 
 @pytest.mark.parametrize("settings", [{"moves": "add"}, {"tree": False}], ids=["add", "flat"])

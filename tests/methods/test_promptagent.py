@@ -22,7 +22,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
 from whet.types import Request
@@ -126,7 +126,7 @@ def topics(seed: int, change: Change) -> KnownWorld:
 @cache
 def reached(method: str, change: Change = str, **settings: Any) -> list[float]:
     """What a method finds in the world of each seed."""
-    return [play(method, topics(seed, change), seed, CALLS, settings) for seed in SEEDS]
+    return [play_world(method, topics(seed, change), seed, CALLS, settings) for seed in SEEDS]
 
 
 def test_a_tree_beats_random_search() -> None:

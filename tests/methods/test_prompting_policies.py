@@ -37,7 +37,7 @@ from whet.rl.training import Trainer
 from whet.run import MemoryRun
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
-from whet.testing.paired_benchmark import compare_pairs
+from whet.testing.paired_benchmark import paired_difference
 from whet.testing.runs import MeteredRun
 
 START = Prompt.parse("<!-- whet:begin -->so<!-- whet:end --> {{input}}")
@@ -186,7 +186,7 @@ def test_in_unseen_contexts_a_trained_prompter_beats_those_that_lack_a_part() ->
     lacking = ("untrained", "no distillation")
     figures = {name: [arm(name, seed) for seed in range(200, 206)] for name in ("full", *lacking)}
     for name in lacking:
-        assert compare_pairs(figures["full"], figures[name]).low > 0.0, name
+        assert paired_difference(figures["full"], figures[name]).low > 0.0, name
 
 
 class TestConformance(MethodConformance):

@@ -19,7 +19,7 @@ from whet.prompt import Prompt
 from whet.rewards.scored import Gap
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, ConstantReward, review_world
 
@@ -160,7 +160,7 @@ def noisy(seed: int) -> KnownWorld:
 def reached(algorithm: str, calls: int) -> list[float]:
     settings = {"algorithm": algorithm, "shots": 0}
     limits = Budget(task_calls=calls)
-    return [play("promptquine", noisy(seed), seed, limits, settings) for seed in SEEDS]
+    return [play_world("promptquine", noisy(seed), seed, limits, settings) for seed in SEEDS]
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ from tests.methods.readers import TOPICS, with_other_inputs
 from tests.methods.rule_worlds import LAST_WORD, RuleWriter, optimized, poisoned
 
 from whet.methods.promptwizard import BLAME, CRITIQUE, MUTATE, PERSONA, PRAISE, STYLES, Config, promptwizard
-from whet.models.scripted import chance, choose
+from whet.models.scripted import chance, choose_by_luck
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.demonstrations import HEAD
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import play
+from whet.testing.paired_benchmark import play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
 
@@ -142,7 +142,13 @@ def wizardry(writer: RuleWriter, question: str, phrases: list[str]) -> str:
         return f"<CRITIQUE>It lacks: {'|'.join(phrases[:2]) or 'nothing'}</CRITIQUE>"
     text = question.split("<INSTRUCTION>\n")[1].split("\n</INSTRUCTION>")[0]
     lacking = re.findall(r"It lacks: (.*)", question.partition(CRITIQUE)[2])
-    new = lacking[0].split("|") if lacking else [choose(PHRASES, question)] if MUTATE in question else []
+    new = (
+        lacking[0].split("|")
+        if lacking
+        else [choose_by_luck(PHRASES, question)]
+        if MUTATE in question
+        else []
+    )
     return f"<INSTRUCTION>{' '.join([text, *new])}</INSTRUCTION>"
 
 
@@ -154,7 +160,7 @@ def reached(method: str = "promptwizard", change: Callable[[str], str] = str, **
     """What a method finds in the world of each seed; eight rounds of refinement."""
     limits = Budget(task_calls=1500)
     return [
-        play(method, poisoned(seed, wizardry, change, right="0.8"), seed, limits, settings)
+        play_world(method, poisoned(seed, wizardry, change, right="0.8"), seed, limits, settings)
         for seed in range(8)
     ]
 

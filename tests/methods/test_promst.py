@@ -21,7 +21,7 @@ from whet.run import Budget
 from whet.search.archive import Archive, Candidate
 from whet.search.failure_rules import LOW, REPEATED, UNFINISHED, UNREADABLE, kind_of_failure
 from whet.stats.ridge import predict_by_ridge
-from whet.testing.paired_benchmark import play
+from whet.testing.paired_benchmark import play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import review_world
 from whet.types import Rollout
@@ -160,7 +160,7 @@ def elsewhere(question: str) -> str:
 @cache
 def reached(change: Callable[[str], str] = str, **settings: Any) -> list[float]:
     """What the method finds in the world of each seed."""
-    return [play("promst", rooms(s, change=change), s, LIMITS, settings) for s in SEEDS]
+    return [play_world("promst", rooms(s, change=change), s, LIMITS, settings) for s in SEEDS]
 
 
 @pytest.mark.long
@@ -175,5 +175,5 @@ def test_with_the_predictor_it_beats_itself_without() -> None:
 
 @pytest.mark.long
 def test_it_beats_random_search_over_the_same_phrases() -> None:
-    other = [play("random_search", rooms(s), s, LIMITS) for s in SEEDS]
+    other = [play_world("random_search", rooms(s), s, LIMITS) for s in SEEDS]
     assert won_over("random search", reached(), other).low > 0

@@ -20,7 +20,7 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.bandits import Rule
 from whet.search.plan import SearchPlan
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, paired_difference, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
 from whet.types import Completion, Example, Reward
@@ -213,20 +213,20 @@ def topics(seed: int, change: Change) -> KnownWorld:
 def reached(method: str, change: Change = AS_THEY_ARE) -> list[float]:
     """What a method finds in the world of each seed; random search edits as often as the beam has rounds for."""
     settings = {"edits": 16} if method == "random_search" else None
-    return [play(method, topics(seed, change), seed, CALLS, settings) for seed in SEEDS]
+    return [play_world(method, topics(seed, change), seed, CALLS, settings) for seed in SEEDS]
 
 
 def test_a_critic_that_reads_the_errors_beats_random_search() -> None:
-    won = compare_pairs(reached("protegi"), reached("random_search"))
+    won = paired_difference(reached("protegi"), reached("random_search"))
     assert won.low > 0.05, won
 
 
 def test_with_errors_that_are_always_the_same_it_loses_to_random_search() -> None:
-    lost = compare_pairs(reached("protegi", ALWAYS_THE_SAME), reached("random_search"))
+    lost = paired_difference(reached("protegi", ALWAYS_THE_SAME), reached("random_search"))
     assert lost.high < 0, lost
 
 
 @pytest.mark.parametrize("change", [ALWAYS_THE_SAME, OF_ANY_ROW])
 def test_with_errors_of_other_rows_it_loses_what_it_won(change: Change) -> None:
-    lost = compare_pairs(reached("protegi"), reached("protegi", change))
+    lost = paired_difference(reached("protegi"), reached("protegi", change))
     assert lost.low > 0, lost

@@ -31,7 +31,7 @@ from whet.rl.policy_model import Sample
 from whet.run import MemoryRun, Run
 from whet.search.archive import Candidate
 from whet.testing.methods import MethodConformance
-from whet.testing.paired_benchmark import compare_pairs
+from whet.testing.paired_benchmark import paired_difference
 from whet.testing.runs import MeteredRun
 from whet.types import Completion, Example, Reward
 
@@ -207,7 +207,7 @@ def clear_share(normalise: bool, seeds: int = 10) -> list[float]:
 
 @pytest.mark.long
 def test_unit_variance_lets_a_timid_judge_be_heard() -> None:
-    won = compare_pairs(clear_share(True), clear_share(False))
+    won = paired_difference(clear_share(True), clear_share(False))
     assert won.low > 0.02, (won, clear_share(True), clear_share(False))
 
 

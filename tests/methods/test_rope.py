@@ -19,7 +19,7 @@ import whet
 from whet.environments.environment import Environment
 from whet.errors import UsageError
 from whet.methods.rope import Config, check, rope, within
-from whet.models.scripted import Scripted, choose, luck, request_text, shuffle
+from whet.models.scripted import Scripted, choose_by_luck, luck, request_text, shuffle
 from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, OpenPoint, people
 from whet.rl.open_points import ASKED, DECIDE, INPUTS, STATED
@@ -27,7 +27,7 @@ from whet.rl.person_requirements import PersonQuestion, state_at_terminal
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.plan import SearchPlan
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, review_world
 from whet.types import Example, Request, Reward
@@ -52,7 +52,8 @@ READ = re.compile(r"p(\d+)=([ab])")
 def required(seed: int) -> dict[int, str]:
     """The readings that the author requires, by point; the start states the first ones, and the model is wrong on the next."""
     return {
-        point: choose("ab", seed, "wanted", point) for point in shuffle(range(POINTS), seed, "points")[:KNOWN]
+        point: choose_by_luck("ab", seed, "wanted", point)
+        for point in shuffle(range(POINTS), seed, "points")[:KNOWN]
     }
 
 
@@ -79,7 +80,7 @@ def reading(seed: int, stated: dict[int, str], point: int, row: str, sample: int
     if point in points[STATED_FIRST : STATED_FIRST + HIDDEN]:
         return "ba"["ab".index(wanted[point])]
     is_open = point in wanted or point in points[KNOWN : KNOWN + IDLE]
-    return choose("ab", seed, point, row, sample) if is_open else "a"
+    return choose_by_luck("ab", seed, point, row, sample) if is_open else "a"
 
 
 class Readings:
@@ -113,7 +114,9 @@ class Asker(Scripted):
         differing = {int(point) for point, _ in read if {(point, "a"), (point, "b")} <= read}
         touched = {int(point) for point in re.findall(r"p(\d+)\b(?!=)", shown.partition(ASKED)[0])}
         left = sorted(differing - done) or sorted(touched - done)
-        return f"<QUESTION>{f'Which reading of p{choose(left, self.seed, luck(request, sample))}?' if left else 0}</QUESTION>"
+        if not left:
+            return "<QUESTION>0</QUESTION>"
+        return f"<QUESTION>Which reading of p{choose_by_luck(left, self.seed, luck(request, sample))}?</QUESTION>"
 
 
 def world(seed: int) -> KnownWorld:
@@ -315,7 +318,8 @@ def test_in_python_a_function_is_asked_and_what_it_stated_is_not_asked_again(tmp
 def recovered(seeds: int = 20, **settings: Any) -> list[float]:
     """The share of what the author requires that stands in the prompt at the end, in the world of each seed."""
     return [
-        play("rope", world(seed), seed, Budget(), {"ask": author(seed), **settings}) for seed in range(seeds)
+        play_world("rope", world(seed), seed, Budget(), {"ask": author(seed), **settings})
+        for seed in range(seeds)
     ]
 
 

@@ -16,7 +16,7 @@ from whet.methods.rpo import BEFORE, EARLIER, Config, TalkedPrompt, entries_to_r
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import play
+from whet.testing.paired_benchmark import play_world
 from whet.testing.runs import MeteredRun
 
 CONFORMANCE = {"epochs": 3, "conversations": 8, "shown": 2, "gate": 6}
@@ -123,7 +123,7 @@ SEEDS, LIMITS = range(100, 120), Budget(task_calls=3000, optimizer_calls=40)
 @cache
 def reached(late: bool = False, **settings: Any) -> list[float]:
     """What the method finds in the world of each seed."""
-    return [play("rpo", desk(s, late), s, LIMITS, {"epochs": 8, **settings}) for s in SEEDS]
+    return [play_world("rpo", desk(s, late), s, LIMITS, {"epochs": 8, **settings}) for s in SEEDS]
 
 
 @pytest.mark.long
@@ -144,5 +144,5 @@ def test_of_replay_no_benefit_is_shown() -> None:
 
 @pytest.mark.long
 def test_it_beats_random_search() -> None:
-    other = [play("random_search", desk(s), s, LIMITS) for s in SEEDS]
+    other = [play_world("random_search", desk(s), s, LIMITS) for s in SEEDS]
     assert won_over("random search", reached(), other).low > 0

@@ -17,7 +17,7 @@ from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget, Run
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import T_95, advantage, play
+from whet.testing.paired_benchmark import T_95, advantage, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import Answers, ConstantReward
 from whet.types import Completion, Example, Reward, Rollout
@@ -178,7 +178,7 @@ def test_with_any_rows_instead_of_those_with_the_largest_spread_it_loses(
 ) -> None:
     def found() -> list[float]:
         few = {"samples": 2, "candidates": 2, "minibatch": 24}
-        return [play("simba", codes_world(seed, False), seed, LIMITS, few) for seed in range(15)]
+        return [play_world("simba", codes_world(seed, False), seed, LIMITS, few) for seed in range(15)]
 
     whole = found()
 

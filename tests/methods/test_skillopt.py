@@ -18,7 +18,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.testing.paired_benchmark import play
+from whet.testing.paired_benchmark import play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 
@@ -172,7 +172,8 @@ def reached(method: str, calls: int = 1200, seeds: int = SEEDS, **settings: Any)
     """What a method finds in the world of each seed."""
     limits = Budget(task_calls=calls)
     return [
-        play(method, poisoned(s, edits, right="0.6", harm="0.05"), s, limits, settings) for s in range(seeds)
+        play_world(method, poisoned(s, edits, right="0.6", harm="0.05"), s, limits, settings)
+        for s in range(seeds)
     ]
 
 

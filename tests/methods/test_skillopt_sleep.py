@@ -29,7 +29,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.lessons import HEAD
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Message, Request, Rollout
@@ -230,13 +230,13 @@ def test_no_benefit_of_recall_is_shown() -> None:
 
 @on_seeds(5, SEEDS)
 def test_it_beats_random_search(seeds: int) -> None:
-    there = [play("random_search", many_codes(seed, 24, ops), seed, LIMITS) for seed in range(seeds)]
+    there = [play_world("random_search", many_codes(seed, 24, ops), seed, LIMITS) for seed in range(seeds)]
     assert won_over("random_search, facts", codes(seeds), there).low > 0.3
 
 
 @pytest.mark.long
 def test_where_rules_harm_no_benefit_over_random_search_is_shown() -> None:
     edited = [
-        play("random_search", poisoned(seed, ops), seed, LIMITS, {"edits": 16}) for seed in range(SEEDS)
+        play_world("random_search", poisoned(seed, ops), seed, LIMITS, {"edits": 16}) for seed in range(SEEDS)
     ]
     assert won_over("random_search, harmful rules", poison(0), edited).low < 0

@@ -19,7 +19,7 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.search.plan import SearchPlan
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import ConstantReward
 
@@ -115,7 +115,7 @@ SEEDS, LIMITS = range(15), Budget(task_calls=300, optimizer_calls=60)
 @cache
 def reached(method: str, tossed: bool = False, **settings: Any) -> list[float]:
     """What a method finds in the world of each seed."""
-    return [play(method, world(s, coin(s) if tossed else None), s, LIMITS, settings) for s in SEEDS]
+    return [play_world(method, world(s, coin(s) if tossed else None), s, LIMITS, settings) for s in SEEDS]
 
 
 def test_with_a_coin_as_the_judge_it_loses_what_it_won() -> None:

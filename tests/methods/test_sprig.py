@@ -18,7 +18,7 @@ from whet.run import Budget, MemoryRun
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.search.population import Individual
-from whet.testing.paired_benchmark import KnownWorld, compare_pairs, play
+from whet.testing.paired_benchmark import KnownWorld, paired_difference, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
 from whet.testing.simulators import load
@@ -165,18 +165,18 @@ def stock(seed: int) -> KnownWorld:
 
 @cache
 def reached(method: str, **settings: Any) -> list[float]:
-    return [play(method, stock(seed), seed, LIMITS, settings) for seed in SEEDS]
+    return [play_world(method, stock(seed), seed, LIMITS, settings) for seed in SEEDS]
 
 
 @pytest.mark.long
 def test_with_any_components_added_it_loses() -> None:
-    won = compare_pairs(reached("sprig"), reached("sprig", choice="random"))
+    won = paired_difference(reached("sprig"), reached("sprig", choice="random"))
     print(f"what is remembered of components earns {won}")
     assert won.low > 0, won
 
 
 @pytest.mark.long
 def test_it_beats_random_search() -> None:
-    won = compare_pairs(reached("sprig"), reached("random_search", edits=16))
+    won = paired_difference(reached("sprig"), reached("random_search", edits=16))
     print(f"over random search: {won}")
     assert won.low > 0.1, won

@@ -16,13 +16,13 @@ from tests.methods.rule_worlds import HARMFUL, SORT, PoisonModel
 import whet
 from whet.environments.environment import Environment
 from whet.methods.textgrad import CONSTRAINTS, KEPT, TAKEN_BACK, Config, TextOptimizer, textgrad
-from whet.models.scripted import Scripted, chance, choose, luck, request_text
+from whet.models.scripted import Scripted, chance, choose_by_luck, luck, request_text
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
 from whet.run import Budget, MemoryRun
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, ConstantReward, review_world
 from whet.types import Request, Rollout
@@ -46,7 +46,7 @@ class Differentiator(Scripted):
     def answer(self, request: Request, sample: int) -> str:
         question, draw = request_text(request), luck(request, sample)
         if "<REASON>" in question:
-            topic = choose(FAILED_INPUT.findall(question), self.seed, draw)
+            topic = choose_by_luck(FAILED_INPUT.findall(question), self.seed, draw)
             return f"<REASON>Nothing helps with topic-{topic}.</REASON>"
         text, taken_back = SHOWN.findall(question)[0], " ".join(TAKEN.findall(question))
         held = [
@@ -54,7 +54,7 @@ class Differentiator(Scripted):
         ]
         for topic in map(int, dict.fromkeys(NAMED.findall(question))):
             right = chance(self.seed, draw, topic) < self.option_float("right")
-            phrase = PHRASES[topic] if right else choose(HARMFUL, self.seed, draw, topic)
+            phrase = PHRASES[topic] if right else choose_by_luck(HARMFUL, self.seed, draw, topic)
             held += [phrase] if phrase in text or phrase not in taken_back else []
         return f"<INSTRUCTION>Say yes or no. {' '.join(dict.fromkeys(held))}</INSTRUCTION>"
 
@@ -211,7 +211,7 @@ LARGE = Budget(task_calls=1500, optimizer_calls=90)
 @cache
 def reached(method: str = "textgrad", seeds: int = 12, **settings: Any) -> list[float]:
     """What a method finds in the world of each seed."""
-    return [play(method, world(seed), seed, LARGE, settings) for seed in range(seeds)]
+    return [play_world(method, world(seed), seed, LARGE, settings) for seed in range(seeds)]
 
 
 def test_followed_without_reverting_it_loses() -> None:

@@ -19,7 +19,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.lessons import HEAD, LessonList
-from whet.testing.paired_benchmark import play
+from whet.testing.paired_benchmark import play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 
@@ -128,7 +128,7 @@ def reached(method: str = "tips", change: Callable[[str], str] = str, **settings
     """What a method finds in the world of each seed within 1,000 task calls."""
     limits = Budget(task_calls=1000)
     return [
-        play(method, poisoned(seed, tips_of, change, right="0.6"), seed, limits, settings)
+        play_world(method, poisoned(seed, tips_of, change, right="0.6"), seed, limits, settings)
         for seed in range(12)
     ]
 
@@ -144,6 +144,6 @@ def test_with_measured_effects_it_beats_itself_without_them(curation: str) -> No
     def long(curation: str) -> list[float]:
         worlds = [poisoned(seed, tips_of, right="0.5", harm="0.04") for seed in range(15)]
         limits, settings = Budget(task_calls=2000), {"curation": curation}
-        return [play("tips", world, seed, limits, settings) for seed, world in enumerate(worlds)]
+        return [play_world("tips", world, seed, limits, settings) for seed, world in enumerate(worlds)]
 
     assert won_over(f"with curation={curation}", long("effect"), long(curation)).low > 0

@@ -25,7 +25,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.lessons import HEAD
-from whet.testing.paired_benchmark import play
+from whet.testing.paired_benchmark import play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world
 from whet.types import Example, Rollout
@@ -160,7 +160,9 @@ def reached(method: str = "training_free_grpo", shuffled: bool = False, **settin
     """What a method finds in the world of each seed."""
     change = with_rewards_shuffled if shuffled else str
     worlds = [many_codes(seed, 12, insights, change, GroupWriter) for seed in range(8)]
-    return [play(method, world, seed, Budget(task_calls=600), settings) for seed, world in enumerate(worlds)]
+    return [
+        play_world(method, world, seed, Budget(task_calls=600), settings) for seed, world in enumerate(worlds)
+    ]
 
 
 def test_the_rewards_of_a_group_teach_it_what_nothing_else_does() -> None:

@@ -21,7 +21,7 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.search.plan import SearchPlan
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, ConstantReward, review_world
 from whet.types import Rollout
@@ -146,7 +146,7 @@ LIMITS = {
 @cache
 def reached(limits: str, method: str = "tsgd", seeds: int = 12, **settings: Any) -> list[float]:
     """What a method finds in the world of each seed."""
-    return [play(method, world(seed), seed, LIMITS[limits], settings) for seed in range(seeds)]
+    return [play_world(method, world(seed), seed, LIMITS[limits], settings) for seed in range(seeds)]
 
 
 @on_seeds(6, 12)

@@ -16,7 +16,7 @@ from tests.methods.rule_worlds import LAST_WORD, optimized
 from whet.environments.environment import Environment
 from whet.methods import vista as module
 from whet.methods.vista import BLANK, CAUSE, CLASSES, FREE, RESTART, Config, TraceTree, vista
-from whet.models.scripted import Scripted, chance, choose, luck, request_text
+from whet.models.scripted import Scripted, chance, choose_by_luck, luck, request_text
 from whet.prompt import Prompt
 from whet.rewards.text import ExactMatch
 from whet.rl import LanguagePolicy
@@ -24,7 +24,7 @@ from whet.run import Budget
 from whet.search.archive import Candidate
 from whet.search.edits import PHRASES
 from whet.search.plan import fit
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 from whet.types import Request, Rollout
@@ -166,13 +166,13 @@ class TrapWriter(Scripted):
         named = self.options["class"] and self.options["class"] in question.partition(CAUSE)[2]
         if lucky < (0.8 if named else 0.03 if FREE in question else 0.0):
             return f"<INSTRUCTION>{text.replace(FAULT, '')} Work first.</INSTRUCTION>"
-        return f"<INSTRUCTION>{text} {choose(PHRASES, self.seed, draw)}</INSTRUCTION>"
+        return f"<INSTRUCTION>{text} {choose_by_luck(PHRASES, self.seed, draw)}</INSTRUCTION>"
 
 
 def with_other_labels(question: str) -> str:
     """A question to rewrite in which the hypothesis bears the label of another class."""
     head, cause, rest = question.partition(CAUSE)
-    other = choose(CLASSES[1:5], question)
+    other = choose_by_luck(CLASSES[1:5], question)
     return f"{head}{cause}{re.sub('|'.join(map(re.escape, CLASSES)), other, rest)}" if cause else question
 
 
@@ -187,7 +187,7 @@ def trap(seed: int, fault: str, change: Callable[[str], str]) -> KnownWorld:
 def reached(fault: str, change: Callable[[str], str] = str, seeds: int = 20, **settings: Any) -> list[float]:
     """What it finds in the world of each seed."""
     limits = Budget(task_calls=300)
-    return [play("vista", trap(seed, fault, change), seed, limits, settings) for seed in range(seeds)]
+    return [play_world("vista", trap(seed, fault, change), seed, limits, settings) for seed in range(seeds)]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,8 @@ def test_of_a_fault_that_the_list_names_it_wins_by_the_label(
     assert won_over(f"hypotheses of no class ({fault})", whole, free).low > 0.1
     monkeypatch.setattr(module, "CLASSES", tuple(label for label in CLASSES if label != NAMED[fault]))
     without = [
-        play("vista", trap(s, fault, str), s, Budget(task_calls=300), {"restart": 0.0}) for s in range(seeds)
+        play_world("vista", trap(s, fault, str), s, Budget(task_calls=300), {"restart": 0.0})
+        for s in range(seeds)
     ]
     assert won_over(f"a list without the class ({fault})", whole, without).low > 0.1
 

@@ -16,7 +16,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.search.edits import PHRASES
 from whet.stats.neural_kernel import NeuralProcess, RandomNetwork, kernel
-from whet.testing.paired_benchmark import KnownWorld, play
+from whet.testing.paired_benchmark import KnownWorld, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, review_world
 
@@ -165,7 +165,7 @@ async def test_a_small_budget_scores_several_prompts_of_few_calls_to_the_writer(
 def reached(surrogate: str, calls: int = 1500, seeds: int = 10) -> list[float]:
     """What a search finds in the world of each seed."""
     limits, settings = Budget(task_calls=calls), {"surrogate": surrogate}
-    return [play("zopo", climb(seed), seed, limits, settings) for seed in range(seeds)]
+    return [play_world("zopo", climb(seed), seed, limits, settings) for seed in range(seeds)]
 
 
 def test_without_the_surrogate_it_loses_what_it_won() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from whet.environments import Conversation, WorldStep
 from whet.environments.environment import Environment
 from whet.environments.multiturn import multiturn
-from whet.models.scripted import chance, choose, shuffle
+from whet.models.scripted import chance, choose_by_luck, shuffle
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.testing.paired_benchmark import KnownWorld
@@ -85,7 +85,7 @@ def agent(seed: int) -> Any:
         if "There is no task" in question:
             known = {*re.findall(r"m\d+", question.partition("Tried before:")[2]), *seen}
             left = [f"m{n}" for n in range(MACHINES) if f"m{n}" not in known]
-            return f"use {choose(left, seed, sample, len(seen))}" if left else "I know it all."
+            return f"use {choose_by_luck(left, seed, sample, len(seen))}" if left else "I know it all."
         wanted = re.findall(r"[Mm]ake item (\d+)", question)
         if not wanted:
             return "What?"

@@ -26,7 +26,7 @@ from whet.models.gradients import (  # noqa: E402
     word_gradients,
 )
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
-from whet.models.huggingface_score import build_forced_batch, log_likelihood, read_answers  # noqa: E402
+from whet.models.huggingface_score import answer_items, build_forced_batch, log_likelihood  # noqa: E402
 from whet.models.scripted import load as simulator  # noqa: E402
 from whet.prompt import Prompt  # noqa: E402
 from whet.search.edits import with_words  # noqa: E402
@@ -108,7 +108,7 @@ def shifted(gradients: Any, place: MarkedPrompt, layer: Any, token: int, by: Any
 def loss_of(gradients: Any, place: MarkedPrompt) -> float:
     weights = gradients._weights
     answers = [row.choices[row.right] for row in ROWS]
-    items = read_answers(weights, place.prompt, [row.values for row in ROWS], answers, ends=False)
+    items = answer_items(weights, place.prompt, [row.values for row in ROWS], answers, ends=False)
     with torch.no_grad():
         return float(-log_likelihood(weights, build_forced_batch(weights, items)).mean())
 

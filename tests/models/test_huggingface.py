@@ -362,12 +362,12 @@ async def test_lack_of_memory_says_what_to_do(saved: Saved, monkeypatch: pytest.
 
 
 def test_the_kind_is_read_from_the_configuration() -> None:
-    from whet.models.huggingface_load import kind_of
+    from whet.models.huggingface_load import model_kind
 
     def kind(model_type: str, *architectures: str, both: bool = False) -> str:
         config = transformers.PretrainedConfig(architectures=list(architectures), is_encoder_decoder=both)
         config.model_type = model_type
-        return kind_of(config, transformers)
+        return model_kind(config, transformers)
 
     assert kind("t5", "T5ForConditionalGeneration", both=True) == "seq2seq"
     assert kind("bert", "BertForMaskedLM") == kind("bert") == "masked"

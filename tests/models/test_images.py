@@ -17,7 +17,7 @@ from tests.task.test_media import png
 
 import whet
 from whet._util.media import keep_images_in, keep_painted
-from whet.engine.cache import decode, encode_completions
+from whet.engine.cache import decode_completions, encode_completions
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import check_base_url, resolve
 from whet.models.prices import Price
@@ -153,7 +153,9 @@ def test_addresses() -> None:
 def test_pictures_are_priced_and_recorded() -> None:
     assert Price(0.0, 0.0, picture=0.04).most(Usage(1, 1, pictures=3)) == pytest.approx(0.12)
     usage = Usage(3, 4, 1, pictures=1)
-    assert decode(encode_completions([Completion("x", usage=usage)])) == [Completion("x", usage=usage)]
+    assert decode_completions(encode_completions([Completion("x", usage=usage)])) == [
+        Completion("x", usage=usage)
+    ]
 
 
 def test_a_run_pays_by_picture_the_judge_sees_pictures_and_a_later_process_finds_them(tmp_path: Path) -> None:

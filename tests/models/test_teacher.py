@@ -16,7 +16,7 @@ from tests.rl.tinylm import EOS, KIND, WORDS, open_model, start  # noqa: E402
 
 from whet.errors import UsageError  # noqa: E402
 from whet.models.huggingface import HuggingFaceModel  # noqa: E402
-from whet.models.huggingface_score import build_forced_batch, log_likelihood, read_answers  # noqa: E402
+from whet.models.huggingface_score import answer_items, build_forced_batch, log_likelihood  # noqa: E402
 from whet.models.prefixed import Virtual, prefix_weights, states_of  # noqa: E402
 from whet.rl.soft_prompt import SoftPrompt, SoftPromptConfig  # noqa: E402
 from whet.types import Message, Request  # noqa: E402
@@ -38,7 +38,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Open:
 
 
 def likelihoods(model: HuggingFaceModel, family: str, *, ends: bool = False) -> list[float]:
-    items = read_answers(model.weights, start(family), INPUTS, ANSWERS, ends=ends)
+    items = answer_items(model.weights, start(family), INPUTS, ANSWERS, ends=ends)
     found: list[float] = log_likelihood(model.weights, build_forced_batch(model.weights, items)).tolist()
     return found
 
@@ -61,7 +61,7 @@ def test_the_end_token_counts_when_it_is_wanted(opened: Open) -> None:
 
 def test_an_answer_without_tokens_is_refused(opened: Open) -> None:
     with pytest.raises(UsageError, match="no token"):
-        read_answers(opened("llama").weights, start(), INPUTS[:1], [""], ends=False)
+        answer_items(opened("llama").weights, start(), INPUTS[:1], [""], ends=False)
 
 
 @pytest.mark.filterwarnings("ignore::FutureWarning")
@@ -79,7 +79,7 @@ def test_likelihoods_with_virtual_tokens_are_those_of_peft(opened: Open, family:
     other = peft.get_peft_model(opened(family).weights.model, config).eval()
     other.prompt_encoder["default"].load_state_dict(soft._encoder.state_dict())
     weights = prefix_weights(model.weights, soft._virtual())
-    (item,) = read_answers(weights, start(family), INPUTS[:1], ANSWERS[1:2], ends=False)
+    (item,) = answer_items(weights, start(family), INPUTS[:1], ANSWERS[1:2], ends=False)
     mine = float(log_likelihood(weights, build_forced_batch(weights, [item])).detach())
     row = torch.tensor([[*item.before, *item.choices[0]]])
     with warnings.catch_warnings():
@@ -102,7 +102,7 @@ async def test_the_system_scores_as_it_was_trained_in_any_batch(opened: Open, fa
     model = opened(family)
     soft, system = soft_model(model, kind)
     weights = prefix_weights(model.weights, soft._virtual())
-    items = read_answers(weights, start(family), INPUTS, ANSWERS, ends=False)
+    items = answer_items(weights, start(family), INPUTS, ANSWERS, ends=False)
     alone = [float(log_likelihood(weights, build_forced_batch(weights, [item])).detach()) for item in items]
     together = log_likelihood(weights, build_forced_batch(weights, items)).tolist()
     scored = await system.score([start(family)], INPUTS, [[a, "two red film"] for a in ANSWERS])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from whet.engine.cache import decode, encode_completions
+from whet.engine.cache import decode_completions, encode_completions
 from whet.engine.model_client import AdaptiveLimiter, ModelClient
 from whet.models.callable import as_model
 from whet.models.openai_answers import completions, reported_usage
@@ -330,7 +330,9 @@ def test_sums_keep_what_the_provider_names() -> None:
 def test_answers_are_stored_with_all_of_their_usage(
     usage: Usage, seconds: float | None, thought: str
 ) -> None:
-    (found,) = decode(encode_completions([Completion("x", usage=usage, seconds=seconds, thought=thought)]))
+    (found,) = decode_completions(
+        encode_completions([Completion("x", usage=usage, seconds=seconds, thought=thought)])
+    )
     assert (found.usage, found.seconds, found.thought) == (usage, seconds, thought)
 
 

@@ -12,7 +12,7 @@ import orjson
 
 from whet.engine.journal import Journal, meta_row
 from whet.prompt import Prompt
-from whet.search.archive import Candidate, describe
+from whet.search.archive import Candidate, describe_candidate
 from whet.stats import decide, interval
 from whet.types import Score
 
@@ -122,7 +122,9 @@ def search_events(seed: int = 0, rounds: int = 6, width: int = 4) -> tuple[Event
     texts = {start.prompt.id: rules}
     calls, best, best_value = 100, start, 0.55
     found: Events = [
-        event("validated", {**describe(start), "validation": 0.55, "n": 100, "incumbent": True}, calls)
+        event(
+            "validated", {**describe_candidate(start), "validation": 0.55, "n": 100, "incumbent": True}, calls
+        )
     ]
     parent = start
     for round_number in range(rounds):
@@ -138,7 +140,7 @@ def search_events(seed: int = 0, rounds: int = 6, width: int = 4) -> tuple[Event
             parts = {"exact_match": value, "short": rng.uniform(0.8, 1.0)}
             child = Candidate(with_rules(edited), (parent.prompt.id,), operator, Score(value, 32, parts))
             quality[child.prompt.id], texts[child.prompt.id] = value, edited
-            found.append(event("candidate", describe(child), calls))
+            found.append(event("candidate", describe_candidate(child), calls))
             children.append(child)
         parent = max(children, key=lambda c: c.mean)
         calls += 100
@@ -146,7 +148,7 @@ def search_events(seed: int = 0, rounds: int = 6, width: int = 4) -> tuple[Event
         better = value > best_value
         if better:
             best, best_value = parent, value
-        described = {**describe(parent), "validation": value, "n": 100, "incumbent": better}
+        described = {**describe_candidate(parent), "validation": value, "n": 100, "incumbent": better}
         found.append(event("validated", described, calls))
         found.append(
             event(
@@ -305,7 +307,11 @@ def policy_events(steps: int, each: int) -> tuple[Events, Candidate, float, int]
         "type",
     )
     start = Candidate(Prompt.parse(SOURCE))
-    events = [event("validated", {**describe(start), "validation": 0.52, "n": 100, "incumbent": True}, 150)]
+    events = [
+        event(
+            "validated", {**describe_candidate(start), "validation": 0.52, "n": 100, "incumbent": True}, 150
+        )
+    ]
     best, best_value, calls = start, 0.52, 150
     for step in range(steps):
         mean = 0.42 + 0.26 * (1 - 2.7 ** (-step / 120))
@@ -316,14 +322,19 @@ def policy_events(steps: int, each: int) -> tuple[Events, Candidate, float, int]
             child = Candidate(
                 prompt, (), "policy", Score(value, 250, {"accuracy": value, "gap": 80 * value - 30})
             )
-            events.append(event("candidate", describe(child), calls))
+            events.append(event("candidate", describe_candidate(child), calls))
             if value > best_value + 0.03 and step % 3 == 0:
                 best, best_value = child, round(value - rng.uniform(0, 0.02), 2)
-                described = {**describe(child), "validation": best_value, "n": 100, "incumbent": True}
+                described = {
+                    **describe_candidate(child),
+                    "validation": best_value,
+                    "n": 100,
+                    "incumbent": True,
+                }
                 events.append(event("validated", described, calls))
             elif step % 20 == 0:
                 described = {
-                    **describe(child),
+                    **describe_candidate(child),
                     "validation": best_value - rng.uniform(0, 0.1),
                     "n": 100,
                     "incumbent": False,
@@ -374,9 +385,15 @@ def hostile(folder: Path) -> tuple[Path, dict[str, Any]]:
     text = HOSTILE + "\n" + BIDI + "\n" + CONTROLS + "\n" + GIANT
     source = "Sort this.\n" + text
     start, child = Prompt.parse("Sort this."), Prompt.parse(source)
-    first = {**describe(Candidate(start)), "operator": "start", "validation": 0.2, "n": 10, "incumbent": True}
+    first = {
+        **describe_candidate(Candidate(start)),
+        "operator": "start",
+        "validation": 0.2,
+        "n": 10,
+        "incumbent": True,
+    }
     second = {
-        **describe(
+        **describe_candidate(
             Candidate(
                 child,
                 (start.id, '"><script>window.hacked=6</script>'),

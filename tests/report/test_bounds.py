@@ -10,7 +10,7 @@ from whet.api.results import MeanEstimate
 from whet.cli import show
 from whet.engine.progress import Progress
 from whet.reporting import number_format
-from whet.reporting.progress_display import line
+from whet.reporting.progress_display import progress_line
 from whet.stats.intervals import show_number
 
 NEAR: dict[float, str] = {
@@ -34,13 +34,15 @@ def in_the_terminal(mean: float) -> str:
 
 
 def in_the_report(mean: float) -> str:
-    return number_format.reward(mean, 3)
+    return number_format.reward_text(mean, 3)
 
 
 def while_it_runs(mean: float) -> str:
     progress = Progress("t")
     progress.best = mean
-    return next(part for part in line(progress, 1.0).split(" · ") if part.startswith("best")).split()[1]
+    return next(
+        part for part in progress_line(progress, 1.0).split(" · ") if part.startswith("best")
+    ).split()[1]
 
 
 @pytest.mark.parametrize("shown", [in_a_result, in_the_terminal, in_the_report, while_it_runs])

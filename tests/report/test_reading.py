@@ -13,10 +13,10 @@ from tests.report.test_report import Document
 from whet.cli.use import use_lines
 from whet.prompt import Prompt
 from whet.reporting import IntervalRow, interval_plot, result_html, write_report
-from whet.reporting.candidates import candidates as candidates_section
+from whet.reporting.candidates import candidates_section
 from whet.reporting.record import Record, ReportedCandidate
 from whet.reporting.verdict import openings
-from whet.search.archive import Candidate, describe
+from whet.search.archive import Candidate, describe_candidate
 
 
 def page_of(folder: Path, result: dict[str, Any] | None) -> Document:
@@ -51,7 +51,9 @@ def searched(folder: Path, rows: int, mean: float) -> tuple[Path, dict[str, Any]
     start, best = Candidate(Prompt.parse(runs.SOURCE)), Candidate(runs.with_rules(["Think."]))
     before, after = runs.final_rows(1, 60, 0.5), runs.final_rows(1, 60, 0.5, 0.4)
     events = [
-        runs.event("validated", {**describe(c), "validation": value, "n": rows, "incumbent": True}, calls)
+        runs.event(
+            "validated", {**describe_candidate(c), "validation": value, "n": rows, "incumbent": True}, calls
+        )
         for c, value, calls in (
             (start, 0.25, 40),
             (Candidate(runs.with_rules(["No."])), 0.3, 80),

@@ -16,7 +16,7 @@ from whet.prompt import Prompt
 from whet.reporting import write_report
 from whet.reporting.candidates import MOST_DRAWN
 from whet.reporting.cost import command
-from whet.search.archive import Candidate, describe
+from whet.search.archive import Candidate, describe_candidate
 
 VOID = {"meta", "br", "hr", "col"}
 BUILDERS = (runs.finished, runs.reinforced, runs.hostile, runs.running, runs.stopped)
@@ -249,7 +249,12 @@ def test_a_ring_of_parents_ends(tmp_path: Path) -> None:
     events = [
         runs.event(
             "validated",
-            {**describe(Candidate(p, (o.id,), "swap")), "validation": 0.5, "n": 3, "incumbent": True},
+            {
+                **describe_candidate(Candidate(p, (o.id,), "swap")),
+                "validation": 0.5,
+                "n": 3,
+                "incumbent": True,
+            },
             1,
         )
         for p, o in (prompts, prompts[::-1])

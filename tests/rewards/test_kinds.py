@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import whet
-from whet._util.words import unwrap
+from whet._util.words import strip_wrapping
 from whet.errors import UsageError
 from whet.rewards import build_reward
 from whet.rewards.dates import Date
@@ -105,8 +105,8 @@ async def test_what_changes_a_number_stays(answer: str) -> None:
 
 @given(st.text("()*_`'\"$「」\\\\[]42.。 ", max_size=30))
 def test_marks_around_a_text_are_taken_away_once_for_all(text: str) -> None:
-    inner = unwrap(text)
-    assert inner in text and unwrap(inner) == inner
+    inner = strip_wrapping(text)
+    assert inner in text and strip_wrapping(inner) == inner
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,14 @@ import pytest
 from tests.rl.editable import TwoKinds, two_kinds
 
 from whet.prompt import Prompt
-from whet.rl.edit_space import Action, EditState, Space, demonstration, label_probabilities, usable
+from whet.rl.edit_space import (
+    Action,
+    EditState,
+    Space,
+    demonstration,
+    label_probabilities,
+    usable_as_demonstration,
+)
 from whet.types import Example
 
 FENCED = "Sort.\n<!-- whet:begin -->\nBe quick, mind the tone. Answer.\n<!-- whet:end -->\nReview: {{input}}\nAnswer:"
@@ -134,8 +141,8 @@ def test_a_demonstration_of_a_prompt_without_the_slot_is_the_text_and_the_word()
 @pytest.mark.parametrize("text", ["a {{secret}} b", "<!-- whet:end --> x", "nul \x00"])
 def test_an_example_that_would_break_the_prompt_is_not_used(text: str) -> None:
     env = two_kinds()
-    assert not usable(Prompt.parse(FENCED), env, row(1, text=text))
-    assert usable(Prompt.parse(FENCED), env, row(1))
+    assert not usable_as_demonstration(Prompt.parse(FENCED), env, row(1, text=text))
+    assert usable_as_demonstration(Prompt.parse(FENCED), env, row(1))
 
 
 class Pairs(TwoKinds):

@@ -16,7 +16,7 @@ from tests.rl.tiny_llama import save  # noqa: E402 - after the checks for extras
 
 from whet.errors import UsageError  # noqa: E402
 from whet.rl.answer_groups import GuidedGroups  # noqa: E402
-from whet.rl.guidance import has_failed, hint_of, shaping_weights, with_hint, without_hints  # noqa: E402
+from whet.rl.guidance import all_failed, hint_of, shaping_weights, with_hint, without_hints  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel  # noqa: E402
 from whet.rl.training import MultiTurnTraining, Trainer, Training  # noqa: E402
 from whet.rl.zero_variance import with_pseudo_negative, zvp  # noqa: E402
@@ -153,4 +153,4 @@ def test_hints_come_from_a_column_and_stand_behind_the_input() -> None:
     row = Example("1", {"input": "2 + 2"}, "4", {"input": "2 + 2", "hint": " count "}, "2 + 2")
     assert hint_of(row, "hint") == "count" and hint_of(row, "") == hint_of(row, "other") == ""
     assert with_hint(row, "count").user_text == "2 + 2\nHint: count" and with_hint(row, "count").target == "4"
-    assert has_failed([0.0, 0.0]) and not has_failed([0.0, 0.1])
+    assert all_failed([0.0, 0.0]) and not all_failed([0.0, 0.1])

@@ -22,7 +22,7 @@ from whet.rl.principles import (
     mutated_rating,
     operations_in,
     ranks,
-    select,
+    select_programs,
     update_ratings,
 )
 
@@ -131,12 +131,12 @@ POOL = programs((25, 1), (30, 2), (28, 4), (20, 7), (24, 2))  # low 23 26 20 6 2
     ],
 )
 def test_who_is_chosen(k: int, keys: list[int]) -> None:
-    assert [p.key for p in select(POOL, k, recent=5)] == keys
+    assert [p.key for p in select_programs(POOL, k, recent=5)] == keys
 
 
 def test_the_newest_is_always_in_and_the_old_never() -> None:
     for k in (1, 2, 3):
-        keys = [p.key for p in select(POOL, k, recent=3)]
+        keys = [p.key for p in select_programs(POOL, k, recent=3)]
         assert 4 in keys and len(keys) == len(set(keys)) == k and min(keys) >= 2
 
 

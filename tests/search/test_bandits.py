@@ -11,7 +11,7 @@ import pytest
 
 from whet.prompt import Prompt
 from whet.run import MemoryRun, Run
-from whet.search.bandits import Arms, Rule, explore, select, ucb, ucb_e
+from whet.search.bandits import Arms, Rule, explore, select_prompts, ucb, ucb_e
 from whet.testing.simulated_task import review_world
 from whet.types import Example
 
@@ -143,7 +143,7 @@ async def test_select_scores_prompts_on_a_task() -> None:
         Prompt.parse(t)
         for t in ("Guess, be quick.", "Sort.", "Read carefully, look for evidence, mind the tone.")
     ]
-    found = await select(
+    found = await select_prompts(
         MemoryRun({"task": env.model}), env, prompts, env.train, rule="brute_force", keep=1, budget=150
     )
     assert [number for number, _ in found] == [2, 1, 0]
@@ -154,5 +154,5 @@ async def test_select_leaves_out_what_the_budget_never_reached() -> None:
     env = review_world()
     prompts = [Prompt.parse(f"Sort {i}.") for i in range(9)]
     run = MemoryRun({"task": env.model})
-    found = await select(run, env, prompts, env.train, rule="successive_rejects", keep=4, budget=3)
+    found = await select_prompts(run, env, prompts, env.train, rule="successive_rejects", keep=4, budget=3)
     assert sorted(number for number, _ in found) == [0, 1, 2]

@@ -29,7 +29,7 @@ from whet_live.server.access import Access
 from whet_live.server.app_state import AppState
 from whet_live.server.limits import ServerLimits
 from whet_live.server.roles import Role
-from whet_live.server.run import ServeOptions, Uvicorn, listen, open_sign_in, settings_of
+from whet_live.server.run import ServeOptions, Uvicorn, app_settings, listen, open_sign_in
 
 ROLES = ("viewer", "annotator", "editor", "approver", "admin", "app")
 PATIENCE = 60.0
@@ -84,7 +84,7 @@ def running(database_url: str, roles: bool = True, port: int = 0, **options: Any
         }
     )
     provider, _ = open_sign_in(chosen)
-    state = AppState(live, access, settings_of(chosen), provider)
+    state = AppState(live, access, app_settings(chosen), provider)
     listening = listen(chosen)
     server = Attentive(state, chosen)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)

@@ -12,7 +12,7 @@ from whet_live.database import Database
 from whet_live.database.access_tables import sessions, tokens
 from whet_live.registry.audit import entries, verify
 from whet_live.registry.registry_tables import audit
-from whet_live.server.access import PREFIX, SESSION_SECONDS, Access, digest
+from whet_live.server.access import PREFIX, SESSION_SECONDS, Access, digest_secret
 from whet_live.server.roles import Principal, Role
 
 
@@ -23,7 +23,7 @@ def access(database: Database) -> Access:
 
 def key(secret: str | None) -> bytes:
     assert secret is not None
-    return digest(secret.encode())
+    return digest_secret(secret.encode())
 
 
 def test_the_first_token_is_an_admins_and_there_is_no_second_first(access: Access) -> None:
@@ -52,7 +52,7 @@ def test_no_secret_is_stored(access: Access, database: Database) -> None:
         stored = repr([connection.execute(select(t)).all() for t in (tokens, sessions)])
         log = repr(entries(connection, select(audit)))
     assert secret[5:] not in stored + log and cookie not in stored + log
-    assert digest(secret.encode()).decode() in stored
+    assert digest_secret(secret.encode()).decode() in stored
 
 
 def test_a_token_has_256_random_bits(access: Access) -> None:

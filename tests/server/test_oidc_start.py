@@ -23,7 +23,7 @@ from whet_live import open_live
 from whet_live.cli.serve import access as access_command
 from whet_live.cli.serve import serve as serve_command
 from whet_live.database import Database
-from whet_live.server.access import Access, digest
+from whet_live.server.access import Access, digest_secret
 from whet_live.server.oidc.settings import RoleRule, read_groups
 from whet_live.server.roles import Role
 
@@ -198,10 +198,10 @@ def test_open_sessions_go_on_after_the_tables_are_brought_up_to_date(database_ur
         token = ada.tokens[0].id
         cookie = access.open_session(secret) or ""
         end = access.read_time() + 3_600_000_000
-        _make_old(live.database, token, digest(cookie.encode()).decode(), end)
+        _make_old(live.database, token, digest_secret(cookie.encode()).decode(), end)
     with open_live(database_url) as live:
         access = Access(live.database)
-        known = access.by_session(digest(cookie.encode()))
+        known = access.by_session(digest_secret(cookie.encode()))
         assert known is not None and (known.name, known.token) == ("ada", token)
         assert access.open_session(secret) is not None
 

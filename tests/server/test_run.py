@@ -35,7 +35,7 @@ from whet_live.learner import learner
 from whet_live.learner.learner_store import LearnerSettings
 from whet_live.server import background_tasks as work_module
 from whet_live.server import middleware
-from whet_live.server.access import Access, digest
+from whet_live.server.access import Access, digest_secret
 from whet_live.server.app_state import ServerSettings
 from whet_live.server.background_tasks import BackgroundTasks
 from whet_live.server.limits import TokenBucket
@@ -45,9 +45,9 @@ from whet_live.server.roles import Role
 from whet_live.server.run import (
     ServeOptions,
     address_at,
+    app_settings,
     background_of,
     serve,
-    settings_of,
     token_lines,
     welcome,
 )
@@ -271,10 +271,10 @@ def test_an_address_that_is_taken_or_wrong_is_told(sqlite_url: str) -> None:
 
 
 def test_hosts_are_loopback_the_public_name_and_those_given() -> None:
-    assert settings_of(ServeOptions()).allowed == {"localhost", "127.0.0.1", "[::1]"}
-    found = settings_of(ServeOptions(url="https://Whet.Example:8443/", hosts=("Other",)))
+    assert app_settings(ServeOptions()).allowed == {"localhost", "127.0.0.1", "[::1]"}
+    found = app_settings(ServeOptions(url="https://Whet.Example:8443/", hosts=("Other",)))
     assert found.allowed == {"localhost", "127.0.0.1", "[::1]", "whet.example", "other"} and found.secure
-    assert settings_of(ServeOptions(certificate="c", key="k")).secure
+    assert app_settings(ServeOptions(certificate="c", key="k")).secure
 
 
 def test_the_welcome_warns_of_tokens_in_the_clear() -> None:
@@ -476,8 +476,8 @@ def test_a_token_ends_after_its_days(sqlite_url: str) -> None:
         assert abs(short - moment - 3 * 86_400_000_000) < 600_000_000 and long > short
         later = Access(live.database, clock=lambda: short)
         assert (
-            later.by_token(digest(secret.encode())) is None
-            and later.by_token(digest(more.encode())) is not None
+            later.by_token(digest_secret(secret.encode())) is None
+            and later.by_token(digest_secret(more.encode())) is not None
         )
         for days in (0, -1, 36_501):
             with pytest.raises(UsageError, match="36,500 days"):

@@ -23,7 +23,7 @@ from whet_client.records import Inference
 from whet_live.server.limits import ServerLimits, TokenBucket
 from whet_live.server.pages.snippet import SCRIPT
 from whet_live.server.roles import Role
-from whet_live.server.run import ServeOptions, origin_of, settings_of
+from whet_live.server.run import ServeOptions, app_settings, origin_of
 from whet_live.traffic import Filter, StoredFeedback
 from whet_live.traffic.dataset import observations
 
@@ -245,7 +245,7 @@ def test_visitors_have_the_rate_of_their_address(start: Start) -> None:
 )
 def test_what_is_no_origin_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--snippet-origin"):
-        settings_of(ServeOptions(snippet_origins=(text,)))
+        app_settings(ServeOptions(snippet_origins=(text,)))
     assert origin_of("HTTPS://Shop.Example:443") == SHOP
 
 

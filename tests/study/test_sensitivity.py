@@ -19,7 +19,7 @@ from tests.cli.test_compare import whet as command
 from tests.cli.test_transfer import OPRO, RUN, openings, state
 from tests.study.test_components import write_study
 from whet._util.words import sentence_ends, word_ends
-from whet.api.study.sensitivity import spread_of
+from whet.api.study.sensitivity import spread_of_means
 from whet.api.study.units import keep_units, other_forms, split_units
 from whet.errors import UsageError
 from whet.prompt import Prompt
@@ -183,13 +183,13 @@ def test_the_spread_across_halves_is_nothing_where_form_does_not_matter() -> Non
     rng = np.random.default_rng(2)
     ranges, across = [], []
     for _ in range(200):
-        found = spread_of((rng.random((40, 8)) < 0.5).astype(float))
+        found = spread_of_means((rng.random((40, 8)) < 0.5).astype(float))
         ranges.append(found["range"])
         across.append(found["across"])
     assert np.mean(ranges) > 0.15 and abs(np.mean(across)) < 3 * np.std(across) / np.sqrt(200)
     apart = (rng.random((400, 2)) < [0.3, 0.7]).astype(float)
-    assert spread_of(apart)["across"] == pytest.approx(0.4, abs=0.1)
-    assert spread_of(np.full((3, 2), np.nan)) == {"range": None, "across": None, "n": 0}
+    assert spread_of_means(apart)["across"] == pytest.approx(0.4, abs=0.1)
+    assert spread_of_means(np.full((3, 2), np.nan)) == {"range": None, "across": None, "n": 0}
 
 
 def test_a_number_of_orders_that_is_none_is_refused() -> None:

@@ -67,9 +67,9 @@ def keep_content(data: bytes, name: str = "") -> str | None:
     """Remember a part by what it holds: bytes of a known kind, or the JSON of a part. Returns its mark; None for other bytes."""
     digest, mime = hashlib.sha256(data).hexdigest(), read_mime(data)
     if mime is not None:
-        name = name or f"{kind_of(mime)} {digest[:8]}"
+        name = name or f"{media_kind(mime)} {digest[:8]}"
         part = part_of(data, mime, name)
-        return keep(kind_of(mime), digest, name, lambda: part)
+        return keep(media_kind(mime), digest, name, lambda: part)
     try:
         value = json.loads(data) if data[:1] == b"{" else None
     except (ValueError, RecursionError):
@@ -121,7 +121,7 @@ def keep_bytes(data: bytes, name: str, where: str) -> str:
     """Remember an image, a sound or a file by its bytes. Returns its mark. Raises UsageError for an unknown kind."""
     mime = mime_of(data, where)
     part = part_of(data, mime, name)
-    return keep(kind_of(mime), hashlib.sha256(data).hexdigest(), name, lambda: part)
+    return keep(media_kind(mime), hashlib.sha256(data).hexdigest(), name, lambda: part)
 
 
 def keep_file(path: Path, where: str) -> str:
@@ -140,7 +140,7 @@ def keep_file(path: Path, where: str) -> str:
             raise UsageError(f"{path} has changed since the task was loaded. Load it again, as another task.")
         return part_of(again, mime, path.name)
 
-    return keep(kind_of(mime), digest, path.name, read)
+    return keep(media_kind(mime), digest, path.name, read)
 
 
 def keep_part(part: Mapping[str, Any], where: str) -> str:
@@ -190,7 +190,7 @@ def keep_data_url(url: str, where: str) -> str:
             f"{where}: this data URL cannot be read. Write data:image/png;base64,... with the whole file."
         )
     part = part_of(data, match[1], match[1])
-    return keep(kind_of(match[1]), hashlib.sha256(data).hexdigest(), match[1], lambda: part)
+    return keep(media_kind(match[1]), hashlib.sha256(data).hexdigest(), match[1], lambda: part)
 
 
 _FORMS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file"}
@@ -223,7 +223,7 @@ def read_mime(data: bytes) -> str | None:
     return next((mime for start, mime in _SIGNATURES if data.startswith(start)), None)
 
 
-def kind_of(mime: str) -> str:
+def media_kind(mime: str) -> str:
     """The kind of a part that bytes of this kind are."""
     return "image" if mime.startswith("image/") else "audio" if mime in _FORMATS else "file"
 

@@ -116,7 +116,7 @@ IMPLICIT = tuple(name for name, kind in KINDS.items() if not kind.explicit)
 class Inference:
     """One answer of a prompt in production.
 
-    A blank user, session, episode or other such name is none. The same id and content twice are one row.
+    A blank user, session, episode or other such name counts as absent. The same id and content twice are one row.
     """
 
     prompt: str
@@ -162,7 +162,7 @@ class Inference:
 class Feedback:
     """One rating, comment or action of a person about `target`.
 
-    A blank user is none. The same id and content twice are one row.
+    A blank user counts as absent. The same id and content twice are one row.
     """
 
     kind: str
@@ -175,7 +175,7 @@ class Feedback:
     name: str | None = None
     """The metric of a score or label."""
     target_kind: str = "inference"
-    """What `target` is."""
+    """The kind of `target`."""
     source: str = "user"
     user: str | None = None
     id: str = field(default_factory=new_id)
@@ -369,7 +369,7 @@ def _text(value: object, name: str, where: str, most: int, least: int = 0) -> No
     if not least <= len(value) <= most:
         few = "is empty" if len(value) < least else f"has {len(value)} characters, at most {most}"
         raise UsageError(f"{where}: {name} {few}. {'Fill it in' if len(value) < least else 'Shorten it'}.")
-    checked_text(value, f"{where}: {name}")
+    check_storable(value, f"{where}: {name}")
 
 
 def checked_name(value: object, name: str, where: str, least: int = 0) -> None:
@@ -382,7 +382,7 @@ def checked_name(value: object, name: str, where: str, least: int = 0) -> None:
         raise UsageError(f"{where}: {name} holds a control character: {_shorten(value)}. Leave it out.")
 
 
-def checked_text(value: object, where: str) -> None:
+def check_storable(value: object, where: str) -> None:
     """Refuse a text that no database keeps: one with a NUL or half a surrogate pair. Raises UsageError."""
     if isinstance(value, str) and ("\x00" in value or not _encodable(value)):
         raise UsageError(f"{where} has a NUL or half a surrogate pair, which is no text. Remove it.")
@@ -463,13 +463,13 @@ def _check_members(value: object, where: str) -> None:
         for key, inner in value.items():
             if not isinstance(key, str):
                 raise UsageError(f"{where}: the key {_shorten(key)} is no text. Write it as one.")
-            checked_text(key, f"{where}: the key {_shorten(key)}")
+            check_storable(key, f"{where}: the key {_shorten(key)}")
             _check_members(inner, where)
     elif isinstance(value, list | tuple):
         for inner in value:
             _check_members(inner, where)
     elif isinstance(value, str):
-        checked_text(value, f"{where}: {_shorten(value)}")
+        check_storable(value, f"{where}: {_shorten(value)}")
     elif isinstance(value, int) and not -(2**63) <= value < 2**64:
         raise UsageError(f"{where}: {_shorten(value)} has more than 64 bits. Write it as a text.")
 

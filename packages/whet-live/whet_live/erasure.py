@@ -91,7 +91,7 @@ def expire(database: Database, before: int, *, actor: str) -> Erased:
     total, start, more = Erased(), 0, True
     while more:
         with audit.audited_transaction(database) as connection:
-            part, start = erase.expire(connection, before, start, open_ones(connection))
+            part, start = erase.expire_batch(connection, before, start, open_ones(connection))
             total += part.count
             more = bool(part.count.inferences or part.count.feedback)
             if more:

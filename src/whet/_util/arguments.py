@@ -133,7 +133,7 @@ def _default_of(field: dataclasses.Field[Any]) -> Any:
     return field.default if made is dataclasses.MISSING else None
 
 
-def select(group: type[K], keywords: Mapping[str, object]) -> K:
+def select_keywords(group: type[K], keywords: Mapping[str, object]) -> K:
     """The keywords of one TypedDict among those of a call."""
     return typing.cast(
         K, {name: keywords[name] for name in group.__annotations__ if keywords.get(name) is not None}

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from whet.errors import StorageError
-from whet_client.media import contents_of, keep_content, kind_of, look_for_images_in, read_mime
+from whet_client.media import contents_of, keep_content, look_for_images_in, media_kind, read_mime
 
 _FOLDER: ContextVar[Path | None] = ContextVar("images", default=None)
 
@@ -24,7 +24,7 @@ def keep_painted(data: bytes) -> str | None:
     """Remember a picture that a model painted, in the folder of the task by its hash. Returns its mark; None where it is no
     image. Raises StorageError."""
     mime = read_mime(data)
-    if mime is None or kind_of(mime) != "image":
+    if mime is None or media_kind(mime) != "image":
         return None
     mark = keep_content(data)
     folder = _FOLDER.get()

@@ -44,8 +44,8 @@ from whet._util.user_modules import (
     imported_files,
     imports_inside,
     is_library,
+    library_version,
     module_digests,
-    version_of,
 )
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
@@ -82,7 +82,7 @@ _log = logging.getLogger(__name__)
 
 def source_hash(function: Callable[..., object]) -> str:
     """First 16 hex digits of the SHA-256 of what a callable does."""
-    program = program_of(function)
+    program = program_text(function)
     text = _read(function) if program is None else program + used_outside(function)
     version = getattr(function, "version", None)
     text += "" if version is None else f"\nversion {version!r}"
@@ -103,7 +103,7 @@ def place_of_definition(function: Callable[..., object]) -> str:
     return "<builtin>" if code is None else str(code.co_filename)
 
 
-def program_of(function: Callable[..., object]) -> str | None:
+def program_text(function: Callable[..., object]) -> str | None:
     """The text of a program that defines the function and all it uses; None where it cannot be written down."""
     needed: dict[str, str] = {}
     if not _write(function, needed, []):
@@ -339,7 +339,7 @@ class _Walk:
         number = next((n for n, one in enumerate(of_kind) if one is value), len(of_kind))
         if number == len(of_kind):
             of_kind.append(value)
-        return ["opaque", label, number, version_of(kind.__module__)]
+        return ["opaque", label, number, library_version(kind.__module__)]
 
     def parts(self, value: Any) -> Any:
         """What a value does or is."""
@@ -432,7 +432,7 @@ class _Walk:
         held = [self.parts(part) for part in (function.__defaults__, function.__kwdefaults__, cells)]
         if is_library(module) and module != self.home:
             held = held[2:] if cells else []
-            return ["library", module, function.__qualname__, *held, version_of(module)]
+            return ["library", module, function.__qualname__, *held, library_version(module)]
         code = function.__code__
         used = {name for inner in codes_in(code) for name in inner.co_names}
         known = []
@@ -446,7 +446,7 @@ class _Walk:
 
     def _module(self, module: types.ModuleType) -> object:
         if is_library(module.__name__):
-            return ["library", module.__name__, version_of(module.__name__)]
+            return ["library", module.__name__, library_version(module.__name__)]
         digests = module_digests(module)
         return self.opaque(module) if digests is None else ["module", module.__name__, digests]
 
@@ -455,7 +455,7 @@ class _Walk:
         name = [kind.__module__, kind.__qualname__]
         self.known.setdefault(id(kind), len(self.known))
         if is_library(kind.__module__):
-            return ["library", *name, version_of(kind.__module__)]
+            return ["library", *name, library_version(kind.__module__)]
         own = {k: v for k, v in sorted(vars(kind).items()) if not _is_made(k, v) and (data or _is_code(v))}
         fields = getattr(kind, "__dataclass_fields__", None) or {}
         factories = [
@@ -522,7 +522,7 @@ class _Walk:
         if content is None:
             self.known = known
             return self.opaque(value)
-        return ["value", kind.__module__, kind.__qualname__, version_of(kind.__module__), content]
+        return ["value", kind.__module__, kind.__qualname__, library_version(kind.__module__), content]
 
     def _content(self, value: Any) -> object:
         size = getattr(value, "nbytes", 0)

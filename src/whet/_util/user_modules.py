@@ -36,7 +36,7 @@ def is_library(name: str) -> bool:
     return file is not None and is_installed(str(file))
 
 
-def version_of(name: str) -> str:
+def library_version(name: str) -> str:
     """The version of a library, by the name of one of its modules; empty for Python's own and where none is stated."""
     top = name.partition(".")[0]
     if top in sys.stdlib_module_names:

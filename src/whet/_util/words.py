@@ -193,7 +193,7 @@ _MOST_WRAPS = 20
 _RUN = 3
 
 
-def unwrap(text: str) -> str:
+def strip_wrapping(text: str) -> str:
     """A text without what stands around it as a whole: stops at its end, and in pairs Markdown's marks, quotes, brackets and
     LaTeX's signs of a formula. A sign before it stays, and so does what stands on one side only.
 

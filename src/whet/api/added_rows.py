@@ -48,7 +48,7 @@ from whet.engine.served_models import served_warnings
 from whet.engine.transfer import limits_left
 from whet.engine.usage_sums import MORE as MORE
 from whet.engine.usage_sums import with_part
-from whet.environments.environment import watching
+from whet.environments.environment import watching_rollouts
 from whet.errors import BudgetExceeded, UsageError, quantity
 from whet.rewards import TARGET, Objectives, RewardFunction
 from whet.run import Budget, convert_record
@@ -169,7 +169,7 @@ class Batch:
         return Batch(self.rows, (before, after), self.times + 1)
 
     def as_json(self) -> dict[str, Any]:
-        """What the journal holds of it."""
+        """The journal's record of it."""
         baseline, best = ([asdict(r) for r in side] for side in self.answers)
         return {
             "rows": [asdict(row) for row in self.rows],
@@ -258,7 +258,7 @@ class AddedRows:
             _refuse_unpayable(plan, sides, assembly, opened, earlier, rows)
             self._progress.core = opened.core
             self._progress.begin("added rows", answers)
-            with watching(self._progress.on_rollout):
+            with watching_rollouts(self._progress.on_rollout):
                 return await _test_new_rows(plan, sides, opened, ledger, earlier, rows, result)
 
     def _foreseen(self, plan: RunPlan, assembly: Assembly, answers: int, rows: int) -> PlanJSON:

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Unpack
 
-from whet._util.arguments import check_arguments, check_path, describe_keywords, select, write_fault
+from whet._util.arguments import check_arguments, check_path, describe_keywords, select_keywords, write_fault
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
 from whet.api.added_rows import MORE
@@ -87,7 +87,7 @@ async def aoptimize(
     """
     options = options_of_method(keywords.get("method"), keywords)
     with display_progress(keywords.get("progress"), place_of(task)) as shown:
-        loaded = task_of(task, select(TaskKeywords, keywords))
+        loaded = task_of(task, select_keywords(TaskKeywords, keywords))
         return RunResult(await optimize_task(*spread_over_models(loaded, options), shown))
 
 
@@ -110,7 +110,7 @@ async def aevaluate(
     if split not in SPLITS:
         raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
     with display_progress(keywords.get("progress"), place_of(task)) as shown:
-        loaded = task_of(task, select(TaskKeywords, keywords), needs=(split,))
+        loaded = task_of(task, select_keywords(TaskKeywords, keywords), needs=(split,))
         if prompt is not None:
             what = str(prompt) if isinstance(prompt, Path) else "The prompt"
             loaded = with_prompt(loaded, prompt_of(prompt, parameter("prompt")), what)

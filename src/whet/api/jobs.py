@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from whet._util.arguments import select
+from whet._util.arguments import select_keywords
 from whet._util.fields import build_from
 from whet._util.sendable import Unsendable, from_sendable, to_sendable
 from whet._util.storable import to_json
@@ -41,14 +41,14 @@ from whet.engine.openings import Family, run_id
 from whet.engine.options import Options, RoleModel
 from whet.engine.progress import Progress
 from whet.engine.result_json import RunJSON
-from whet.engine.run_folder import RunPlan, check_folder, read_header
+from whet.engine.run_folder import RunPlan, check_run_folder, read_header
 from whet.errors import ProviderError, StorageError, UsageError, WhetError, parameter
 from whet.methods import MethodChoice, choose_method
 from whet.prompt import Prompt
 from whet.reporting import Display
 from whet.task import Task, TaskKeywords, task_of
 
-START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from whet.api.jobs import serve; serve()"
+START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from whet.api.jobs import serve_job; serve_job()"
 """The program of a job: it takes over the import path before it imports this tool."""
 TOLD_EVERY = 0.25
 """Seconds between two lines about a run."""
@@ -85,7 +85,7 @@ class ComparisonCall:
             raise UsageError(f"{parameter('seeds')} must be 1 or more; this is {self.seeds}.")
         if self.jobs < 1:
             raise UsageError(f"{parameter('jobs')} must be 1 or more; this is {self.jobs}.")
-        loaded = task_of(self.task, select(TaskKeywords, self.keywords))
+        loaded = task_of(self.task, select_keywords(TaskKeywords, self.keywords))
         loaded, options = spread_over_models(loaded, build_from(Options, self.keywords))
         jobs = min(self.jobs, self.seeds * len(names))
         if jobs > 1:
@@ -106,9 +106,9 @@ class OpenComparison:
 
 
 def comparison_folder(options: Options, task: Task) -> Path:
-    """Where a comparison writes. Raises UsageError for the folder of a run."""
+    """The folder that a comparison writes into. Raises UsageError for the folder of a run."""
     folder = Path(options.run) if options.run is not None else Path(options.root) / f"{task.name}-compare"
-    check_folder(folder)
+    check_run_folder(folder)
     if read_header(folder) is not None:
         raise UsageError(
             f"{folder} is the folder of a run, but a comparison needs its own folder for its runs. "
@@ -138,7 +138,7 @@ class _Job:
 
     @classmethod
     async def start(cls, first: bytes, folder: str, progress: Progress) -> _Job:
-        """A process with this one's import path that knows the comparison. What it prints is said by `progress`."""
+        """A process that has this process's import path and loads the comparison. `progress` says what it prints."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
@@ -312,7 +312,7 @@ class _RunOnly(RunMeasurements):
         return result
 
 
-def serve() -> None:
+def serve_job() -> None:
     """The life of a job: read the comparison and make the runs that are ordered until the input ends."""
     frames_in, frames_out = take_streams()
     end_with_parent()

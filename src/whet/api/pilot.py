@@ -28,7 +28,7 @@ from whet.api.study.components import (
 from whet.api.study.grid import Grid, StudyOptions, StudyPlan, run_study, study_rows
 from whet.engine.assemble import Assembly, assemble
 from whet.engine.comparison_json import CallCostJSON, PilotJSON
-from whet.engine.journal import read_rows
+from whet.engine.journal import read_journal_rows
 from whet.engine.progress import Progress
 from whet.engine.recorded_answers import JOURNAL
 from whet.engine.result_json import MeanJSON
@@ -157,7 +157,7 @@ def call_costs(journal: Path, rows: int) -> dict[str, CallCostJSON]:
     Calls about one row are alike, so the interval is that of so many calls as there are rows: never too short for that.
     """
     paid: dict[str, list[float]] = {}
-    for role, cost in read_rows(journal, _ANSWERED):
+    for role, cost in read_journal_rows(journal, _ANSWERED):
         paid.setdefault(role, []).append(cost)
     costs: dict[str, CallCostJSON] = {}
     for role, dollars in paid.items():

@@ -57,7 +57,7 @@ from whet.engine.run_folder import (
     OpenRun,
     RunPlan,
     asks_again,
-    check_folder,
+    check_run_folder,
     describe_moved_models,
     describe_replaced,
     differing_entries,
@@ -187,7 +187,7 @@ async def run_task(
 ) -> RunJSON:
     """One run of a loaded task: find its folder, resume or begin it, write result, report and best prompt.
 
-    What `measurements` measures of the finished run is in the returned result only.
+    Only the returned result holds the values of `measurements`.
     """
     task = with_longest(with_gate(task, opts.alpha, opts.minimum_effect, opts.alpha_policy), opts.longest)
     task = dataclasses.replace(task, warnings=(*task.warnings, *sampling_warnings(task, opts)))
@@ -201,7 +201,7 @@ async def run_task(
             facts = assembly.env, plan.config, assembly.clients
             plan = dataclasses.replace(plan, limits=with_default_limit(task, limits, *facts, other))
         folder = _folder(opts, plan)
-        check_folder(folder)
+        check_run_folder(folder)
         finished, same = _read_finished(folder), _is_of(folder, plan)
         _check_fresh(folder, opts, same, finished is not None and same)
         if finished is not None and same and (opts.dry_run or not finished["improvement"].get("withheld")):
@@ -364,7 +364,7 @@ def _is_of(folder: Path, plan: RunPlan) -> bool:
 
 
 def _result_of_dry_run(plan: RunPlan, foreseen: PlanJSON, progress: Progress) -> RunJSON:
-    """What a dry run returns, after the warnings of the task are said."""
+    """The value of a dry run, after the warnings of the task are printed."""
     for warning in plan.task.warnings:
         progress.warn(warning)
     return {
@@ -398,7 +398,7 @@ def _assemble_models(task: Task, opts: Options, limits: Budget, models: Models |
 
 
 def _plan(task: Task, opts: Options, assembly: Assembly) -> RunPlan:
-    """What the run does. Raises UsageError for a method or a policy that does not fit."""
+    """The work of the run. Raises UsageError for a method or a policy that does not fit."""
     method = get_method(assembly.method)
     settings = {**(task.settings if opts.method in (None, task.method) else {}), **opts.settings}
     plan = RunPlan(
@@ -439,7 +439,8 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
 
 
 def _describe_unfinished(opts: Options, plan: RunPlan, folder: Path) -> str | None:
-    """What a run that is not finished differs in, where this one takes another folder for it; None where there is none."""
+    """The settings in which an unfinished run differs, where this run takes another folder because of it; None where there is
+    no such run."""
     if opts.run is not None or (folder / "journal.sqlite").exists():
         return None
     name = f"{plan.task.name}-{plan.method.entry.name}-{plan.seed}"
@@ -561,7 +562,7 @@ async def evaluate_task(
     question = content_hash([to_json(plan.header()).decode(), places])
     run = locate_evaluation(opts, plan, split, question)
     try:
-        check_folder(run)
+        check_run_folder(run)
         finished, same = _read_finished_evaluation(run), holds_evaluation(run, plan, question)
         recorded = finished is not None and same and not opts.fresh
         if finished is not None and recorded:

@@ -21,11 +21,11 @@ from whet.cli.common import (
     print_result,
     role_choices,
     say,
-    visible,
+    show_hidden,
     warn,
     with_budget,
 )
-from whet.cli.interrupt import run
+from whet.cli.interrupt import run_coroutine
 from whet.engine import AdviceJSON, AdvisedPlanJSON
 from whet.errors import show_reward
 
@@ -93,13 +93,15 @@ def advise(task: str, as_json: bool, **options: Any) -> None:
     from whet.api import aadvise
 
     name_options()
-    print_result(run(aadvise(Path(task), **with_budget(role_choices(options)))), as_json, show)
+    print_result(
+        run_coroutine(aadvise(Path(task), **with_budget(role_choices(options)))), as_json, show_advice
+    )
 
 
-def show(values: AdviceJSON) -> None:
+def show_advice(values: AdviceJSON) -> None:
     """One screen: the verdict, what it rests on, methods, and what to do."""
     test, reward = values["test"], values["reward"]
-    click.echo(f"{visible(values['task'])}: {click.style(values['verdict'], bold=True)}")
+    click.echo(f"{show_hidden(values['task'])}: {click.style(values['verdict'], bold=True)}")
     decision = values["decision"]
     say(f"decision: {decision['action']}, because {'; '.join(decision['reasons'])}\n")
     say("rows     " + ", ".join(f"{n} {name}" for name, n in values["rows"].items()))

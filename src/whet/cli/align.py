@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from whet.cli.common import examples, json_option, print_result, say, visible, warn
+from whet.cli.common import examples, json_option, print_result, say, show_hidden, warn
 from whet.errors import UsageError
 
 
@@ -87,9 +87,9 @@ def _show_forgotten(values: Mapping[str, Any]) -> None:
 
 def _show(values: Mapping[str, Any]) -> None:
     rows = ", ".join(f"{n} {split}" for split, n in values["rows"].items())
-    say(f"{values['folder']}: the rubric of {visible(values['judge'])} as a prompt")
+    say(f"{values['folder']}: the rubric of {show_hidden(values['judge'])} as a prompt")
     say(f"  rows: {rows}; answers to {values['questions']} inputs")
     for warning in values["warnings"]:
-        warn(visible(warning))
+        warn(show_hidden(warning))
     where = shlex.quote(str(values["folder"]))
     say(f"next: whet optimize {where} --lm JUDGE_MODEL   # then: whet align --take RUN")

@@ -21,7 +21,7 @@ from whet.cli.common import (
     waiting_options,
     warn,
 )
-from whet.cli.interrupt import run as run_stoppable
+from whet.cli.interrupt import run_coroutine as run_stoppable
 from whet.cli.show import show_progress_of
 from whet.errors import ProviderError, UsageError, WhetError
 from whet.reporting import ThresholdCheck, check_score, reaches, write_junit

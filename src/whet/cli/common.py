@@ -428,7 +428,7 @@ def wants_color() -> bool | None:
     return False if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else None
 
 
-def visible(text: object) -> str:
+def show_hidden(text: object) -> str:
     """A text with its hidden characters as code points."""
     from whet.instructions import visible
 
@@ -437,22 +437,22 @@ def visible(text: object) -> str:
 
 def say(text: object, err: bool = False, **style: Any) -> None:
     """Print what may hold a text of a model or a user: its control characters never reach the terminal as such."""
-    shown = visible(text)
+    shown = show_hidden(text)
     click.echo(click.style(shown, **style) if any(style.values()) else shown, err=err)
 
 
 def line(text: object, longest: int = _LONGEST) -> str:
     """A text of somebody on one line, cut."""
     words = " ".join(str(text).split())
-    return visible(words if len(words) <= longest else f"{words[:longest]}…")
+    return show_hidden(words if len(words) <= longest else f"{words[:longest]}…")
 
 
-def row(*cells: object) -> None:
+def join_cells(*cells: object) -> None:
     """Cells beside each other; empty ones are left out."""
     click.echo("  ".join(shown for cell in cells if cell is not None and (shown := line(cell))))
 
 
-def count(number: int, word: str) -> str:
+def count_noun(number: int, word: str) -> str:
     """A number with its noun."""
     return quantity(number, word)
 
@@ -478,7 +478,7 @@ def show_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Columns as wide as their widest cell."""
     from rich.cells import cell_len
 
-    lines = [[visible(cell) for cell in cells] for cells in (head, *rows)]
+    lines = [[show_hidden(cell) for cell in cells] for cells in (head, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
     for cells in lines:
         padded = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))

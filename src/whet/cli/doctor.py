@@ -32,9 +32,9 @@ from whet.cli.common import (
     optimizer_options,
     role_choices,
     say,
-    visible,
+    show_hidden,
 )
-from whet.cli.interrupt import run
+from whet.cli.interrupt import run_coroutine
 from whet.reporting import display_progress
 from whet.task import Task
 
@@ -84,18 +84,22 @@ def doctor(task: str | None, no_calls: bool, timeout: float, as_json: bool, **op
         )
     with display_progress(None) as progress:
         findings = (
-            DoctorReport(begin=progress.begin) if as_json else DoctorReport(tell=show, begin=progress.begin)
+            DoctorReport(begin=progress.begin)
+            if as_json
+            else DoctorReport(tell=show_finding, begin=progress.begin)
         )
-        checkup = run(examine(loaded, endpoints, calls=not no_calls, seconds=timeout, checkup=findings))
+        checkup = run_coroutine(
+            examine(loaded, endpoints, calls=not no_calls, seconds=timeout, checkup=findings)
+        )
     if as_json:
         emit(checkup.as_json())
     if not checkup.healthy:
         click.get_current_context().exit(2)
 
 
-def show(symptom: DoctorFinding) -> None:
+def show_finding(symptom: DoctorFinding) -> None:
     """One line for a finding, its remedy below it."""
     status = click.style(f"{symptom.status:<{_WIDTH}}", fg=_COLORS[symptom.status])
-    click.echo(f"{status}  {symptom.check}: {visible(symptom.text)}")
+    click.echo(f"{status}  {symptom.check}: {show_hidden(symptom.text)}")
     if symptom.remedy:
         say(f"{' ' * _WIDTH}  -> {symptom.remedy}")

@@ -51,7 +51,7 @@ def heed_termination() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def run(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_coroutine(coroutine: Coroutine[Any, Any, T]) -> T:
     """The coroutine's result. Ctrl-C cancels it (KeyboardInterrupt) and ends the process where that takes too long."""
     tune()
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from whet import api
-from whet.cli.common import NAME_A_MODEL, count, line, print_result, show_diff, visible, warn
+from whet.cli.common import NAME_A_MODEL, count_noun, line, print_result, show_diff, show_hidden, warn
 from whet.errors import UsageError, quantity
 from whet.prompt import reason_to_refuse
 
@@ -22,7 +22,7 @@ _ROWS = 8
 _ASK = "Instruction for these comments (empty: skip):"
 
 
-def run(options: Mapping[str, Any], *, yes: bool, dry_run: bool, as_json: bool) -> None:
+def run_learning(options: Mapping[str, Any], *, yes: bool, dry_run: bool, as_json: bool) -> None:
     """Propose, show, ask and write. Raises UsageError when there is nobody to ask."""
     terminal, words = sys.stdin.isatty(), {**options, "prompt": Path(options["prompt"])}
     if not (yes or dry_run or terminal):
@@ -59,14 +59,14 @@ def _write(group: Mapping[str, Any]) -> str:
 
 def _group(group: Mapping[str, Any]) -> None:
     """A group of comments with its rows."""
-    rows = ", ".join(visible(key) for key in group["feedback"][:_ROWS])
+    rows = ", ".join(show_hidden(key) for key in group["feedback"][:_ROWS])
     rows += ", ..." if len(group["feedback"]) > _ROWS else ""
-    click.echo(f"\n{count(len(group['feedback']), 'row')} ({rows}):")
+    click.echo(f"\n{count_noun(len(group['feedback']), 'row')} ({rows}):")
     for text in group["texts"]:
         click.echo(f'  "{line(text, _SHOWN)}"')
 
 
-def undo(prompt: str, as_json: bool) -> None:
+def undo_last_step(prompt: str, as_json: bool) -> None:
     """Undo the last learned step."""
     print_result(api.learn(Path(prompt), undo=True), as_json, _show_undone)
 
@@ -84,14 +84,14 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
     simulated = "  (SIMULATED: a scripted model answered)" if shown["simulated"] else ""
     by_model = "optimizer" in {change["author"] for change in shown["changes"]}
     by = f", written by {shown['optimizer']}" if by_model else ""
-    click.echo(f"{shown['prompt']}: {count(len(shown['changes']), 'change')}{by}{simulated}\n")
+    click.echo(f"{shown['prompt']}: {count_noun(len(shown['changes']), 'change')}{by}{simulated}\n")
     for change in shown["changes"]:
         click.echo(
             click.style(_head(change), fg={"add": "green", "remove": "red"}.get(change["kind"], "yellow"))
         )
         _why(change)
     for change in shown["supported"]:
-        click.echo(f"= {change['id']}  {visible(change['after'])}")
+        click.echo(f"= {change['id']}  {show_hidden(change['after'])}")
         _why(
             {
                 **change,
@@ -102,7 +102,7 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
     if shown["skipped"]:
         click.echo("\nRows that teach nothing:")
     for row in shown["skipped"]:
-        click.echo(f"  {visible(row['feedback'])} ({row['where']}): {row['reason']}")
+        click.echo(f"  {show_hidden(row['feedback'])} ({row['where']}): {row['reason']}")
     _unwritten(
         [group for group in shown["groups"] if not group["instruction"]], groups, shown["optimizer"] != "none"
     )
@@ -161,20 +161,20 @@ def _describe_spending(usage: Mapping[str, Any], calls: int) -> str:
 
 def _head(change: Mapping[str, object]) -> str:
     if change["before"] is None:
-        return f"+ {change['id']}  {visible(change['after'])}"
+        return f"+ {change['id']}  {show_hidden(change['after'])}"
     if change["after"] is None:
-        return f"- {change['id']}  {visible(change['before'])}"
-    return f"~ {change['id']}  {visible(change['before'])}\n    ->  {visible(change['after'])}"
+        return f"- {change['id']}  {show_hidden(change['before'])}"
+    return f"~ {change['id']}  {show_hidden(change['before'])}\n    ->  {show_hidden(change['after'])}"
 
 
 def _why(change: Mapping[str, Any]) -> None:
     for critique in change["critiques"]:
         click.echo(f'      because of: "{line(critique, _SHOWN)}"')
-    rests = ", ".join(visible(key) for key in change["feedback"])
+    rests = ", ".join(show_hidden(key) for key in change["feedback"])
     sources = change["sources"]
     notes = [
         f"based on feedback {rests}" if rests else "",
-        count(sources, "source") if sources else "",
+        count_noun(sources, "source") if sources else "",
         change["reason"],
     ]
     text = "; ".join(note for note in notes if note)
@@ -193,9 +193,9 @@ def _flags(flags: Sequence[Mapping[str, Any]]) -> None:
     )
     for flag in flags:
         place = f" ({flag['where']})" if flag["where"] else ""
-        click.echo(f'  {flag["kind"]} {visible(flag["id"])}{place}: "{line(flag["text"], _SHOWN)}"')
+        click.echo(f'  {flag["kind"]} {show_hidden(flag["id"])}{place}: "{line(flag["text"], _SHOWN)}"')
         for reason in flag["reasons"]:
-            click.echo(f"      {visible(reason)}")
+            click.echo(f"      {show_hidden(reason)}")
 
 
 def _diff(text: str) -> None:

@@ -43,7 +43,7 @@ from whet.cli.common import (
     with_budget,
 )
 from whet.cli.interrupt import INTERRUPTED, exit_code, heed_termination
-from whet.cli.interrupt import run as run_stoppable
+from whet.cli.interrupt import run_coroutine as run_stoppable
 from whet.cli.output import own_output
 from whet.errors import ProviderError, StorageError, UsageError, WhetError
 
@@ -310,13 +310,13 @@ def learn(
     if undo and feedback:
         raise UsageError("--undo takes back the last step and uses no feedback. Omit --undo or the feedback.")
     if undo:
-        learning.undo(prompt, as_json)
+        learning.undo_last_step(prompt, as_json)
         return
     if not feedback:
         raise UsageError("Name at least one feedback file, or add --undo.")
     options["accepted"] = frozenset(options["accepted"])
     chosen = {**role_choices(options), "prompt": prompt, "feedback": feedback}
-    learning.run(chosen, yes=yes, dry_run=dry_run, as_json=as_json)
+    learning.run_learning(chosen, yes=yes, dry_run=dry_run, as_json=as_json)
 
 
 @cli.command(

@@ -26,7 +26,7 @@ from whet.cli.common import (
     warn,
     with_budget,
 )
-from whet.cli.interrupt import run as run_stoppable
+from whet.cli.interrupt import run_coroutine as run_stoppable
 from whet.cli.show import show_dollars, show_interval
 from whet.errors import show_reward
 
@@ -78,11 +78,11 @@ def migrate(prompt: str, task: str | None, as_json: bool, **options: Any) -> Non
     words["run"] = words.pop("out")
     place = None if task is None else Path(task)
     result = run_stoppable(amigrate(prompt, task=place, **words))
-    print_result(result, as_json, show)
+    print_result(result, as_json, show_migration)
     raise_without_verdict(result)
 
 
-def show(values: Mapping[str, Any]) -> None:
+def show_migration(values: Mapping[str, Any]) -> None:
     """The verdict, both prompts with both models, and what the move cost."""
     if values["status"] == "planned":
         return

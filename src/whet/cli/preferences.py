@@ -26,11 +26,11 @@ from whet.cli.common import (
     say,
     settings_of,
     show_diff,
-    visible,
+    show_hidden,
     warn,
     with_budget,
 )
-from whet.cli.interrupt import run as run_stoppable
+from whet.cli.interrupt import run_coroutine as run_stoppable
 from whet.cli.show import show_dollars, show_interval
 from whet.errors import UsageError, quantity
 
@@ -199,7 +199,7 @@ def _read_sources(sources: tuple[str, ...], live_prompt: str | None) -> list[Any
             continue
         if live_prompt is None:
             raise UsageError(
-                f"--from {visible(source)} is a live database. Name its prompt: --live-prompt NAME."
+                f"--from {show_hidden(source)} is a live database. Name its prompt: --live-prompt NAME."
             )
         import whet.live
 
@@ -252,7 +252,7 @@ def _ask(
         bits = row["information_bits"]
         click.echo(f"\n{row['id']}{'' if bits is None else f' ({bits:.3f} bits)'}")
         for name in ("input", "output_1", "output_2"):
-            click.echo(f"  {name}: {visible(row[name])}")
+            click.echo(f"  {name}: {show_hidden(row[name])}")
     if all(row["information_bits"] is None for row in questions):
         warn(
             "There are still too few judgements for a reward model, so these pairs are drawn at random.",
@@ -266,7 +266,7 @@ def _ask(
 
 
 def _show(values: Mapping[str, Any]) -> None:
-    """What became of it."""
+    """The outcome."""
     if values["status"] == "planned":
         return
     if values["status"] in ("nothing", "trained"):

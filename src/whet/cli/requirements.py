@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from whet import api
-from whet.cli.common import visible
+from whet.cli.common import show_hidden
 from whet.prompt import reason_to_refuse
 
 FIXED = (
@@ -44,11 +44,11 @@ def elicit(inputs: Sequence[str], address: str | None, prompt: str = "") -> list
     )
     for question, point in questions:
         if point is not None:
-            click.echo(f"\nInput: {visible(point.input)}", err=True)
+            click.echo(f"\nInput: {show_hidden(point.input)}", err=True)
             for number, answer in enumerate(point.answers, 1):
-                click.echo(f"[{number}] {visible(answer)}", err=True)
+                click.echo(f"[{number}] {show_hidden(answer)}", err=True)
         while True:
-            text = str(click.prompt(visible(question), "", show_default=False, err=True)).strip()
+            text = str(click.prompt(show_hidden(question), "", show_default=False, err=True)).strip()
             reason = reason_to_refuse(text) if text else None
             if reason is not None:
                 click.echo(f"This text cannot be a requirement: {reason}.", err=True)

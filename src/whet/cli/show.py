@@ -22,7 +22,7 @@ from whet.api import (
     show_gaps,
 )
 from whet.cli.common import say, show_diff, show_table, warn
-from whet.cli.interrupt import run
+from whet.cli.interrupt import run_coroutine
 from whet.cli.use import use_lines
 from whet.engine import (
     ComparisonJSON,
@@ -61,7 +61,7 @@ NEEDS = {"optimizer_optional": "optimizer (optional)", "label_scores": "labels, 
 def with_progress(task: str, options: Mapping[str, Any]) -> RunResult:
     """Run `optimize` while its state is shown on stderr."""
     with show_progress_of(task) as progress:
-        return run(api.aoptimize(Path(task), progress=progress, **options))
+        return run_coroutine(api.aoptimize(Path(task), progress=progress, **options))
 
 
 def compare_with_progress(
@@ -69,7 +69,7 @@ def compare_with_progress(
 ) -> MethodComparison:
     """Run `compare` while its state is shown on stderr."""
     with show_progress_of(task) as progress:
-        return run(api.acompare(Path(task), names, seeds=seeds, progress=progress, **options))
+        return run_coroutine(api.acompare(Path(task), names, seeds=seeds, progress=progress, **options))
 
 
 def show_progress_of(task: str) -> AbstractContextManager[Progress]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from whet.cli.common import examples, output, visible
+from whet.cli.common import examples, output, show_hidden
 from whet.errors import UsageError
 from whet.task import (
     NO_LABELS,
@@ -94,7 +94,7 @@ def init(
         prompt = starting_prompt(options["prompt"], material)
         filled = frozenset() if prompt is None else prompt.slots
         if options["target"] is None:
-            click.echo(f"Columns: {visible(describe_columns(material))}", err=True)
+            click.echo(f"Columns: {show_hidden(describe_columns(material))}", err=True)
             default = guess(material, filled, reward=options["reward"])[1] or (
                 None if options["reward"] is None and not elicits else ""
             )
@@ -216,7 +216,7 @@ def _column_reader(material: ImportedData) -> Callable[[str], str]:
         ]
         if unknown:
             known = ", ".join(names)
-            raise click.UsageError(visible(f'There is no column "{unknown[0]}". The columns: {known}.'))
+            raise click.UsageError(show_hidden(f'There is no column "{unknown[0]}". The columns: {known}.'))
         return text
 
     return read
@@ -263,10 +263,10 @@ def _show(values: dict[str, Any]) -> None:
     say = click.echo
     say(f"{values['folder']}: {', '.join(values['files'])}")
     for line in values["chosen"]:
-        say(f"  {visible(line)}")
+        say(f"  {show_hidden(line)}")
     say("  rows: " + ", ".join(f"{count} {split}" for split, count in values["rows"].items()))
     for warning in values["warnings"]:
-        say(click.style(f"  warning: {visible(warning)}", fg="yellow"))
+        say(click.style(f"  warning: {show_hidden(warning)}", fg="yellow"))
     say("next:")
     for command in values["next"]:
         say(f"  {command}")

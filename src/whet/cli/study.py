@@ -32,7 +32,7 @@ from whet.cli.common import (
     warn,
     with_budget,
 )
-from whet.cli.interrupt import run as run_stoppable
+from whet.cli.interrupt import run_coroutine as run_stoppable
 from whet.cli.show import show_dollars, show_progress_of
 from whet.errors import show_reward
 

@@ -25,7 +25,7 @@ from whet.cli.common import (
     with_budget,
     with_options,
 )
-from whet.cli.interrupt import run as run_stoppable
+from whet.cli.interrupt import run_coroutine as run_stoppable
 from whet.cli.show import show_dollars, show_interval
 from whet.engine import MatrixJSON, MeanJSON, TransferJSON, UsageJSON
 from whet.errors import show_reward
@@ -79,10 +79,10 @@ def transfer(
         matrix = run_stoppable(atransfer_matrix(runs, lms=models, task=place, **known))
         print_result(matrix, as_json, show_matrix)
         return
-    print_result(run_stoppable(atransfer(runs[0], models, task=place, **known)), as_json, show)
+    print_result(run_stoppable(atransfer(runs[0], models, task=place, **known)), as_json, show_transfer)
 
 
-def show(values: TransferJSON) -> None:
+def show_transfer(values: TransferJSON) -> None:
     """Both prompts with each model, the run's own first."""
     if values["status"] == "planned":
         return

@@ -219,7 +219,7 @@ def _usage(read: int, written: int, rest: list[Any]) -> Usage:
     )
 
 
-def decode(value: bytes) -> list[Completion]:
+def decode_completions(value: bytes) -> list[Completion]:
     """The inverse of `encode_completions`; of what was stored with its thought in the text, the thought is taken out here."""
     return [
         separate_thought(

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import orjson
 
 from whet.engine.budget import BudgetAccount
-from whet.engine.cache import AnswerCache, decode, encode_completions
+from whet.engine.cache import AnswerCache, decode_completions, encode_completions
 from whet.engine.health import EndpointHealth, is_gone
 from whet.engine.held_answers import HeldAnswers
 from whet.engine.journal import (
@@ -58,7 +58,7 @@ ALIKE = 3
 attempts that are paid for and end in the same answer that cannot be read: the next would."""
 UNSENT, OPEN, REFUSED, BATCHED = "unsent", "open", "refused", "batched"
 GIVEN_UP = "given up"
-"""What the journal holds for a request of which every attempt was refused; no call."""
+"""The journal's entry for a request of which every attempt was refused. It is no call."""
 SILENT, BLANK, SUSPECTS = "silent", "blank", "suspects"
 """Calls that an endpoint did not answer before it ended the run, those that it answered without a text, and the key under
 which the journal lists these requests."""
@@ -243,7 +243,7 @@ class CallExecutor:
             cached, made = shared
             client.health.known += 1
             await self._take_from_cache(role, digest, cached, made)
-            client.observe(request, total_usage(decode(cached)))
+            client.observe(request, usage_of_completions(decode_completions(cached)))
             return cached
         if self.batches is not None and self.batches.takes(client, digest):
             batched = await self.batches.ask(name, client, request, digest)
@@ -301,7 +301,7 @@ class CallExecutor:
         )
 
     async def _give_up(self, role: str, client: ModelClient, digest: str, error: ProviderError) -> bytes:
-        """What becomes of a request that has no answer. Where all of its attempts were turned away, none was a call, and the
+        """The handling of a request that has no answer. Where all of its attempts were turned away, none was a call, and the
         limits on calls count it once: no search may go on forever."""
         if error.refused:
             reservation = Reservation(role)
@@ -386,7 +386,7 @@ class CallExecutor:
             sql = "SELECT role, digest FROM calls WHERE session = ? AND state = 'answered'"
             for role, digest in self.journal.rows(sql, (last,)):
                 value = self.results.get(digest)
-                if value is None or all(c.error is not None for c in decode(value)):
+                if value is None or all(c.error is not None for c in decode_completions(value)):
                     continue
                 for name, client in self.clients.items():
                     if role == (client.counts_as or name) and name in places:
@@ -534,7 +534,7 @@ class CallExecutor:
         if self.timed:
             completions = [replace(c, seconds=time.monotonic() - began) for c in completions]
         self.journal.append(note_served(self.budget.spent.served, client.model.address, completions))
-        value, attempt.usage = encode_completions(completions), total_usage(completions)
+        value, attempt.usage = encode_completions(completions), usage_of_completions(completions)
         attempt.cost, attempt.drawn = client.cost(attempt.usage), request.temperature > 0
         client.refuse_thought(completions)
         attempt.state = "answered"
@@ -640,7 +640,7 @@ def _result_row(digest: str, value: bytes) -> tuple[str, tuple[object, ...]]:
     return "INSERT OR IGNORE INTO results VALUES (?,?,?)", (digest, value, checksum(digest, value))
 
 
-def total_usage(completions: Sequence[Completion]) -> Usage:
+def usage_of_completions(completions: Sequence[Completion]) -> Usage:
     """The usage of several completions of one call."""
     first, *others = [completion.usage for completion in completions]
     return sum(others, first)

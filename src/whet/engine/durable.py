@@ -19,7 +19,7 @@ from whet._util.user_code import under_way
 from whet._util.workers import HERE, Executor
 from whet.engine.blobs import Blobs
 from whet.engine.budget import BudgetAccount
-from whet.engine.cache import decode
+from whet.engine.cache import decode_completions
 from whet.engine.calls import INTERRUPT_SECONDS, CallExecutor
 from whet.engine.journal import NEW_EVENT, Journal, checksum, event_row, meta_row
 from whet.engine.model_client import Reservation
@@ -69,7 +69,7 @@ class Recorded:
 
 @dataclass
 class RunState:
-    """What all branches of a run share."""
+    """The state that all branches of a run share."""
 
     journal: Journal
     caller: CallExecutor
@@ -257,7 +257,7 @@ class DurableRun:
 
     @property
     def executor(self) -> Executor:
-        """Who calls the functions of the user."""
+        """The caller of the user's functions."""
         return self._core.executor
 
     @property
@@ -334,10 +334,12 @@ class DurableRun:
             request, digest = core.caller.prepare(role, request)
             record = core.read_record(key, role, digest)
             if record is not None:
-                return decode(core.caller.results[digest] if record.value is None else record.value)
+                return decode_completions(
+                    core.caller.results[digest] if record.value is None else record.value
+                )
             value = await core.caller.ask(role, request, digest)
             core.record(key, role, digest, None if digest in core.caller.results else value)
-            return decode(value)
+            return decode_completions(value)
         finally:
             self._busy = None
 
@@ -355,7 +357,7 @@ class DurableRun:
         return [
             (
                 Prompt(tuple(Message(*message) for message in messages)),
-                {int(place): decode(value.encode())[0] for place, value in known.items()},
+                {int(place): decode_completions(value.encode())[0] for place, value in known.items()},
             )
             for messages, known in recorded
         ]
@@ -513,7 +515,7 @@ def rows_used(core: RunState, path: str) -> list[tuple[float, float, int]]:
         if not key.startswith(f"{path}/") or effect.name not in core.caller.clients:
             continue
         value = core.caller.results.get(effect.digest) if effect.value is None else effect.value
-        usage = sum((c.usage for c in decode(value or b"[]")), Usage())
+        usage = sum((c.usage for c in decode_completions(value or b"[]")), Usage())
         row = key.removeprefix(f"{path}/").partition("/")[0]
         tokens, dollars, calls = rows.get(row, (0.0, 0.0, 0))
         cost = core.caller.clients[effect.name].cost(usage)

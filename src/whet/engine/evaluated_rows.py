@@ -13,7 +13,7 @@ from whet.types import Example, Rollout
 ROWS = "rows.jsonl"
 
 
-def write_rows(folder: Path, examples: Sequence[Example], rollouts: Sequence[Rollout]) -> None:
+def write_evaluated_rows(folder: Path, examples: Sequence[Example], rollouts: Sequence[Rollout]) -> None:
     """Write the rows of an evaluation with answer and reward: first those without an answer, then the worst. Raises
     StorageError."""
     rows = {e.id: e for e in examples}

@@ -29,7 +29,7 @@ from whet.engine.diagnostics import (
     zero_warnings,
 )
 from whet.engine.durable import DurableRun, RunState
-from whet.engine.evaluated_rows import write_rows
+from whet.engine.evaluated_rows import write_evaluated_rows
 from whet.engine.grading_warnings import grading_warnings
 from whet.engine.journal import read_events
 from whet.engine.judge_agreement import MOST, measure_agreement, scored_rows
@@ -72,7 +72,7 @@ from whet.engine.run_folder import OpenRun, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
-from whet.environments.environment import Environment, watching
+from whet.environments.environment import Environment, watching_rollouts
 from whet.environments.program import trace_json
 from whet.errors import BudgetExceeded
 from whet.methods import OPTIMIZER
@@ -125,8 +125,8 @@ class Tested:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What the search ended with: its candidate, the limit that ended it (or nothing), warnings by the way, and the policy
-    that it trained, where it is still in memory."""
+    """The end of a search: its candidate, the limit that ended it (if any), its warnings, and the policy that it trained, where
+    it is still in memory."""
 
     best: Candidate
     reason: str = ""
@@ -230,7 +230,7 @@ async def final_evaluation(
 def _prompt_warnings(
     core: RunState, env: Environment, task: Task, start: Tested, best: Tested, searched: str
 ) -> list[str]:
-    """What to know of the prompt that was found and of its answers to the sealed rows; `searched`: the best of the search."""
+    """Warnings about the found prompt and its answers to the sealed rows; `searched` is the best prompt of the search."""
     prompt = best.candidate.prompt
     sides = {"baseline": start.test, **({} if best is start else {"best": best.test})}
     answers = [rollout for rollouts in sides.values() for rollout in rollouts]
@@ -317,8 +317,8 @@ async def _verdict(
     clusters: Sequence[int],
     opening: SealedTestAccess,
 ) -> tuple[Opinion, JointVerdict | None]:
-    """What the gate says of the two tests, and of a promotion what the task's second opinion says; of a task with objectives,
-    what it says of each."""
+    """The gate's verdict on the two tests, and for a promotion the verdict of the task's second opinion. For a task with
+    objectives, the verdict on each."""
     before, after = tested
     answers, task, alpha = (before.test, after.test), plan.task, opening.alpha
     verdict = decide_pairs(answers, env.reward, clusters, alpha, before is after, task.minimum_effect)
@@ -551,7 +551,7 @@ async def execute_evaluation(
             if tried:
                 await try_first(run.branch("first"), task, env, examples)
             before = core.incomplete_sessions
-            with watching(progress.on_rollout), waiting_allowed():
+            with watching_rollouts(progress.on_rollout), waiting_allowed():
                 rollouts = await evaluate_within(env, run, task.prompt, examples, before)
             if hold_no_text(rollouts):
                 core.caller.raise_if_unresponsive()
@@ -601,5 +601,5 @@ async def execute_evaluation(
         result["labels"] = by_label
     if measured.figures:
         result["agreement"] = [*measured.figures]
-    write_rows(core.journal.path.parent, examples, rollouts)
+    write_evaluated_rows(core.journal.path.parent, examples, rollouts)
     return result

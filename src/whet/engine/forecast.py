@@ -1,4 +1,4 @@
-"""What a run will take, said before anything is paid: calls, tokens and dollars, and whether a promotion is possible."""
+"""The plan of a run, printed before anything is paid: calls, tokens and dollars, and whether a promotion is possible."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whet.engine.budget import (
     warn_of_few_rows,
 )
 from whet.engine.cases import describe_cases
-from whet.engine.journal import read_rows
+from whet.engine.journal import read_journal_rows
 from whet.engine.model_client import MESSAGE_OVERHEAD, UNBOUNDED_TOKENS, ModelClient
 from whet.engine.openings import SealedTestAccess
 from whet.engine.plan_json import (
@@ -393,7 +393,7 @@ def measured_usage(root: Path, fingerprint: str, addresses: Mapping[str, str]) -
     sums: dict[str, list[int]] = {}
     for path, header in newest_journals(root, fingerprint):
         try:
-            rows = read_rows(path, _ANSWERED)
+            rows = read_journal_rows(path, _ANSWERED)
         except (UsageError, StorageError, OSError):
             continue
         models = header.get("models", {})

@@ -468,7 +468,7 @@ def _events(path: Path, seq: int, limit: int) -> list[tuple[int, LoggedEvent]]:
     """Events with their numbers; a `limit` of -1 is none. Raises StorageError for one that has changed."""
     sql = _EVENTS if has_sums(path, "events") else _EVENTS_OF_OLD
     events = []
-    for number, key, name, value, calls, row_sum in read_rows(path, sql, (seq, limit)):
+    for number, key, name, value, calls, row_sum in read_journal_rows(path, sql, (seq, limit)):
         try:
             check_row(path, "events", row_sum, key, name, value, str(calls))
             events.append((number, LoggedEvent(name, orjson.loads(value), calls)))
@@ -482,19 +482,19 @@ def read_meta(path: Path, key: str) -> str | None:
 
     Raises UsageError for a file that is no journal, StorageError for a value that has changed.
     """
-    return _meta_value(path, read_rows(path, _META, (key,)))
+    return _meta_value(path, read_journal_rows(path, _META, (key,)))
 
 
 def has_sums(path: Path, table: str) -> bool:
     """Whether the rows of a table may have checksums: a journal that no newer version has opened has no column for them."""
-    return bool(read_rows(path, "SELECT 1 FROM pragma_table_info(?) WHERE name = 'sum'", (table,)))
+    return bool(read_journal_rows(path, "SELECT 1 FROM pragma_table_info(?) WHERE name = 'sum'", (table,)))
 
 
 _EVENTS = "SELECT seq, key, name, value, calls, sum FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
 _EVENTS_OF_OLD = "SELECT seq, key, name, value, calls, NULL FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
 
 
-def read_rows(path: Path, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+def read_journal_rows(path: Path, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
     """Rows of a journal opened read-only."""
     if not path.is_file():
         raise UsageError(f"{path}: there is no journal. Name the folder of a run (see `whet runs`).")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from whet.engine.journal import read_rows
+from whet.engine.journal import read_journal_rows
 
 _REQUESTS = (
     "SELECT COUNT(*), COUNT(DISTINCT digest) FROM effects WHERE name = 'task' AND key LIKE '/baseline/%'"
@@ -33,8 +33,8 @@ class SearchCalls:
 def count_search_calls(journal: Path) -> SearchCalls:
     """The task calls of a run's baseline and search."""
 
-    (requests, distinct), *_ = read_rows(journal, _REQUESTS)
+    (requests, distinct), *_ = read_journal_rows(journal, _REQUESTS)
     charged, searched, search_charged = (
-        int(read_rows(journal, sql)[0][0]) for sql in (_CHARGED, _SEARCHED, _IN_SEARCH)
+        int(read_journal_rows(journal, sql)[0][0]) for sql in (_CHARGED, _SEARCHED, _IN_SEARCH)
     )
     return SearchCalls(requests, distinct, charged, searched + search_charged)

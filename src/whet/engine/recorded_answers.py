@@ -1,4 +1,4 @@
-"""What the journal of another run holds: its prompts, and its answers to requests."""
+"""The contents of another run's journal: its prompts, and its answers to requests."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 
-from whet.engine.journal import check_row, has_sums, read_events, read_meta, read_rows
+from whet.engine.journal import check_row, has_sums, read_events, read_journal_rows, read_meta
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.search.archive import candidate_of
@@ -16,12 +16,12 @@ from whet.types import JSON, Request
 JOURNAL = "journal.sqlite"
 
 
-def read_answers(folder: Path) -> dict[str, bytes]:
+def read_recorded_answers(folder: Path) -> dict[str, bytes]:
     """The encoded answers of a run by the digest of their request. Raises StorageError for one that has changed."""
     path, answers = folder / JOURNAL, dict[str, bytes]()
     sums = has_sums(path, "results")
     sql = "SELECT digest, value, sum FROM results" if sums else "SELECT digest, value, NULL FROM results"
-    for digest, value, row_sum in read_rows(path, sql):
+    for digest, value, row_sum in read_journal_rows(path, sql):
         check_row(path, "results", row_sum, digest, value)
         answers[digest] = bytes(value)
     return answers
@@ -50,7 +50,7 @@ def read_matching(
 
     `digest` names the content of a request of a run with a seed. Prompts without an answer are left out.
     """
-    seed, answers, matching = read_seed(folder), read_answers(folder), list[JSON]()
+    seed, answers, matching = read_seed(folder), read_recorded_answers(folder), list[JSON]()
     for prompt in read_prompts(folder):
         digests = [digest(request, seed) for request in ask(prompt)]
         known: JSON = {str(i): answers[one].decode() for i, one in enumerate(digests) if one in answers}

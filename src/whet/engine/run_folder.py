@@ -52,7 +52,7 @@ from whet.engine.journal import (
 )
 from whet.engine.model_client import ModelClient
 from whet.engine.plan_json import PlanJSON
-from whet.engine.recorded_answers import read_answers
+from whet.engine.recorded_answers import read_recorded_answers
 from whet.engine.served_models import read_served
 from whet.engine.trained_policy import PolicyChoice
 from whet.errors import ReplayDiverged, StorageError, UsageError, WhetError, parameter
@@ -138,7 +138,8 @@ class RunPlan:
 
 
 def version_of(method: Method) -> str:
-    """What pins the behaviour of a method: its `VERSION` and those of the blocks that it uses, such as `2, search 1, rl 1`.
+    """The versions that pin the behaviour of a method: its `VERSION` and those of the blocks that it uses, such as `2, search
+    1, rl 1`.
 
     A method without a version has the hash of its source instead, 16 hex digits: that of its file, or of its coroutine where
     that stands in a script or a notebook.
@@ -166,7 +167,7 @@ class OpenRun:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Release cache and journal at the end. What is refused before a model was asked leaves no trace."""
+        """Release cache and journal at the end. A run that is refused before a model was asked leaves no trace."""
         refused = False
         try:
             yield
@@ -223,7 +224,7 @@ def remember_task(journal: Journal, folder: Path) -> None:
 
 
 def task_folder(run: Path) -> Path | None:
-    """Where the task of a run lay when it ran last; None where the task was in memory, or the run is older than the note."""
+    """The folder of a run's task when it ran last; None where the task was in memory, or the run is older than this entry."""
     folder = read_meta(run / "journal.sqlite", "task")
     return None if folder is None else Path(folder)
 
@@ -255,7 +256,7 @@ def has_failed(run: Path) -> bool:
 
 
 def places_of(clients: Mapping[str, ModelClient]) -> dict[str, str]:
-    """Where the models of the roles are asked: the base URLs of those at an endpoint."""
+    """The base URLs of the roles' models, for those at an endpoint."""
     places = {role: getattr(client.model, "base_url", None) for role, client in clients.items()}
     return {role: str(place) for role, place in places.items() if place is not None}
 
@@ -284,7 +285,7 @@ def evaluated_split(header: Mapping[str, Any]) -> str | None:
     return None if split is None else str(split)
 
 
-def check_folder(folder: Path) -> None:
+def check_run_folder(folder: Path) -> None:
     """Raise UsageError for a run folder that is none: a file, a task's own folder, one that cannot be written, one with files
     of the caller that a run would write."""
     choose = f"Choose another folder with {parameter('run', 'DIR')}."
@@ -535,7 +536,7 @@ def _without_result(journal: Journal, role: str, state: str) -> frozenset[str]:
 
 def _answers_of(fork: Path, journal: Journal) -> dict[str, bytes]:
     """The answers of another run, which become those of this one. Raises StorageError for one that has changed."""
-    answers = read_answers(fork)
+    answers = read_recorded_answers(fork)
     row = "INSERT OR IGNORE INTO results VALUES (?,?,?)"
     journal.append([(row, (digest, value, checksum(digest, value))) for digest, value in answers.items()])
     return answers

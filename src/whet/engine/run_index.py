@@ -19,7 +19,7 @@ import orjson
 
 from whet._util.storable import to_json
 from whet.engine.comparison_json import RunRowJSON, TeamRunJSON
-from whet.engine.journal import read_rows
+from whet.engine.journal import read_journal_rows
 from whet.engine.ledger_store import WAIT_SECONDS
 from whet.engine.openings import run_id
 from whet.engine.progress import Progress
@@ -143,7 +143,7 @@ def _spent_so_far(folder: Path) -> CallsJSON:
         " WHERE state NOT IN ('unsent', 'refused', 'given up', 'cached') GROUP BY role"
     )
     try:
-        rows = read_rows(folder / "journal.sqlite", made)
+        rows = read_journal_rows(folder / "journal.sqlite", made)
     except UsageError:
         return {"calls": {}, "cost_usd": None}
     cost = sum(row[2] for row in rows)

@@ -1,7 +1,7 @@
 """Transfer: the prompt that a run found, unchanged, on the rows of the same task with another model.
 
-A trial is a run of its own with a folder and a journal: what it paid for is never paid again. What a run left of its
-limits bounds the trial of its prompt, and `plan_budget` keeps enough for it from the beginning.
+A trial is a run of its own with a folder and a journal, so that no call is paid twice. The rest of a run's limits bounds the
+trial of its prompt, and `plan_budget` keeps enough for it from the beginning.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from whet.engine.run_folder import (
     write_result,
 )
 from whet.engine.shared_cache import open_cache
-from whet.environments.environment import Environment, watching
+from whet.environments.environment import Environment, watching_rollouts
 from whet.errors import BudgetExceeded, parameter
 from whet.run import Budget
 from whet.search.archive import Candidate
@@ -154,7 +154,7 @@ class TransferTest:
         progress.begin(f"{trial.split} rows", len(rows))
         try:
             run = DurableRun(core, "/transfer", Budget())
-            with watching(progress.on_rollout):
+            with watching_rollouts(progress.on_rollout):
                 rollouts = await evaluate_within(
                     env, run, trial.candidate.prompt, rows, core.incomplete_sessions
                 )
@@ -194,7 +194,7 @@ def compare_sides(
     clusters: Sequence[int],
     same: bool = False,
 ) -> GainJSON:
-    """What the second of two trials on the same rows gains over the first, with the 95% interval of the paired difference.
+    """The gain of the second of two trials on the same rows over the first, with the 95% interval of the paired difference.
 
     `ends` are those of the reward, `clusters` numbers the cluster of each row; rows that one of the two has no answer to enter
     the interval at their worst and at their best; `n` rows have both. `same`: both are one trial.

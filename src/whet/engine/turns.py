@@ -13,7 +13,7 @@ from whet.engine.durable import TURN_END, DurableRun, RunState
 from whet.engine.run_folder import RunPlan
 from whet.prompt import Prompt
 from whet.run import Budget, Trainable, convert_record
-from whet.search.archive import Candidate, candidate_of, describe
+from whet.search.archive import Candidate, candidate_of, describe_candidate
 from whet.search.regions import RegionTurn, share_of, turns
 from whet.task.spec import REGION_POLICIES
 from whet.types import Rollout
@@ -23,8 +23,8 @@ RunMethod = Callable[[str, Budget, Prompt], Awaitable[tuple[str, Candidate | Non
 
 
 class TurnEnd(TypedDict):
-    """What a turn leaves to the next: the limit that ended it (empty for none), the best prompt (`describe`), and the digest of
-    the policy's state."""
+    """The result of a turn for the next turn: the limit that ended it (empty for none), the best prompt (`describe`), and the
+    digest of the policy's state."""
 
     reason: str
     best: Mapping[str, object]
@@ -88,7 +88,7 @@ async def searchable(run: DurableRun, core: RunState) -> Budget:
 async def _record_end(run: DurableRun, reason: str, best: Candidate, policy: Trainable | None) -> TurnEnd:
     async def compute() -> object:
         state = None if policy is None else run.store(policy)
-        return {"reason": reason, "best": describe(best), "policy": state}
+        return {"reason": reason, "best": describe_candidate(best), "policy": state}
 
     return convert_record(await run.effect(TURN_END, compute), TurnEnd)
 

@@ -17,7 +17,7 @@ from whet.environments.agent_forms import (
     read_schema,
     read_schema_options,
 )
-from whet.environments.function_calls import OfferedTools, text_of
+from whet.environments.function_calls import OfferedTools, call_text
 from whet.errors import UsageError
 from whet_client.storable import show_value
 
@@ -208,7 +208,7 @@ def _write_message(text: str, status: str) -> dict[str, Any]:
 def _write_call(call: Mapping[str, Any], tools: OfferedTools) -> dict[str, Any]:
     own = {"call_id": make_id("call"), "name": call["name"]}
     if tools.takes_text(call["name"]):
-        return {"id": make_id("ctc"), "type": "custom_tool_call", **own, "input": text_of(call)}
+        return {"id": make_id("ctc"), "type": "custom_tool_call", **own, "input": call_text(call)}
     arguments = json.dumps(call["arguments"], ensure_ascii=False)
     return {
         "id": make_id("fc"),

@@ -60,7 +60,7 @@ class OfferedTools:
         return cls(tools, choice, body.get("parallel_tool_calls") is not False and "functions" not in body)
 
     def describe(self) -> str:
-        """What the system message says of them; empty where there are none."""
+        """The part of the system message that describes the tools; empty where there are none."""
         if not self.tools:
             return ""
         lines = [_MANUAL]
@@ -106,7 +106,7 @@ def _function_of(tool: object) -> Mapping[str, Any]:
 
 
 def _grammar_of(function: Mapping[str, Any]) -> str:
-    """What a description says of the form of the text that a tool takes."""
+    """The format of a tool's input text, from the tool's description."""
     form = function.get("format")
     if not isinstance(form, Mapping) or form.get("type") in (None, "text"):
         return ""
@@ -225,7 +225,7 @@ def message_of(text: str, tools: OfferedTools, legacy: bool) -> tuple[dict[str, 
     return {**message, "tool_calls": listed}, "tool_calls"
 
 
-def text_of(call: Mapping[str, Any]) -> str:
+def call_text(call: Mapping[str, Any]) -> str:
     """The text by which a model calls a tool that takes one."""
     value = call["arguments"].get("input", "")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -235,6 +235,6 @@ def _write_call(call: Mapping[str, Any], tools: OfferedTools) -> dict[str, Any]:
     """A call in OpenAI's form, without an id."""
     name = call["name"]
     if tools.takes_text(name):
-        return {"type": "custom", "custom": {"name": name, "input": text_of(call)}}
+        return {"type": "custom", "custom": {"name": name, "input": call_text(call)}}
     arguments = json.dumps(call["arguments"], ensure_ascii=False)
     return {"type": "function", "function": {"name": name, "arguments": arguments}}

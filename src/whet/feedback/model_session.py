@@ -204,7 +204,7 @@ def _options(model: LanguageModel, spec: ModelSpec) -> dict[str, object]:
     return {"options": values} if values else {}
 
 
-async def now(run: Run, read_time: Callable[[], int] | None = None) -> str:
+async def step_time(run: Run, read_time: Callable[[], int] | None = None) -> str:
     """The time of the step in UTC, to the second; a resumed run keeps that of its beginning. `read_time` gives the time in
     microseconds where another clock rules than that of this process."""
 

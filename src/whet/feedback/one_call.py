@@ -16,7 +16,7 @@ from whet.prompt.ledger import Change
 ADD, REMOVE, CHANGE = "add", "remove", "change"
 
 
-def as_json(proposal: LearnProposal, out: Path | None = None) -> dict[str, object]:
+def proposal_json(proposal: LearnProposal, out: Path | None = None) -> dict[str, object]:
     """A proposal as JSON: what would change and why, what is flagged, what gave nothing."""
     document = proposal.document
     written = out or document.path
@@ -84,7 +84,7 @@ async def learn(
     StorageError.
     """
     proposal = await propose_learning(request, write, progress)
-    shown = as_json(proposal, out)
+    shown = proposal_json(proposal, out)
     agreed = confirm(shown)
     if proposal.empty:
         return {**shown, "status": "nothing"}

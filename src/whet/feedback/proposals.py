@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from whet.engine.progress import Progress
 from whet.errors import BudgetExceeded, UsageError, did_you_mean, parameter
 from whet.feedback.comments import Group, critiques_of, groups_of
-from whet.feedback.model_session import NONE, ModelSession, learning_run, now
+from whet.feedback.model_session import NONE, ModelSession, learning_run, step_time
 from whet.feedback.prompt_file import (
     LEARN,
     UNDO,
@@ -160,7 +160,7 @@ async def propose_learning(
         fresh=request.fresh,
         progress=progress,
     ) as session:
-        at = await now(session.run)
+        at = await step_time(session.run)
         opening = document.events(stored, at)
         draft = Draft(document, request.accepted, intake.rows, at, list(opening))
         for row in intake.instructed:

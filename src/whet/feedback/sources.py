@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from whet.errors import UsageError, did_you_mean
-from whet.search.copies import comparable
+from whet.search.copies import normalize_wording
 
 ANONYMOUS = "anonymous"
 EVALUATOR = "evaluator:"
@@ -103,8 +103,8 @@ def principal(source: str, user: str | None, asker: str | None = None) -> str:
     whose answers it is about, `evaluator:NAME/USER`.
     """
     if source in ("model", "code") and user is not None and user.startswith(EVALUATOR):
-        return f"{user}/{comparable(asker or '')}"
-    name = comparable(user or (asker if source == "user" else None) or "")
+        return f"{user}/{normalize_wording(asker or '')}"
+    name = normalize_wording(user or (asker if source == "user" else None) or "")
     return f"{source}:{name}" if name else ANONYMOUS
 
 

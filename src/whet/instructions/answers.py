@@ -146,11 +146,11 @@ def join_equal(requirements: Iterable[Requirement]) -> list[Requirement]:
     by_text: dict[tuple[str, str], Requirement] = {}
     for requirement in requirements:
         key = (requirement.violates, comparable(requirement.text))
-        by_text[key] = join(by_text[key], requirement) if key in by_text else requirement
+        by_text[key] = join_requirements(by_text[key], requirement) if key in by_text else requirement
     return list(by_text.values())
 
 
-def join(one: Requirement, other: Requirement) -> Requirement:
+def join_requirements(one: Requirement, other: Requirement) -> Requirement:
     """The first of two requirements that say the same, with the critiques of both."""
     critiques = tuple(dict.fromkeys((*one.critiques, *other.critiques)))
     return replace(one, critiques=critiques, contradicts=one.contradicts or other.contradicts)

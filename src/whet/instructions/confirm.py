@@ -30,14 +30,14 @@ async def confirm(
 
     async def one(branch: Run, item: tuple[tuple[str, str], Sequence[str]]) -> bool | None:
         (requirement, comment), context = item
-        message = Message("user", question(requirement, comment, context))
+        message = Message("user", confirming_question(requirement, comment, context))
         request = Request((message,), 0.0, MAX_TOKENS, schema=SCHEMA)
         return read_confirmation((await branch.generate(ROLE, request))[0])
 
     return await run.map(one, list(zip(pairs, shown, strict=True)))
 
 
-def question(requirement: str, comment: str, context: Sequence[str] = ()) -> str:
+def confirming_question(requirement: str, comment: str, context: Sequence[str] = ()) -> str:
     """The question for the model: both texts on one line each, and before them the known facts about the answer."""
     around = "\n".join([_AROUND, *map(one_line, context)])
     return "\n\n".join(

@@ -17,8 +17,8 @@ from whet.instructions.answers import (
     Known,
     Requirement,
     clean_instruction,
-    join,
     join_equal,
+    join_requirements,
     resolve_id,
 )
 from whet.instructions.neighbours import Embed, arrange_by_nearest, containment, nearest, trigrams
@@ -88,7 +88,9 @@ async def consolidate(
         own = [proposals[key] for key in group if key in proposals]
         old = next((key for key in group if key in standing), "")
         if own:
-            one = replace(reduce(join, own), improper=not set(group).isdisjoint(compared.improper))
+            one = replace(
+                reduce(join_requirements, own), improper=not set(group).isdisjoint(compared.improper)
+            )
             merged.append(replace(one, text="", violates=old) if old else one)
     texts = standing | {key: r.text for key, r in proposals.items()}
     pairs = tuple((texts[a], texts[b]) for a, b in compared.contradictions)

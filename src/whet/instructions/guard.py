@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 
 from whet.instructions.personal_data import MAIL, personal_data
-from whet.search.copies import comparable, compatible
+from whet.search.copies import compatible, normalize_wording
 from whet_client.prompt.fence import LOOKS_LIKE_MARKER
 from whet_client.prompt.slots import SLOT
 
@@ -67,7 +67,7 @@ def suspicions(text: str) -> list[str]:
         "it holds a long code that nobody can read": any(len(c) >= _LONG_CODE for c in _CODE.findall(plain)),
     }
     reasons = [reason for reason, sign in signs.items() if sign]
-    folded = comparable(plain)
+    folded = normalize_wording(plain)
     reasons += [reason for reason, phrase in attack_strings() if phrase in folded]
     return list(dict.fromkeys(reasons))
 
@@ -86,7 +86,7 @@ def attack_strings() -> tuple[tuple[str, str], ...]:
     """The known attack strings, each as its reason and a phrase in comparable form."""
     data = files("whet.instructions").joinpath("attack_strings.txt").read_text(encoding="utf-8")
     pairs = (line.split("\t", 1) for line in data.splitlines())
-    return tuple((reason, comparable(phrase)) for reason, phrase in pairs)
+    return tuple((reason, normalize_wording(phrase)) for reason, phrase in pairs)
 
 
 def strange_addresses(text: str, known: str) -> list[str]:
@@ -107,7 +107,7 @@ def harmless(text: str, known: str, critiques: int) -> bool:
 def secrets(text: str, canaries: Collection[str] = ()) -> list[str]:
     """Why a text must not stand in a prompt: it looks like a secret or a person's data, or holds a canary."""
     reasons = [f"it holds {name}" for name in personal_data(text)]
-    plain = comparable(text)
-    if any(comparable(canary) in plain for canary in canaries):
+    plain = normalize_wording(text)
+    if any(normalize_wording(canary) in plain for canary in canaries):
         reasons.append("it holds a canary")
     return reasons

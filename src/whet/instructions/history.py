@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from whet.instructions.critiques import CritiqueBatch, count_answers
+from whet.instructions.critiques import CritiqueBatch, frequent_answers
 
 _TELLING = 5
 """Rows that were answered under both of two wordings from which on these alone are compared."""
@@ -74,7 +74,7 @@ class History:
         """The most frequent wrong answers under a wording; empty if none is known."""
         known = (one.wrong for one in self.rounds if one.standing.get(key) == text)
         wrong = dict(chain.from_iterable(answers.items() for answers in known))
-        often = count_answers(wrong.values(), most=_WRONG_SHOWN)
+        often = frequent_answers(wrong.values(), most=_WRONG_SHOWN)
         return f"; wrong answers: {', '.join(often)}" if often else ""
 
     def _rows(self, stood: Callable[[Answered], bool]) -> dict[str, bool]:

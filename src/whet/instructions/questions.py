@@ -113,7 +113,7 @@ def _form(supposed: str, known: Sequence[Known]) -> str:
     return f"Answer with JSON only. {supposed}. Then the answer would be:\n{example}"
 
 
-def schema_of(known: Sequence[Known]) -> Mapping[str, JSON]:
+def answer_schema(known: Sequence[Known]) -> Mapping[str, JSON]:
     """The schema of an answer: with a list for examples that mislead, where there are examples with ids."""
     return EXAMPLES_SCHEMA if any(k.parts for k in known) else SCHEMA
 

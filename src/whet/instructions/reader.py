@@ -34,12 +34,12 @@ from whet.instructions.questions import (
     SUPPOSED,
     SUPPOSED_ROWS,
     Critique,
+    answer_schema,
     confusions,
     mostly_rows,
     number_lines,
     plain_question,
     question,
-    schema_of,
 )
 from whet.replies import array, closed_object, json_values
 from whet.replies.texts import CUT
@@ -294,7 +294,7 @@ async def _ask(
         own = [r for r in own if not words.piece(r.text)]
         dismissed, usable = dict[int, str](), bool(own)
     else:
-        completion = await ask_model(run, "read", question, schema_of(known), sample=sample)
+        completion = await ask_model(run, "read", question, answer_schema(known), sample=sample)
         own, dismissed = understood(completion, known, len(shown), longest)
         supposed = SUPPOSED_ROWS if mostly_rows(shown) else SUPPOSED
         own = [r for r in own if not r.text or containment(r.text, supposed) < _OF_THE_FORM]

@@ -151,7 +151,7 @@ class RegionManagers:
             if open_places and most != 0
             else []
         )
-        answers = await run.map(lambda branch, pack: assign(branch, judged, pack, self.prompt), packs)
+        answers = await run.map(lambda branch, pack: assign_regions(branch, judged, pack, self.prompt), packs)
         self.calls += len(packs)
         named = {place: region for answer in answers for place, region in answer.items()}
         return [r or named.get(n) or self._last_called(judged, n) for n, r in enumerate(regions)]
@@ -167,7 +167,9 @@ class RegionManagers:
         return next((region for region in called if region is not None), list(self.managers)[-1])
 
 
-async def assign(run: Run, judged: CritiqueBatch, pack: Sequence[int], prompt: Prompt) -> dict[int, str]:
+async def assign_regions(
+    run: Run, judged: CritiqueBatch, pack: Sequence[int], prompt: Prompt
+) -> dict[int, str]:
     """The region that the optimizer model names for critiques, by place; in one call."""
     names = [region.name for region in prompt.regions]
     shown = [

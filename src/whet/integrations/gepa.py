@@ -21,7 +21,7 @@ from whet._util.sources import source_hash
 from whet.api.results import RunResult
 from whet.environments.program import SECONDS
 from whet.errors import UsageError
-from whet.integrations.shared import SECRET, as_json_value, prompt_names, sealed_splits, single
+from whet.integrations.shared import SECRET, as_json_value, name_prompts, sealed_splits, single
 from whet.methods import MethodChoice
 from whet.prompt import Prompt
 from whet.types import Completion, Message, Usage, content_hash
@@ -66,7 +66,7 @@ def optimize(
     if not seed_candidate or not all(isinstance(text, str) for text in seed_candidate.values()):
         raise UsageError(f"seed_candidate={seed_candidate!r} is no candidate. Give a dict of named texts.")
     rows = _AdapterRows()
-    names = prompt_names(seed_candidate)
+    names = name_prompts(seed_candidate)
     splits = sealed_splits(
         rows.of(trainset),
         None if valset is None else rows.of(valset),
@@ -88,7 +88,7 @@ def optimize(
 
 
 class _AdapterRows:
-    """What the adapter evaluates, by the ids of the rows."""
+    """The data that the adapter evaluates, by the ids of the rows."""
 
     def __init__(self) -> None:
         self.instances: dict[str, Any] = {}
@@ -224,7 +224,7 @@ class _AdapterModel:
         return outcomes
 
     def feedback(self, candidate: Mapping[str, str], one: object, component: str) -> str:
-        """What the reflective dataset says of a component. An adapter that raises has nothing to say, as in gepa."""
+        """The reflective dataset of a component. An adapter that raises gives none, as in gepa."""
         try:
             records = self.adapter.make_reflective_dataset(dict(candidate), one, [component]).get(
                 component, ()
@@ -248,7 +248,7 @@ def _output(output: object) -> str:
 
 
 def _identity(adapter: object) -> str:
-    """What a run pins of an adapter: its class's code, the plain values and the functions that it holds, and its `version`."""
+    """The parts of an adapter that a run pins: its class's code, its plain values and functions, and its `version`."""
     kind = type(adapter)
     code = [[n, source_hash(f)] for n, f in sorted(vars(kind).items()) if inspect.isfunction(f)]
     held = {

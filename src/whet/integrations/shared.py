@@ -1,4 +1,4 @@
-"""What the integrations share: rows and splits of the objects of others, names of prompts, values as JSON."""
+"""The parts that the integrations share: rows and splits of other libraries' objects, names of prompts, values as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECRET = ("api_key", "headers", "extra_headers")
 """Attributes of the objects of others that no identity of a run holds."""
 
 
-def prompt_names(owned: Iterable[str]) -> dict[str, str]:
+def name_prompts(owned: Iterable[str]) -> dict[str, str]:
     """A name of a prompt for each name that the other library uses."""
     names: dict[str, str] = {}
     for own in owned:

@@ -49,7 +49,7 @@ from whet.rl.prompt_router import (
     deploy_router,
     validate_router,
 )
-from whet.rl.reward_log import Array, RewardLog, fill, mean_rewards
+from whet.rl.reward_log import Array, RewardLog, fill_rewards, mean_rewards
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.clusters import representatives
@@ -121,7 +121,7 @@ async def adaptive(
     count = max(2, plan.payable(config.compositions, LEAST_ROWS))
     pool = compositions(run, start, parts, label_rows(env, start, shown), count)
     rows = rest[: plan.payable(min(config.rows, len(rest)), len(pool))]
-    await fill(run, plan.env, notes, pool, rows)
+    await fill_rewards(run, plan.env, notes, pool, rows)
     table, shuffled = notes.table(pool, rows), config.features == "shuffled"
     how = RouterTraining(clusters, NUMBERS, config.folds, config.alpha, config.embedding, shuffled)
     router = await how.learn(run, env, pool, rows, await how.features(run, rows), table)

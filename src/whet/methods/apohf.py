@@ -45,7 +45,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.rl.answer_duels import without_reward
 from whet.rl.people import TERMINAL
-from whet.rl.person_duels import PersonDuel, choose, find_chooser
+from whet.rl.person_duels import PersonDuel, ask_person, find_chooser
 from whet.rl.prompt_pool import write_pool
 from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
@@ -137,7 +137,7 @@ async def apohf(
         row = next(rows)
         one, other = await silent.rollouts(run, [(pool[place].prompt, row) for place in pair])
         duel = PersonDuel(row.user_text, one.output, other.output, number + 1, config.duels)
-        won = 0.5 if one.output == other.output else await choose(run, chooser, duel)
+        won = 0.5 if one.output == other.output else await ask_person(run, chooser, duel)
         bandit.choices.append((pair[0], pair[1], won))
         run.log("duel", {"first": pool[pair[0]].id, "second": pool[pair[1]].id, "won": won})
     best = [pool[place] for place in await bandit.rank(run)]

@@ -41,7 +41,7 @@ from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.plan import affordable_rows, cut_validation, payable_rollouts
-from whet.search.stages import Stage, most_stages, record_stage, share_of
+from whet.search.stages import Stage, most_stages, record_stage, stage_limits
 
 ENTRY = MethodEntry(
     "barfi",
@@ -124,7 +124,7 @@ async def barfi(
     async def search(branch: Run, job: tuple[int, dict[str, float]]) -> Candidate:
         number, weights = job
         left = len(points) - number
-        stage = Stage(branch, share_of(run.limits, spent, left * each, left), leads=False, spent=spent)
+        stage = Stage(branch, stage_limits(run.limits, spent, left * each, left), leads=False, spent=spent)
         await record_stage(branch, config.method, method.entry.version)
         mixed = (
             replace(env, reward=MixedReward(env.reward, tuple(weights.items()), train))

@@ -49,7 +49,7 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import payable_rollouts
-from whet.search.stages import Stage, common_rows, record_stage, share_of
+from whet.search.stages import Stage, common_rows, record_stage, stage_limits
 from whet_client.storable import show_value
 
 ENTRY = MethodEntry(
@@ -107,7 +107,7 @@ async def better_together(
     for number, kind in enumerate(kinds):
         spent["task"] += each
         left = len(kinds) - number
-        stage = Stage(run, share_of(run.limits, spent, left * each, left), leads=False, spent=spent)
+        stage = Stage(run, stage_limits(run.limits, spent, left * each, left), leads=False, spent=spent)
         rows = tuple(run.rng.sample(env.train, len(env.train)))
         if kind == PROMPT:
             prompt = await search(stage, replace(system, train=rows), prompt, methods(config.prompts))

@@ -19,7 +19,8 @@ Differences from the paper and its code:
    are dropped.
 5. Concept pool and rewordings of queries are left out: three of the paper's five stages are in its code.
 6. `memory: false` and `verify: false` (which finds no target) are the controls. The result is chosen on validation examples.
-7. A start that earns nothing is left first (`whet.search.from_zero`). Within a limit on calls, all numbers are cut to fit.
+7. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`). Within a limit
+   on calls, all numbers are reduced to fit.
 
 Run it:  whet optimize TASK --method cues --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -42,7 +43,7 @@ from whet.rewards import TARGET
 from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import comparable
+from whet.search.copies import normalize_wording
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import gains, infinite_batches, mistakes, next_rows, shorten, show_rollout
@@ -203,7 +204,11 @@ class TaskMaker:
                 if rollout.error is None and not by_target and rollout.reward > middle:
                     return task
                 outputs.append((played.answer or "").strip() if rollout.error is None else "")
-            if not by_target or not outputs[0] or comparable(outputs[0]) != comparable(outputs[1]):
+            if (
+                not by_target
+                or not outputs[0]
+                or normalize_wording(outputs[0]) != normalize_wording(outputs[1])
+            ):
                 return None
             target = {"input": task.row.user_text, "target": outputs[0]}
             return replace(task, row=replace(task.row, target=outputs[0], row=target))
@@ -271,7 +276,7 @@ def read_task(text: str) -> tuple[str, str, float]:
 
 def common_words(one: str, other: str) -> float:
     """The share of the words of two texts that both have, from 0 to 1."""
-    first, second = set(comparable(one).split()), set(comparable(other).split())
+    first, second = set(normalize_wording(one).split()), set(normalize_wording(other).split())
     return len(first & second) / max(1, len(first | second))
 
 

@@ -30,7 +30,7 @@ Differences from the paper:
 4. Low-rank adapters; the paper's importance-weighted loss, mean baseline and no divergence are the defaults. Groups of equal
    rewards have no advantage and teach nothing. In a world of several turns `credit=turn` credits each turn with what
    followed it.
-5. Within a limit on calls, steps are cut to what the limit pays; an answer of the policy counts as a task call.
+5. Under a limit on calls, steps are reduced to fit; an answer of the policy counts as a task call.
 6. pass@k comes from the groups of the training step; the published code draws 10 answers to each test problem. For easy to hard
    (there: AIME, then BeyondAIME) `easy` learns from the easiest rows, and the reward of harder validation rows is logged apart.
 
@@ -64,7 +64,7 @@ from whet.rl.principles import (
     mutated_rating,
     operations_in,
     ranks,
-    select,
+    select_programs,
     update_ratings,
 )
 from whet.rl.score_book import ValidatedNotes, due
@@ -158,7 +158,7 @@ async def espl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
     source = rows_of_training(config, policy, start, split.learned, steps, config.problems, most)
 
     async def step(run: Run, number: int) -> None:
-        programs = select(pool.members, config.programs, config.recent)
+        programs = select_programs(pool.members, config.programs, config.recent)
         prompts = [pool.prompt(program) for program in programs]
 
         problems, played = await ask_problems(run, env, trainer, source, prompts, config.problems)

@@ -50,12 +50,20 @@ from whet.rl.prompt_router import (
     prompt_kernel,
     validate_router,
 )
-from whet.rl.reward_log import Array, LoggedEnvironment, RewardLog, check_runs, fill, mean_rewards, read_runs
+from whet.rl.reward_log import (
+    Array,
+    LoggedEnvironment,
+    RewardLog,
+    check_runs,
+    fill_rewards,
+    mean_rewards,
+    read_runs,
+)
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.minibatch import minibatch
 from whet.search.plan import SearchPlan, share_out
-from whet.search.stages import Stage, record_stage, share_of
+from whet.search.stages import Stage, record_stage, stage_limits
 
 ENTRY = MethodEntry(
     "oirl",
@@ -142,7 +150,7 @@ async def oirl(
     features = await how.features(run, rows)
     pool = notes.pool(start, rows, features, config.prompts)
     if not config.runs:
-        await fill(run, plan.env, notes, pool, rows)
+        await fill_rewards(run, plan.env, notes, pool, rows)
     table = notes.table(pool, rows)
     kernel = prompt_kernel([prompt.region_text() for prompt in pool])
     how = replace(how, fit=partial(ridge, kernel=kernel))
@@ -173,7 +181,7 @@ async def search_first(
 
     async def search(branch: Run, config: Any) -> Any:
         await record_stage(branch, name, method.entry.version)
-        limits = share_of(run.limits, {"task": size}, kept + (plan.validations - 1) * size, 1)
+        limits = stage_limits(run.limits, {"task": size}, kept + (plan.validations - 1) * size, 1)
         stage = Stage(branch, limits, leads=True)
         return await method.coroutine(stage, env, policy if writes else None, start, config)
 

@@ -33,7 +33,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.stages import Stage, common_rows, most_stages, record_stage, share_of
+from whet.search.stages import Stage, common_rows, most_stages, record_stage, stage_limits
 
 ENTRY = MethodEntry(
     "omni",
@@ -107,7 +107,7 @@ async def omni(
         number, name = job
         left = count - number
         method, leads = methods(name), best == archive.incumbent
-        stage = Stage(branch, share_of(run.limits, spent, left * each, left), leads=leads, spent=spent)
+        stage = Stage(branch, stage_limits(run.limits, spent, left * each, left), leads=leads, spent=spent)
         await record_stage(branch, name, method.entry.version)
         writes = {OPTIMIZER, OPTIMIZER_OPTIONAL} & set(method.entry.needs)
         result: Any = await method.coroutine(

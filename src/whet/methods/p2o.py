@@ -20,7 +20,7 @@ Differences from the paper, as far as it could be read:
 2. The evolution is a light round of GEPA with the policy itself as the writer (`writer=optimizer`: the run's optimizer model).
 3. Low-rank adapters (`rank=0`: all weights). The divergence, if it has a weight, is measured on the bare context.
 4. The weights are chosen on validation examples under the prompt as written, against the task model alone.
-5. Within a limit on calls, steps are cut to what the limit pays; an answer of the policy counts as a task call.
+5. Under a limit on calls, steps are reduced to fit; an answer of the policy counts as a task call.
 6. `every=0` is plain GRPO; `distil=false` learns on the context with the prompt; both are controls.
 
 Run it:  whet optimize TASK --method p2o --lm hf/PATH --policy hf/PATH
@@ -41,7 +41,7 @@ from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.advantages import Rows, equal
 from whet.rl.answer_groups import answers
-from whet.rl.guidance import has_failed, without_hints
+from whet.rl.guidance import all_failed, without_hints
 from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.prompt_front import PromptFront, Writer, evolve
@@ -122,7 +122,7 @@ async def p2o(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
         batch = minibatch(run.rng, env.train, problems)
         (bare,) = await answers(run, env, trainer, [start], batch)
         rewards = [[(r.reward - low) / (high - low) for r in group] for group in bare.rollouts]
-        failed = [i for i, group in enumerate(rewards) if has_failed(group)]
+        failed = [i for i, group in enumerate(rewards) if all_failed(group)]
         solved = {batch[i].id for i in range(len(batch)) if i not in failed}
         pool = dict.fromkeys([*policy.notes["hard"], *(batch[i].id for i in failed)])
         policy.notes["hard"] = [name for name in pool if name not in solved]

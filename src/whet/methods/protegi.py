@@ -45,7 +45,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, show_instruction
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.bandits import Rule, select
+from whet.search.bandits import Rule, select_prompts
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
 from whet.search.minibatch import minibatch, mistakes, show_rollout
@@ -114,7 +114,7 @@ async def protegi(
         arms = list({c.prompt.id: c for c in [*beam, *children]}.values())
         order, prompts = minibatch(run.rng, env.train, len(env.train)), [arm.prompt for arm in arms]
         rule, keep, budget, c = config.bandit, config.beam, config.budget, config.c
-        selected = await select(run, env, prompts, order, rule=rule, keep=keep, budget=budget, c=c)
+        selected = await select_prompts(run, env, prompts, order, rule=rule, keep=keep, budget=budget, c=c)
         ranked = [replace(arms[arm], score=score) for arm, score in selected]
         for candidate in ranked:
             archive.add(run, candidate)

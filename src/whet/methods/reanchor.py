@@ -41,7 +41,7 @@ from whet.search.archive import Archive, Candidate
 from whet.search.label_weights import Reweighted, WeightFit, deal
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
-from whet.search.stages import Stage, record_stage, share_of
+from whet.search.stages import Stage, record_stage, stage_limits
 from whet.types import JSON, content_hash
 
 ENTRY = MethodEntry(
@@ -157,7 +157,7 @@ async def search_first(
 
     async def search(branch: Run, config: object) -> Any:
         await record_stage(branch, name, method.entry.version)
-        stage = Stage(branch, share_of(run.limits, spent, kept, 1), leads=True)
+        stage = Stage(branch, stage_limits(run.limits, spent, kept, 1), leads=True)
         return await method.coroutine(stage, env, None, start, config)
 
     (base,) = await run.map(search, [configure(method, {})])

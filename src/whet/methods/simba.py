@@ -20,7 +20,7 @@ Differences from DSPy:
 5. A prompt's mean counts all its rollouts; the temperature of the draw is a share of the reward's range.
 6. Where the start earns nothing, prompts that earn something without the optimizer join the pool first
    (`whet.search.from_zero`).
-7. Within a limit on calls, minibatches, then steps, samples and new prompts are cut to what the limit pays (`whet.search.plan`).
+7. Under a limit on calls, minibatches, then steps, samples and new prompts are reduced to fit (`whet.search.plan`).
 8. No prompt answers a training row that it shows as a demonstration, neither as a sample nor for its score: the answer would be
    a copy. DSPy scores prompts on such rows too.
 
@@ -45,7 +45,7 @@ from whet.prompt import Prompt
 from whet.rl import LanguagePolicy, in_tags, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import comparable, copied_input
+from whet.search.copies import copied_input, normalize_wording
 from whet.search.demonstrations import (
     Demonstration,
     demonstrations,
@@ -112,11 +112,11 @@ class DemonstratedPrompt:
 
     @cached_property
     def _shown(self) -> frozenset[str]:
-        return frozenset(comparable(demo.question) for demo in self.demos)
+        return frozenset(normalize_wording(demo.question) for demo in self.demos)
 
     def shows(self, row: Example) -> bool:
         """Whether one of the demonstrations is this row, or another one with the same input."""
-        return bool(self._shown) and comparable(row.user_text) in self._shown
+        return bool(self._shown) and normalize_wording(row.user_text) in self._shown
 
     @classmethod
     def of(cls, start: Prompt, first: FirstPrompt) -> DemonstratedPrompt:

@@ -20,7 +20,7 @@ Differences from the published code:
 5. Rules stand in one block; a text and a memory are not apart. A rule that copies 32 characters in a row from a single input, or
    holds private data, is dropped.
 6. To adopt what the nights made takes validation rows and the sealed test instead of a command of a person.
-7. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
+7. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
 8. Within a limit on calls there are fewer nights.
 
 Run it:  whet optimize TASK --method skillopt_sleep --lm openai/NAME --optimizer-lm openai/NAME
@@ -43,7 +43,7 @@ from whet.rl import LanguagePolicy, show_instruction
 from whet.rl.principles import operations_or_lines
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import comparable
+from whet.search.copies import normalize_wording
 from whet.search.lessons import LessonList, begin_lessons
 from whet.search.minibatch import answered_rollouts, mistakes, show_answer, show_example, show_rollout
 from whet.search.plan import SearchPlan, share_out, validate_finalists
@@ -215,8 +215,8 @@ class Sleeper:
 
 def leaks(held: Sequence[Example], taught: Sequence[Example]) -> bool:
     """Whether a held row has the input of one that teaches, or taught before."""
-    return not {comparable(row.user_text) for row in held}.isdisjoint(
-        comparable(row.user_text) for row in taught
+    return not {normalize_wording(row.user_text) for row in held}.isdisjoint(
+        normalize_wording(row.user_text) for row in taught
     )
 
 

@@ -46,14 +46,14 @@ from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rewards.scored import Gap
 from whet.rl.blob import read_blob
-from whet.rl.edit_space import EditState, Space, label_probabilities, usable
+from whet.rl.edit_space import EditState, Space, label_probabilities, usable_as_demonstration
 from whet.rl.prompt_editor import (
     EditEpisode,
     EditorSettings,
     Observer,
     PromptEditor,
     SampledEdit,
-    embedder,
+    text_embedder,
 )
 from whet.rl.score_book import TrainedCandidates
 from whet.run import Run, convert_record
@@ -114,11 +114,11 @@ async def tempera(run: Run, env: Environment, policy: object, start: Prompt, con
         raise UsageError(
             f"n and edits must be 1 or more, shots 0 or more: {config.n}, {config.edits}, {config.shots}."
         )
-    fit = [e for e in env.train if usable(start, env, e)]
+    fit = [e for e in env.train if usable_as_demonstration(start, env, e)]
     most = min(config.pool, len(env.train) // 2) if config.shots else 0
     pool = minibatch(run.rng, fit, most, balanced=True)
     inputs = [e for e in env.train if e.id not in {p.id for p in pool}]
-    observer = Observer(_space(env, start, pool, config), embedder(env))
+    observer = Observer(_space(env, start, pool, config), text_embedder(env))
     editor = PromptEditor(observer.inputs, settings(config), run.rng.getrandbits(63))
     n = min(config.n, len(inputs))
     share = share_out(run, env, CHECKS - 1, 2, writes=False)
@@ -164,7 +164,7 @@ def deploy(env: Environment, policy: object, blob: bytes, config: Config) -> Env
     space = _space(
         env, Prompt(tuple(Message(*m) for m in notes["start"])), [known[one] for one in notes["pool"]], config
     )
-    observer = Observer(space, embedder(env))
+    observer = Observer(space, text_embedder(env))
     editor = PromptEditor(observer.inputs, settings(config), 0)
     editor.load(blob)
     return edited_environment(env, editor, observer, hashlib.sha256(blob).hexdigest())

@@ -24,10 +24,10 @@ from whet.models.gradients import (
 from whet.models.huggingface_load import Weights, encodable
 from whet.models.huggingface_score import (
     ScoringItem,
+    answer_items,
     build_forced_batch,
     items,
     log_likelihood,
-    read_answers,
     sides,
 )
 from whet.prompt import Prompt
@@ -39,7 +39,7 @@ _BEFORE = "the"
 
 @dataclass(frozen=True)
 class _Row:
-    """What the model reads, the word that owns each of its tokens (-1: none), and the tokens that are right as well."""
+    """The model's input, the word that owns each of its tokens (-1: none), and the other tokens that are right."""
 
     item: ScoringItem
     owner: list[int]
@@ -60,7 +60,7 @@ class TransformersGradients:
         """See `WordGradients.gradient`; computed in batches of 32 rows."""
         answers = [row.choices[row.right] for row in rows]
         values = [row.values for row in rows]
-        read_items = read_answers(self._weights, placed.prompt, values, answers, ends=False)
+        read_items = answer_items(self._weights, placed.prompt, values, answers, ends=False)
         also = items(self._weights, [placed.prompt], values, [row.others for row in rows])
         owned = [self._owner(placed, row, item) for row, item in zip(rows, read_items, strict=True)]
         read = [
@@ -131,7 +131,7 @@ class MaskedTransformersGradients(TransformersGradients):
         """See `MaskStates.mask_states`: the input of the output matrix, computed in batches of 32 inputs."""
         weights, seen = self._weights, list[Tensor]()
         answer = self.words[0]
-        read = read_answers(weights, prompt, list(inputs), [answer] * len(inputs), ends=False)
+        read = answer_items(weights, prompt, list(inputs), [answer] * len(inputs), ends=False)
         hook = weights.model.get_output_embeddings().register_forward_pre_hook(
             lambda layer, inputs: seen.append(inputs[0])
         )
@@ -195,6 +195,10 @@ class TransformersBody:
             if word not in self._words:
                 raise UsageError(f'"{word}" is not a single token of the vocabulary.')
         return torch.tensor([self._words[word] for word in words], dtype=torch.long)
+
+    def read(self, text: str) -> list[int]:
+        """Tokens of any text."""
+        return list(self._weights.encode(text))
 
     @torch.no_grad()
     def hidden(self, pieces: Tensor) -> Tensor:

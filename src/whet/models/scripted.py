@@ -45,7 +45,7 @@ def chance(*parts: object) -> float:
     return (int.from_bytes(digest, "big") >> 11) / 2**53
 
 
-def choose(items: Sequence[T], *parts: object) -> T:
+def choose_by_luck(items: Sequence[T], *parts: object) -> T:
     """One of the items, by the luck of the other arguments."""
     return items[int(chance(*parts) * len(items))]
 
@@ -169,7 +169,7 @@ def luck(request: Request, sample: int) -> str:
     )
 
 
-def tokenize(text: str) -> list[str]:
+def lower_words(text: str) -> list[str]:
     """The words of a text in lower case."""
     return _TOKEN.findall(text.lower())
 
@@ -196,7 +196,7 @@ def split_input(text: str, cues: Mapping[str, Sequence[str]]) -> tuple[str, str,
     label_of = {word: label for label, words in cues.items() for word in words}
     lines = text.splitlines()
     for number in range(len(lines) - 1, -1, -1):
-        for word in tokenize(lines[number]):
+        for word in lower_words(lines[number]):
             if word in label_of:
                 return lines[number], "\n".join(lines[:number] + lines[number + 1 :]), label_of[word]
     return "", text, next(iter(cues))
@@ -231,12 +231,12 @@ class LabelSimulator(Scripted):
         self.cues = read_cues(self.options["cues"])
         self.labels = tuple(self.cues)
         self.words = frozenset(word.lower() for word in self.option_list("words"))
-        self.harmful = frozenset(tokenize(self.options["harmful"]))
+        self.harmful = frozenset(lower_words(self.options["harmful"]))
         self.base, self.top, self.harm = (self.option_float(key) for key in ("base", "top", "harm"))
 
     def accuracy(self, prompt: str) -> float:
         """Expected accuracy of a prompt: the law itself, for tests that need the optimum."""
-        words = set(tokenize(prompt))
+        words = set(lower_words(prompt))
         helped = self.base + (self.top - self.base) * len(self.words & words) / len(self.words)
         return min(1.0, max(0.0, helped - self.harm * len(self.harmful & words)))
 
@@ -244,7 +244,7 @@ class LabelSimulator(Scripted):
         line, prompt, truth = split_input(text, self.cues)
         if chance(self.seed, "labels", line.strip(), draw) < self.accuracy(prompt):
             return truth
-        return choose(
+        return choose_by_luck(
             [label for label in self.labels if label != truth], self.seed, "wrong", line.strip(), draw
         )
 

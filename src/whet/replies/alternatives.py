@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import regex
 
-from whet._util.words import count_words, fold, unwrap, writes_without_blanks
+from whet._util.words import count_words, fold, strip_wrapping, writes_without_blanks
 from whet.replies.marked import last_marks
 from whet.replies.thoughts import split_thought
 
@@ -28,7 +28,7 @@ _LINE_MARK = regex.compile(r"\A[\s#>]*+(?:[*+-]\s++)?")
 _LABEL = regex.compile(r"[:\uff1a=]|#{2,}")
 _NAME = regex.compile(r"(?<![\w.])(\p{L}\w{0,9})\s{0,2}=\s{0,2}")
 _PAIR = ("(", "[", "{")
-"""What opens a pair of coordinates, an interval or a set, which a sign of a list divides."""
+"""The brackets that open a pair of coordinates, an interval or a set, which a list separator divides."""
 _UNIT = regex.compile(rf"(?<=\p{{Nd}}\s?)({_WORD})\Z")
 
 Value = TypeVar("Value", bound=Hashable)
@@ -83,7 +83,7 @@ def _is_single_word(between: regex.Match[str]) -> bool:
 
 def _is_alternatives(piece: str, read: Callable[[str], Value | None]) -> bool:
     bare = _LINE_MARK.sub("", fold(piece)).strip()
-    plain = unwrap(bare)
+    plain = strip_wrapping(bare)
     if len(plain) > _LONGEST or len(_DIGITS.findall(plain)) > _MOST_VALUES or read(plain) is not None:
         return False
     names = _NAME.findall(plain)
@@ -100,8 +100,8 @@ def _values(
     plain: str, read: Callable[[str], Value | None], forms: Sequence[regex.Pattern[str]], word: str
 ) -> set[Value]:
     """The different values that a text is made of, each pair with a sign of a list or the same `word` between; none where it is
-    anything else. What stands in square brackets is a reference or a remark."""
-    value = None if plain.lstrip().startswith("[") else read(unwrap(plain))
+    anything else. A text in square brackets is a reference or a remark."""
+    value = None if plain.lstrip().startswith("[") else read(strip_wrapping(plain))
     if value is not None:
         return {value}
     for form in forms:
@@ -109,7 +109,7 @@ def _values(
             one = between["word"] if form is _WORD_BETWEEN else ""
             if one and (one != (word or one) or not _is_single_word(between)):
                 continue
-            value = read(unwrap(plain[: between.start()]))
+            value = read(strip_wrapping(plain[: between.start()]))
             rest = plain[between.end() :]
             others: set[Value] = set() if value is None else _values(rest, read, forms, one or word)
             if value is not None and others:

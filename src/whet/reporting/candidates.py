@@ -42,7 +42,7 @@ _NOTES = {
 """What the notes of methods are about, by the name of the event."""
 
 
-def candidates(record: Record) -> Section | None:
+def candidates_section(record: Record) -> Section | None:
     """The way to the best prompt, then all candidates, the best on validation first."""
     if not record.candidates:
         return None
@@ -161,7 +161,7 @@ def _scores(record: Record, c: ReportedCandidate) -> Html:
     again = finite_number(record.validation(c.id).get("mean")) if record.measured_again else None
     search = "search" if record.measured_again else "validation"
     scores = [
-        join(el("small", split), f" {number_format.reward(score, record.digits)}")
+        join(el("small", split), f" {number_format.reward_text(score, record.digits)}")
         for split, score in (("train", c.train), (search, c.validation), ("validation", again))
         if score is not None
     ]

@@ -29,11 +29,11 @@ from whet.reporting.svg import (
     interval_plot,
     label,
     legend,
-    line,
     marker,
     pad_range,
     path,
     stairs,
+    straight_line,
     svg,
 )
 from whet.reporting.verdict import simulated_banner
@@ -199,8 +199,8 @@ def _gap_rows(result: ComparisonJSON) -> list[IntervalRow]:
             difference,
             pair["low"],
             pair["high"],
-            f"{number_format.difference(pair['difference'], 3)}  [{number_format.reward(pair['low'], 3)} to "
-            f"{number_format.reward(pair['high'], 3)}]",
+            f"{number_format.difference(pair['difference'], 3)}  [{number_format.reward_text(pair['low'], 3)} to "
+            f"{number_format.reward_text(pair['high'], 3)}]",
         )
         for pair in all_pairs(result)
         if pair["n"] and (difference := pair["difference"]) is not None
@@ -208,8 +208,8 @@ def _gap_rows(result: ComparisonJSON) -> list[IntervalRow]:
 
 
 def _interval(mean: float, low: float, high: float) -> str:
-    ends = f"{number_format.reward(low, 3)} to {number_format.reward(high, 3)}"
-    return f"{number_format.reward(mean, 3)}  [{ends}]"
+    ends = f"{number_format.reward_text(low, 3)} to {number_format.reward_text(high, 3)}"
+    return f"{number_format.reward_text(mean, 3)}  [{ends}]"
 
 
 def _warnings(runs: Sequence[RunJSON]) -> Html | None:
@@ -230,22 +230,22 @@ HEAD = (
 def _mean_or_reason(row: MethodSummaryJSON) -> str:
     """The mean on the sealed test of a method, or why there is none."""
     if row["test_mean"] is not None:
-        return f"{number_format.reward(row['test_mean'], 3)}{show_gaps(row)}"
+        return f"{number_format.reward_text(row['test_mean'], 3)}{show_gaps(row)}"
     return NO_ANSWER if row.get("unanswered") else "not tested"
 
 
 def method_cells(row: MethodSummaryJSON) -> list[str]:
     """A method in the columns of `HEAD`."""
-    low, high = (number_format.reward(end, 3) for end in (row["test_low"], row["test_high"]))
+    low, high = (number_format.reward_text(end, 3) for end in (row["test_low"], row["test_high"]))
     perplexity = side(row, "readability").get("perplexity")
     return [
         str(row["method"]),
         str(row["runs"]),
         _mean_or_reason(row),
         f"{low} to {high}",
-        number_format.reward(row["test_min"], 3),
-        number_format.reward(row["test_max"], 3),
-        number_format.reward(row["baseline_test"], 3),
+        number_format.reward_text(row["test_min"], 3),
+        number_format.reward_text(row["test_max"], 3),
+        number_format.reward_text(row["baseline_test"], 3),
         f"{row['promoted']} of {row['runs']}",
         number_format.count(row["calls"]),
         _cost_cell(row),
@@ -296,7 +296,7 @@ def _pair_cells(pair: PairJSON) -> list[str]:
     return [
         f"{pair['a']} − {pair['b']}",
         number_format.difference(pair["difference"], 3),
-        *(number_format.reward(pair[end], 3) for end in ("low", "high")),
+        *(number_format.reward_text(pair[end], 3) for end in ("low", "high")),
         *(show_p(pair[key]) for key in ("p", "p_adjusted")),
         number_format.count(pair["n"]),
     ]
@@ -348,7 +348,7 @@ def _curves_section(runs: Sequence[RunJSON], methods: Methods) -> Section | None
 
 def _points(record: Record) -> list[list[str]]:
     return [
-        [f"{point.calls:,}", number_format.reward(point.value, 3), number_format.count(point.n)]
+        [f"{point.calls:,}", number_format.reward_text(point.value, 3), number_format.count(point.n)]
         for point in record.validated
         if point.incumbent
     ]
@@ -383,7 +383,9 @@ def _mark(index: int) -> str:
 def _key(name: str, index: int, records: Sequence[tuple[RunJSON, Record]]) -> tuple[Html, str]:
     """The entry of a method in the legend, with the rows that it validated on."""
     class_ = f"series-{index % SERIES}"
-    icon = join(line((0, 8), (28, 8), f"curve {class_}"), marker(_mark(index), 14, 8, f"mark {class_}"))
+    icon = join(
+        straight_line((0, 8), (28, 8), f"curve {class_}"), marker(_mark(index), 14, 8, f"mark {class_}")
+    )
     sizes = sorted({p.n for run, r in records if run["method"] == name for p in r.validated if p.n})
     rows = "" if not sizes else f" ({' and '.join(f'{n:,}' for n in sizes)} validation rows)"
     return icon, f"{name}{rows}"
@@ -400,11 +402,11 @@ def _transfer_section(result: ComparisonJSON, methods: Methods) -> Section | Non
         if moved["test_mean"] is None:
             rows.append([row["method"], NO_ANSWER if moved.get("unanswered") else "–", *["–"] * 3])
             continue
-        ends = (number_format.reward(end, 3) for end in (moved["gain_low"], moved["gain_high"]))
+        ends = (number_format.reward_text(end, 3) for end in (moved["gain_low"], moved["gain_high"]))
         rows.append(
             [
                 row["method"],
-                f"{number_format.reward(moved['test_mean'], 3)}{show_gaps(moved)}",
+                f"{number_format.reward_text(moved['test_mean'], 3)}{show_gaps(moved)}",
                 number_format.difference(moved["gain_difference"], 3),
                 " to ".join(ends),
                 number_format.count(moved["calls"]),
@@ -422,7 +424,7 @@ def _test_cell(run: RunJSON, name: str) -> str:
     test = side(side(run, name), "test")
     if test and test.get("mean") is None:
         return NO_ANSWER
-    return f"{number_format.reward(test.get('mean'), 3)}{show_gaps(test)}"
+    return f"{number_format.reward_text(test.get('mean'), 3)}{show_gaps(test)}"
 
 
 def _runs_section(runs: Sequence[RunJSON], folder: Path) -> Section:
@@ -442,7 +444,7 @@ def _runs_section(runs: Sequence[RunJSON], folder: Path) -> Section:
     for run in runs:
         gain, usage = side(run, "improvement"), side(run, "usage")
         tests = [_test_cell(run, name) for name in ("baseline", "best")]
-        ends = [number_format.reward(gain.get(end), 3) for end in ("low", "high")]
+        ends = [number_format.reward_text(gain.get(end), 3) for end in ("low", "high")]
         known = NO_ANSWER not in tests
         rows.append(
             [

@@ -31,7 +31,7 @@ def start_sentences(result: ComparisonJSON) -> list[str]:
         missing
         + kept
         + [
-            f"{one['a']} is {word} than the start prompt by {number_format.reward(abs(difference), 3)} "
+            f"{one['a']} is {word} than the start prompt by {number_format.reward_text(abs(difference), 3)} "
             f"({_p_value(one, pairs, 'method')})."
             for word, some in (("better", better), ("worse", worse))
             for one, difference in some
@@ -52,7 +52,7 @@ def _pair_sentences(result: ComparisonJSON) -> list[str]:
     results = []
     for pair, difference in decided:
         better, worse = (pair["a"], pair["b"]) if difference > 0 else (pair["b"], pair["a"])
-        size = number_format.reward(abs(difference), 3)
+        size = number_format.reward_text(abs(difference), 3)
         results.append(f"{better} is better than {worse} by {size} ({_p_value(pair, pairs, 'pair')}).")
     return results
 

@@ -18,12 +18,12 @@ from whet.reporting.svg import (
     interval_plot,
     label,
     legend,
-    line,
     marker,
     pad_range,
     path,
     running_mean,
     stairs,
+    straight_line,
     svg,
 )
 from whet.stats import percent
@@ -89,8 +89,8 @@ def _row(
     mean, low, high = (finite_number(score.get(key)) for key in ("mean", "low", "high"))
     if mean is None or low is None or high is None:
         return None
-    say = number_format.difference if sign else number_format.reward
-    ends = f"{number_format.reward(low, digits)} to {number_format.reward(high, digits)}"
+    say = number_format.difference if sign else number_format.reward_text
+    ends = f"{number_format.reward_text(low, digits)} to {number_format.reward_text(high, digits)}"
     level = 1 - (finite_number(score.get("alpha")) or 0.05)
     made = f"{percent(level)}% interval" + (f", {score['method']}" if score.get("method") else "")
     return IntervalRow(name, mean, low, high, f"{say(mean, digits)}  [{ends}]", shape, class_, made)
@@ -98,7 +98,7 @@ def _row(
 
 def intervals(record: Record) -> Html | None:
     """Means of the sealed test with their intervals, and the intervals of the differences between them."""
-    rows = means(record)
+    rows = draw_means(record)
     if len(rows) < 2:
         return None
     caption = f"Mean reward on the sealed test ({rows_of(side(side(record.result, 'best'), 'test'))})"
@@ -109,7 +109,7 @@ def intervals(record: Record) -> Html | None:
     return el("div", figures, class_="pair")
 
 
-def means(record: Record) -> list[IntervalRow]:
+def draw_means(record: Record) -> list[IntervalRow]:
     """Baseline, best and control on the sealed test."""
     control = side(record.result, "control")
     name = f"Control: {str(control.get('method'))[:LONGEST_NAME]}"
@@ -164,7 +164,7 @@ def learning_curve(record: Record) -> Html | None:
     caption = (
         f"{number_format.plural(len(record.validated), 'candidate')} on {record.search_split}, "
         f"{number_format.plural(len(record.trained), 'training score')}; the best mean is "
-        f"{number_format.reward(best, record.digits)} after {record.calls:,} model calls."
+        f"{number_format.reward_text(best, record.digits)} after {record.calls:,} model calls."
     )
     pictures = [
         svg(
@@ -187,7 +187,7 @@ def _measured_again(record: Record, best: float | None) -> Html | None:
     if not record.measured_again:
         return None
     sides = [side(side(record.result, name), "validation") for name in ("baseline", "best")]
-    before, after = (number_format.reward(score.get("mean"), record.digits) for score in sides)
+    before, after = (number_format.reward_text(score.get("mean"), record.digits) for score in sides)
     return note(
         f"During the search, the method compared prompts on {record.search_split}. After the search, "
         f"baseline and best were measured on all {number_format.count(sides[1].get('n'))} validation "
@@ -219,7 +219,7 @@ def _curve(record: Record, width: int, height: int) -> Html:
         parts.append(path([(frame.x(x), frame.y(y)) for x, y in mean], "raw-line"))
     if baseline is not None:
         y = frame.y(baseline)
-        parts.append(line((frame.x.start, y), (frame.x.stop, y), "baseline-line"))
+        parts.append(straight_line((frame.x.start, y), (frame.x.stop, y), "baseline-line"))
     if incumbents:
         parts.append(path(stairs(incumbents, frame.x(right)), "incumbent-line"))
     parts += [marker("diamond", *place(p), "candidate-mark") for p in record.validated if not p.incumbent]
@@ -252,8 +252,8 @@ def _legend(record: Record, best: float | None) -> Html:
     digits = record.digits
     entries: list[tuple[Html, str]] = [
         (
-            join(line((0, 8), (28, 8), "incumbent-line"), marker("circle", 14, 8, "mark best")),
-            f"best so far on {record.search_split} ({number_format.reward(best, digits)} at the end)",
+            join(straight_line((0, 8), (28, 8), "incumbent-line"), marker("circle", 14, 8, "mark best")),
+            f"best so far on {record.search_split} ({number_format.reward_text(best, digits)} at the end)",
         ),
     ]
     if not all(p.incumbent for p in record.validated):
@@ -261,18 +261,20 @@ def _legend(record: Record, best: float | None) -> Html:
     if record.trained:
         entries.append((dots([(14, 8)], _dots(record)), "training score of a candidate"))
     if len(_step_rewards(record)) > 1:
-        entries.append((line((0, 8), (28, 8), "raw-line"), "reward of the training steps, running mean"))
+        entries.append(
+            (straight_line((0, 8), (28, 8), "raw-line"), "reward of the training steps, running mean")
+        )
     baseline = _baseline(record)
     if baseline is not None:
-        text = f"baseline ({number_format.reward(baseline, digits)})"
-        entries.append((line((0, 8), (28, 8), "baseline-line"), text))
+        text = f"baseline ({number_format.reward_text(baseline, digits)})"
+        entries.append((straight_line((0, 8), (28, 8), "baseline-line"), text))
     return el("figcaption", legend(entries))
 
 
 def _curve_table(record: Record) -> Html:
     points = sorted(record.validated, key=lambda p: (not p.incumbent, p.calls))[:MOST_ROWS]
     rows = [
-        [f"{p.calls:,}", number_format.reward(p.value, record.digits), "yes" if p.incumbent else "no"]
+        [f"{p.calls:,}", number_format.reward_text(p.value, record.digits), "yes" if p.incumbent else "no"]
         for p in sorted(points, key=lambda p: p.calls)
     ]
     head = ["Model calls", "Mean reward", "Best so far"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import whet.reporting.number_format as number_format
 from whet.engine.usage_sums import usage_of_run
-from whet.reporting.examples import fold_text, sealed_rows
+from whet.reporting.examples import collapse_text, sealed_rows
 from whet.reporting.layout import Section, details, note, region, table
 from whet.reporting.markup import Child, Html, clip, el, join, prompt_text
 from whet.reporting.programs import diff_of_each
@@ -48,7 +48,7 @@ def _prompt(record: Record, name: str, title: str, text: str) -> Html:
     }
     if not means and seen is not None and seen.validation is not None:
         means = {"validation": seen.validation}
-    known = [f"{split} {number_format.reward(mean, record.digits)}" for split, mean in means.items()]
+    known = [f"{split} {number_format.reward_text(mean, record.digits)}" for split, mean in means.items()]
     identity = scores.get("id") or (seen and seen.id)
     known += [f"id {identity}"] if identity else []
     body = region("pre", prompt_text(text), label=f"{title} prompt")
@@ -66,7 +66,7 @@ def parts_section(record: Record) -> Section | None:
         old, new = _mean_part(before, name), _mean_part(after, name)
         gap = None if old is None or new is None else new - old
         rows.append(
-            [name, *(number_format.reward(v, 3) for v in (old, new)), number_format.difference(gap, 3)]
+            [name, *(number_format.reward_text(v, 3) for v in (old, new)), number_format.difference(gap, 3)]
         )
     head = ["Part", "Baseline", "Best", "Difference"]
     return Section(
@@ -87,7 +87,7 @@ def cases_section(record: Record) -> Section | None:
     rows = [
         [
             join(name, " ", el("small", str(one.get("model")))) if one.get("model") != name else name,
-            *(number_format.reward(finite_number(one.get(key)), 3) for key in ("baseline", "best")),
+            *(number_format.reward_text(finite_number(one.get(key)), 3) for key in ("baseline", "best")),
             join(
                 number_format.difference(finite_number(one.get("difference")), 3),
                 " ",
@@ -126,7 +126,7 @@ def failures(record: Record) -> Section | None:
             clip(str(row.get("id")), 200),
             name,
             clip(str(row["error"]), 1000),
-            fold_text(str(row.get("output") or "")),
+            collapse_text(str(row.get("output") or "")),
         ]
         for name, row in failed[:MOST_FAILURES]
     ]
@@ -187,10 +187,10 @@ def _control_pair(record: Record) -> Html | None:
 
 
 def _interval(
-    score: Mapping[str, Any], digits: int, say: Callable[[object, int], str] = number_format.reward
+    score: Mapping[str, Any], digits: int, say: Callable[[object, int], str] = number_format.reward_text
 ) -> Html:
     """A mean, the ends of its interval, and over how many rows and how that was made."""
-    ends = f"{number_format.reward(score.get('low'), digits)} to {number_format.reward(score.get('high'), digits)}"
+    ends = f"{number_format.reward_text(score.get('low'), digits)} to {number_format.reward_text(score.get('high'), digits)}"
     rows = f"n = {number_format.count(score.get('n'))}{in_groups(score)}"
     made = ", ".join([rows, *filter(None, [score.get("method")])])
     return join(say(score.get("mean"), digits), el("small", ends), el("small", made))

@@ -25,7 +25,7 @@ SHORT = 240
 Pair = tuple[Mapping[str, Any], Mapping[str, Any], float]
 
 
-def examples(record: Record) -> Section | None:
+def examples_section(record: Record) -> Section | None:
     """Test examples whose reward rose, fell and stayed the same, in groups that open and close."""
     pairs = _pairs(record)
     if not pairs:
@@ -66,7 +66,7 @@ def sealed_rows(record: Record, name: str) -> list[Mapping[str, Any]]:
     return [row for row in rows if isinstance(row, Mapping)]
 
 
-def fold_text(text: str) -> Html:
+def collapse_text(text: str) -> Html:
     """A short text as it is; a long one behind its beginning."""
     if len(text) <= SHORT:
         return join(text)
@@ -136,7 +136,7 @@ def _example(
 
 
 def _answer(record: Record, when: str, row: Mapping[str, object]) -> Html:
-    score = el("span", number_format.reward(row.get("reward"), record.example_digits), class_="score")
+    score = el("span", number_format.reward_text(row.get("reward"), record.example_digits), class_="score")
     output = str(row.get("output") or "")
     shown = _text(output) if output else el("div", el("i", "no answer"))
     thought = row.get("thought")
@@ -155,7 +155,7 @@ def _answer(record: Record, when: str, row: Mapping[str, object]) -> Html:
 def _text(text: str) -> Html:
     """What somebody wrote, in the direction of its letters, with the images in it; an SVG picture above its source."""
     drawn = _picture_of(text)
-    pieces = [fold_text(one) if isinstance(one, str) else picture(one) for one in pieces_of(text) if one]
+    pieces = [collapse_text(one) if isinstance(one, str) else picture(one) for one in pieces_of(text) if one]
     return el("div", drawn, pieces, dir="auto", class_="output")
 
 

@@ -8,7 +8,7 @@ import whet.reporting.number_format as number_format
 from whet.reporting.curves import NARROW, WIDE
 from whet.reporting.markup import Html, el, join
 from whet.reporting.record import Record, ReportedCandidate
-from whet.reporting.svg import XY, Frame, Scale, label, legend, line, marker, pad_range, svg
+from whet.reporting.svg import XY, Frame, Scale, label, legend, marker, pad_range, straight_line, svg
 
 LEAST_EDGES = 3
 
@@ -74,8 +74,8 @@ def _draw_tree(
     return join(
         frame.axes("model calls", width // 110, 6),
         label(0, 12, "mean reward", "start", "axis-label"),
-        [line(place(a), place(b), "raw-line") for a, b in rest],
+        [straight_line(place(a), place(b), "raw-line") for a, b in rest],
         [marker("diamond", *place(name), "candidate-mark", 3.5) for name in scored if name not in chosen],
-        [line(place(a), place(b), "incumbent-line") for a, b in sorted(drawn)],
+        [straight_line(place(a), place(b), "incumbent-line") for a, b in sorted(drawn)],
         [marker("circle", *place(name), "mark best") for name in scored if name in chosen],
     )

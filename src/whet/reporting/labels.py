@@ -54,14 +54,14 @@ def _accuracy(before: Mapping[str, object], after: Mapping[str, object]) -> Html
             [
                 name,
                 number_format.count(new.get("n")),
-                *(number_format.reward(value, 3) for value in accuracies),
+                *(number_format.reward_text(value, 3) for value in accuracies),
                 number_format.difference(gap, 3),
-                *(number_format.reward(one.get("precision"), 3) for one in (old, new)),
+                *(number_format.reward_text(one.get("precision"), 3) for one in (old, new)),
             ]
         )
     totals = finite_number(before.get("accuracy")), finite_number(after.get("accuracy"))
     gap = (totals[1] or 0.0) - (totals[0] or 0.0)
-    means = [*(number_format.reward(value, 3) for value in totals), number_format.difference(gap, 3)]
+    means = [*(number_format.reward_text(value, 3) for value in totals), number_format.difference(gap, 3)]
     head = ["Label", "Rows", "Accuracy, baseline", "Best", "Difference", "Precision, baseline", "Best"]
     foot = ["All", number_format.count(after.get("n")), *means, "", ""]
     return table("Results on the sealed test, by the right label", head, rows, foot=foot)

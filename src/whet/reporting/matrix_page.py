@@ -106,7 +106,7 @@ def _interval_row(name: str, effect: EffectJSON) -> IntervalRow | None:
 
 def show_effect(effect: EffectJSON) -> str:
     """A difference with the ends of its interval."""
-    low, high = (number_format.reward(effect[end], 3) for end in ("low", "high"))
+    low, high = (number_format.reward_text(effect[end], 3) for end in ("low", "high"))
     return f"{number_format.difference(effect['difference'], 3)}  [{low} to {high}]"
 
 
@@ -130,14 +130,14 @@ def _cells_section(result: MatrixJSON) -> Section:
 
 def _cell(cell: MatrixCellJSON) -> str:
     score = cell["score"]
-    return f"{number_format.reward(score['mean'], 3)}{show_gaps(score)}"
+    return f"{number_format.reward_text(score['mean'], 3)}{show_gaps(score)}"
 
 
 def _gain(cell: MatrixCellJSON) -> str:
     gain = cell["gain"]
     if not gain.get("n", 1):
         return "no answer"
-    low, high = (number_format.reward(gain[end], 3) for end in ("low", "high"))
+    low, high = (number_format.reward_text(gain[end], 3) for end in ("low", "high"))
     return f"{number_format.difference(gain['difference'], 3)}  [{low} to {high}]"
 
 

@@ -120,7 +120,7 @@ def _constant(record: Record) -> Child:
     if len(rewards) != 1:
         return None
     value = rewards.pop()
-    shown = f"Every answer to the test has the reward {number_format.reward(value, record.digits)}. "
+    shown = f"Every answer to the test has the reward {number_format.reward_text(value, record.digits)}. "
     if value == finite_number(record.final.get("high")):
         return shown, "These rows leave no room for a gain. Add harder rows."
     return shown, "If that is wrong, ", el("code", "whet doctor TASK"), " tries the reward on three rows."
@@ -184,7 +184,7 @@ def _of_kept(record: Record) -> Iterator[Child]:
         rows = number_format.count(side(side(result, "best"), "validation").get("n"))
         yield (
             f"The prompt gained {number_format.difference(after - before, record.digits)} on the "
-            f"{rows} validation rows and lost {number_format.reward(-gained, record.digits)} on the "
+            f"{rows} validation rows and lost {number_format.reward_text(-gained, record.digits)} on the "
             "test: the search overfitted those rows. Give more validation rows (",
             el("code", "splits"),
             " in task.yaml).",

@@ -10,7 +10,7 @@ from whet.engine.forecast import plan_lines
 from whet.engine.result_json import EvaluationJSON, RunJSON, answered_rows
 from whet.reporting.comparison_page import HEAD, best_first, method_cells
 from whet.reporting.comparison_sentences import sentences
-from whet.reporting.curves import interval_rows, means
+from whet.reporting.curves import draw_means, interval_rows
 from whet.reporting.markup import Child, Html, el
 from whet.reporting.record import Record, side
 from whet.reporting.svg import IntervalRow
@@ -38,7 +38,7 @@ def result_html(result: RunJSON, prompt: str) -> Html:
         el("p", el("b", str(side(result, "improvement").get("reason", "")))),
         el(
             "table",
-            _rows("{}, sealed test", means(record))
+            _rows("{}, sealed test", draw_means(record))
             or (not side(side(result, "best"), "test") and _row("Sealed test", "not tested")),
             _rows("{}", interval_rows(record)),
             figures,
@@ -72,7 +72,7 @@ def evaluation_html(values: EvaluationJSON) -> Html:
             "div", head, el("ul", [el("li", line) for line in plan_lines(values["plan"])]), style=_STYLE
         )
     score = values["score"]
-    mean, low, high = (number_format.reward(score[end], 3) for end in ("mean", "low", "high"))
+    mean, low, high = (number_format.reward_text(score[end], 3) for end in ("mean", "low", "high"))
     rows = [
         _row(
             "Mean reward",
@@ -81,14 +81,14 @@ def evaluation_html(values: EvaluationJSON) -> Html:
             "95% interval",
         )
     ]
-    rows += [_row(name, number_format.reward(mean, 3)) for name, mean in values["parts"].items()]
+    rows += [_row(name, number_format.reward_text(mean, 3)) for name, mean in values["parts"].items()]
     if values["failed"]:
         rows.append(_row("Failed", f"{values['failed']:,}", "they count as the lowest reward"))
     rows += [
         _row(
             f"Agreement of {one['reward']} with people",
-            f"{number_format.reward(one['value'], 2)}  [{number_format.reward(one['low'], 2)} to "
-            f"{number_format.reward(one['high'], 2)}]",
+            f"{number_format.reward_text(one['value'], 2)}  [{number_format.reward_text(one['low'], 2)} to "
+            f"{number_format.reward_text(one['high'], 2)}]",
             f"{one['kind']} over {number_format.plural(one['n'], 'answer')}, 95% interval",
         )
         for one in values.get("agreement", ())
@@ -97,7 +97,7 @@ def evaluation_html(values: EvaluationJSON) -> Html:
         rows.append(
             _row(
                 f"Label {label}",
-                number_format.reward(one["accuracy"], 3),
+                number_format.reward_text(one["accuracy"], 3),
                 f"{one['right']} of {one['n']} rows",
             )
         )

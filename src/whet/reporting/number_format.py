@@ -10,7 +10,7 @@ from whet.reporting.record import finite_number
 MINUS = "\u2212"
 
 
-def reward(value: object, digits: int) -> str:
+def reward_text(value: object, digits: int) -> str:
     """A reward as `show_reward` writes it, with a true minus sign; a dash when there is none.
 
     >>> reward(-0.5, 3), reward(None, 3), reward(-0.0001, 3), reward(-1e-12, 3)
@@ -28,7 +28,7 @@ def difference(value: object, digits: int) -> str:
     >>> difference(0.125, 2), difference(-1, 2), difference(0, 2)
     ('+0.12', '−1.00', '±0.00')
     """
-    text = reward(value, digits)
+    text = reward_text(value, digits)
     if text == "–" or text.startswith(MINUS):
         return text
     return f"+{text}" if text.strip("0.,") else f"±{text}"
@@ -113,4 +113,4 @@ def axis(value: float, step: float) -> str:
     digits = 0
     while digits < 8 and abs(round(step, digits) - step) > step * 1e-6:
         digits += 1
-    return reward(value, digits)
+    return reward_text(value, digits)

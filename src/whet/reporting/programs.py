@@ -46,12 +46,12 @@ def ablation(record: Record) -> Section | None:
     rows = [
         [
             name,
-            number_format.reward(finite_number(side(without, name).get("validation")), record.digits),
+            number_format.reward_text(finite_number(side(without, name).get("validation")), record.digits),
             number_format.difference(finite_number(side(without, name).get("gain")), record.digits),
         ]
         for name in without
     ]
-    whole = number_format.reward(finite_number(measured.get("whole")), record.digits)
+    whole = number_format.reward_text(finite_number(measured.get("whole")), record.digits)
     caption = note(
         "Each changed region was restored to its start text while the others kept their changes, on "
         f"{measured.get('n')} validation rows. With all changes, the mean reward is {whole}. The "

@@ -74,7 +74,7 @@ class Display:
         progress = self.progress
         self.sample()
         reading = self.subject and progress.core is None
-        return line(
+        return progress_line(
             progress,
             time.monotonic() - self._started,
             self.pace,
@@ -268,7 +268,9 @@ def _write(*lines: str) -> None:
         sys.stderr.flush()
 
 
-def line(progress: Progress, seconds: float, pace: Speed | None = None, phase: str | None = None) -> str:
+def progress_line(
+    progress: Progress, seconds: float, pace: Speed | None = None, phase: str | None = None
+) -> str:
     """One line: the phase, best against baseline, the newest rollouts, how training goes, calls, pace, cost, waits, time."""
     parts = [progress.title, _phase(progress) if phase is None else phase, _best(progress)]
     core = progress.core

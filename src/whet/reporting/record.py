@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import orjson
 
-from whet.engine.journal import read_events, read_meta, read_rows
+from whet.engine.journal import read_events, read_journal_rows, read_meta
 from whet.engine.result_json import UsageJSON
 from whet.engine.run_folder import read_header
 from whet.errors import quantity
@@ -339,7 +339,7 @@ def _source(messages: Iterable[Any]) -> str:
 def _spending(path: Path) -> list[Spending]:
     """One row per role that was called, in the order of the roles."""
     by_role: dict[str, Spending] = {}
-    attempts = read_rows(
+    attempts = read_journal_rows(
         path,
         "SELECT role, state, COUNT(*), SUM(input_tokens), SUM(output_tokens), SUM(cost) FROM calls"
         " WHERE state NOT IN ('unsent', 'given up') GROUP BY role, state",
@@ -357,7 +357,9 @@ def _spending(path: Path) -> list[Spending]:
             output_tokens=row.output_tokens + tokens_out,
             cost=row.cost + cost,
         )
-    local = read_rows(path, "SELECT role, SUM(calls) FROM effects WHERE role IS NOT NULL GROUP BY role")
+    local = read_journal_rows(
+        path, "SELECT role, SUM(calls) FROM effects WHERE role IS NOT NULL GROUP BY role"
+    )
     for role, calls in local:
         row = by_role.get(role, Spending(role))
         by_role[role] = replace(row, calls=row.calls + calls)

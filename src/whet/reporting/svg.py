@@ -72,7 +72,7 @@ class Frame:
         marks, step = ticks(self.y.low, self.y.high, y_ticks)
         for mark in marks:
             y = self.y(mark)
-            parts.append(line((self.x.start, y), (self.x.stop, y), "grid"))
+            parts.append(straight_line((self.x.start, y), (self.x.stop, y), "grid"))
             parts.append(label(self.x.start - 8, y + 4, number_format.axis(mark, step), "end"))
         x_axis = horizontal_axis(self.x, self.y.start, x_ticks)
         middle = (self.x.start + self.x.stop) / 2
@@ -82,9 +82,9 @@ class Frame:
 def horizontal_axis(x: Scale, y: float, most: int) -> Html:
     """A line below a chart with at most `most` ticks and their values."""
     marks, step = ticks(x.low, x.high, most)
-    parts = [line((x.start, y), (x.stop, y), "axis")]
+    parts = [straight_line((x.start, y), (x.stop, y), "axis")]
     for mark in marks:
-        parts.append(line((x(mark), y), (x(mark), y + 5), "axis"))
+        parts.append(straight_line((x(mark), y), (x(mark), y + 5), "axis"))
         parts.append(label(x(mark), y + 20, number_format.axis(mark, step), "middle"))
     return join(parts)
 
@@ -118,13 +118,13 @@ def interval_plot(
         top, whisker = 20 + each * i, f"whisker {row.class_}"
         y = top + below + 18
         if reference is not None:  # beside the interval only, so that it crosses no text
-            parts.append(line((x(reference), y - 11), (x(reference), y + 11), "zero"))
+            parts.append(straight_line((x(reference), y - 11), (x(reference), y + 11), "zero"))
         parts.append(label(0, top, row.name, "start", "row-name"))
         parts.append(label(INTERVAL_WIDTH, top + below, row.text, "end", "row-value"))
         if row.method:
             parts.append(label(INTERVAL_WIDTH, y + 22, row.method, "end"))
-        parts.append(line((x(row.low), y), (x(row.high), y), whisker))
-        parts += [line((x(end), y - 6), (x(end), y + 6), whisker) for end in (row.low, row.high)]
+        parts.append(straight_line((x(row.low), y), (x(row.high), y), whisker))
+        parts += [straight_line((x(end), y - 6), (x(end), y + 6), whisker) for end in (row.low, row.high)]
         parts.append(marker(row.shape, x(row.mean), y, f"mark {row.class_}", 6))
     summary = "; ".join(f"{row.name} {row.text} {row.method}".strip() for row in rows)
     if reference is not None:
@@ -150,7 +150,7 @@ def svg(
     )
 
 
-def line(start: XY, stop: XY, class_: str) -> Html:
+def straight_line(start: XY, stop: XY, class_: str) -> Html:
     """A straight line."""
     return el("line", x1=px(start[0]), y1=px(start[1]), x2=px(stop[0]), y2=px(stop[1]), class_=class_)
 

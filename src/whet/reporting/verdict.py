@@ -153,8 +153,8 @@ def _validation(record: Record, before: Mapping[str, object], after: Mapping[str
 
 
 def _from_to(before: object, after: object, digits: int, n: object) -> Html:
-    arrow, best = el("span", "→", class_="arrow"), el("b", number_format.reward(after, digits))
-    shown = el("span", number_format.reward(before, digits), " ", arrow, " ", best)
+    arrow, best = el("span", "→", class_="arrow"), el("b", number_format.reward_text(after, digits))
+    shown = el("span", number_format.reward_text(before, digits), " ", arrow, " ", best)
     return join(
         shown, None if n is None else _small("1 example" if n == 1 else f"{number_format.count(n)} examples")
     )

@@ -34,7 +34,7 @@ from whet.rewards.checks import CHECKS, Check
 from whet.rewards.judge_reply import JudgeReply, agree_on, lower_keys, parse_place, read_reply
 from whet.rewards.patterns import REWARD_TIMEOUT, match_within
 from whet.rewards.reward import JUDGE
-from whet.rewards.score_reading import parse_number
+from whet.rewards.score_reading import score_number
 from whet.run import Run
 from whet.types import JSON, Completion, Example, Reward
 from whet_client.storable import show_value
@@ -259,7 +259,7 @@ def read_items(reply: str, whole: bool = True) -> tuple[ChecklistItem, ...] | No
     for row in rows[:MOST_ITEMS]:
         keys = lower_keys(row) if isinstance(row, dict) else {"item": row}
         text = first_of(keys, "item", "text", "requirement", "question")
-        weight = parse_number(keys.get("weight")) or 0.0
+        weight = score_number(keys.get("weight")) or 0.0
         if isinstance(text, str) and any(c.isalnum() for c in text):
             usable = weight if _LEAST <= weight <= _MOST else 1.0
             items.append(ChecklistItem(" ".join(text.split())[:_LONGEST_ITEM], usable))

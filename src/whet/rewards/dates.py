@@ -9,7 +9,7 @@ from typing import Any
 
 import regex
 
-from whet._util.words import fold, unwrap
+from whet._util.words import fold, strip_wrapping
 from whet.errors import UsageError
 from whet.replies.alternatives import marks_nothing, names_several
 from whet.replies.marked import marked_results
@@ -56,7 +56,7 @@ def readings(text: str, first: str = "", language: str = "") -> list[datetime.da
     """
     if len(text) > _LONGEST_WRAPPED:
         return []
-    folded = unwrap(fold(text))
+    folded = strip_wrapping(fold(text))
     if not 0 < len(folded) <= _LONGEST:
         return []
     iso = _ISO.fullmatch(folded) or _COMPACT.fullmatch(folded)

@@ -8,7 +8,7 @@ from whet.errors import UsageError
 from whet.rewards.asking import RewardOptions
 from whet.rewards.judge import IGNORE, Judge, read_scale
 from whet.rewards.reward import TARGET
-from whet.rewards.score_reading import parse_number
+from whet.rewards.score_reading import score_number
 from whet.run import Run
 from whet.types import Completion, Example, Reward
 from whet_client.storable import show_value
@@ -34,7 +34,7 @@ class HumanScore:
         self._score(example)
 
     def _score(self, example: Example) -> float:
-        score, (low, high) = parse_number(example.target, self.scale), self.scale
+        score, (low, high) = score_number(example.target, self.scale), self.scale
         if score is None or not low <= score <= high:
             raise UsageError(
                 f"The reward {self.name} needs a person's score from {low:g} to {high:g} as the target; in {example.place} it is "

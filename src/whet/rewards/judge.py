@@ -32,7 +32,7 @@ from whet.rewards.score_reading import (
     fits_stated_scale,
     labelled_lines,
     names_scale,
-    parse_number,
+    score_number,
 )
 from whet.rewards.text import targets_of
 from whet.run import Run
@@ -188,15 +188,15 @@ class Judge:
             inner = [self._verdict(one) for one in keys.values()]
             verdicts = [one for one in inner if one is not None]
             return self._with_scale_of(keys, verdicts[0]) if len(verdicts) == 1 else None
-        number = parse_number(score, self.scale)
-        if number is None and parse_number(score) is None:
+        number = score_number(score, self.scale)
+        if number is None and score_number(score) is None:
             return None
         reason = " ".join(explanation.split()) if isinstance(explanation, str) else ""
         return self._with_scale_of(keys, Verdict(math.nan if number is None else number, reason))
 
     def _read_unnamed(self, value: Mapping[str, object]) -> Verdict | None:
         """The verdict of an object with other names, such as those of another language: one number beside texts."""
-        scores = {key: n for key, one in value.items() if (n := parse_number(one, self.scale)) is not None}
+        scores = {key: n for key, one in value.items() if (n := score_number(one, self.scale)) is not None}
         texts = [one for key, one in value.items() if key not in scores]
         if len(scores) != 1 or not all(isinstance(text, str) for text in texts):
             return None
@@ -212,7 +212,7 @@ class Judge:
 
 
 def _entry(answer: Mapping[str, object], which: int) -> object:
-    """What an object says of answer number `which`: under its name, or the entry of a list that has its number."""
+    """The entry of an object for answer number `which`: under its name, or the list entry with its number."""
     named = first_of(answer, f"answer_{which}", f"answer {which}", f"answer{which}", f"{which}")
     rows = [
         row for one in answer.values() if isinstance(one, list) for row in one if isinstance(row, Mapping)

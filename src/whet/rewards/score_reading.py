@@ -29,13 +29,13 @@ _STARS = regex.compile(
 _SHARE = regex.compile(rf"({_N}){_GAP}/{_GAP}({_N}){_UNIT}")
 _PAIR = regex.compile(rf"({_N})\s{{0,3}}\(?{_WORD}(?:\s{{1,3}}{_WORD}){{0,2}}\s{{0,3}}({_N}){_UNIT}")
 _REMARK = regex.compile(r"(?<=[\p{Nd}%][*_`]{0,3})\s{0,3}\(([^()\n\p{N}]{1,80})\)?(?=[\s.;*_]{0,9}\Z)")
-"""What stands in brackets behind a score and has no number, such as `4 (clear and short)`."""
+"""A remark without a number in brackets after a score, such as `4 (clear and short)`."""
 _ALONE = regex.compile(rf"({_N})(?:\s{{0,3}}(%)|{_UNIT})")
 _BRACKETED = regex.compile(r"\[\[([^\[\]\n]{1,40})\]\]")
 _TAGGED = regex.compile(r"<(\w{1,40})>([^<>]{1,60})</\1>")
 _LABELLED = regex.compile(r"([^:=|]*\p{L}[^:=|]*)\s*[:=|]+(.+)")
 _TRUTH = {"true": 1.0, "false": 0.0}
-"""What a judge writes for the two ends of a scale from 0 to 1 where its rubric asks whether something is true."""
+"""The words that a judge writes for the two ends of a scale from 0 to 1 where its rubric asks whether something is true."""
 _NAMES = ("score", "rating", "grade")
 _NAMED = regex.compile(
     rf"\W{{0,20}}(?:final |overall )?(?:{'|'.join(_NAMES)})\W{{0,20}}(?:\([^()]{{0,20}}\))?\W{{0,20}}"
@@ -62,7 +62,7 @@ class ScoreInReply(NamedTuple):
     rest: str
 
 
-def parse_number(value: object, scale: Scale | None = None) -> float | None:
+def score_number(value: object, scale: Scale | None = None) -> float | None:
     """A finite number of a JSON value or a text; None for anything else.
 
     In a text it may be bold or in brackets, have digits of any script, a decimal comma and one word behind it. `4/5` and two
@@ -187,7 +187,7 @@ def _numbers_of(value: object) -> list[float]:
         return [
             number for one in value[:_MOST_LINES] if not isinstance(one, list) for number in _numbers_of(one)
         ]
-    number = None if isinstance(value, bool) else parse_number(value)
+    number = None if isinstance(value, bool) else score_number(value)
     return [] if number is None else [number]
 
 
@@ -218,7 +218,7 @@ def find_marked_scores(reply: HiddenPieces, scale: Scale) -> list[ScoreInReply]:
     scores: list[ScoreInReply] = []
     for marks, group in (([*_BRACKETED.finditer(text)], 1), (tags, 2)):
         for mark in reversed(marks):
-            if (score := parse_number(mark[group], scale)) is not None:
+            if (score := score_number(mark[group], scale)) is not None:
                 scores.append(
                     ScoreInReply(score, reply.restore(_without_mark(text, mark.start(), mark.end())))
                 )
@@ -226,11 +226,11 @@ def find_marked_scores(reply: HiddenPieces, scale: Scale) -> list[ScoreInReply]:
     for at in reversed(range(max(0, len(lines) - _MOST_LINES), len(lines))):
         label, value = _split_label(lines[at])
         if label and _NAMED.fullmatch(reply.restore(label)):
-            score = parse_number(_SENTENCE.sub("", reply.unwrap(value)), scale)
+            score = score_number(_SENTENCE.sub("", reply.unwrap(value)), scale)
             if score is not None:
                 score = score if names_scale(reply.restore(label), scale) else math.nan
                 scores.append(ScoreInReply(score, reply.restore(_without_line(lines, at))))
-    boxed = parse_number(last_box(text), scale) if "boxed" in text and not scores else None
+    boxed = score_number(last_box(text), scale) if "boxed" in text and not scores else None
     return scores if boxed is None else [ScoreInReply(boxed, reply.restore(text))]
 
 
@@ -239,7 +239,7 @@ def find_lone_score(reply: HiddenPieces, scale: Scale) -> ScoreInReply | None:
     behind a label of any words or alone, else the only `4/5` of these lines out of the best score. None where two differ.
     """
     text = reply.text
-    tagged = [score for m in _TAGGED.finditer(text) if (score := parse_number(m[2], scale)) is not None]
+    tagged = [score for m in _TAGGED.finditer(text) if (score := score_number(m[2], scale)) is not None]
     if tagged:
         rest = reply.restore(_TAGGED.sub(" ", text))
         return ScoreInReply(tagged[0], rest) if len(set(tagged)) == 1 else None
@@ -274,20 +274,20 @@ def marked_texts(reply: str) -> list[str]:
 
 def _score_of_line(line: str, scale: Scale) -> Iterator[float]:
     label, value = _split_label(line)
-    score = parse_number(value, scale)
+    score = score_number(value, scale)
     if score is not None and names_scale(label, scale):
         yield score
 
 
 def _share_in_line(line: str, scale: Scale) -> Iterator[float]:
     shares = _SLASHED.findall(fold(line[:_LONGEST_LINE]))
-    score = parse_number(shares[0], scale) if len(shares) == 1 else None
+    score = score_number(shares[0], scale) if len(shares) == 1 else None
     if score is not None:
         yield score
 
 
 def _split_label(line: str) -> tuple[str, str]:
-    """What stands before the sign behind a label, and what stands behind it; of a line without one, '' and the line."""
+    """The text before and after the sign that follows a label; for a line without a label, '' and the line."""
     if len(line) > _LONGEST_LINE:
         return "", ""
     plain = fold(line).strip(_EDGE)

@@ -77,7 +77,7 @@ async def _compare_in_both_orders(
     rows, first, second = answers
     if [one.output for one in first] == [other.output for other in second]:
         return 0.5, ()
-    request, read = (REQUEST, read_number) if tag == "BETTER" else (REQUEST_ADVICE, read_verdict)
+    request, read = (REQUEST, names_first) if tag == "BETTER" else (REQUEST_ADVICE, read_verdict)
 
     async def prefers_former(branch: Run, pair: Sequence[Sequence[Rollout]]) -> tuple[bool | None, str]:
         former, latter = pair
@@ -91,7 +91,7 @@ async def _compare_in_both_orders(
     return (1.0 if forward else 0.0), (why, other)
 
 
-def read_number(reply: str) -> tuple[bool | None, str]:
+def names_first(reply: str) -> tuple[bool | None, str]:
     """Whether a reply names the first system alone; None where it names both or neither."""
     named = set(re.findall(r"\d+", reply))
     return (None if len(named) != 1 or not named <= {"1", "2"} else named == {"1"}), ""
@@ -104,7 +104,7 @@ def read_verdict(reply: str) -> tuple[bool | None, str]:
     ((False, 'Name the source.'), (None, 'Shorter.'))
     """
     line, _, advice = reply.strip().partition("\n")
-    return read_number(line)[0], advice.strip()
+    return names_first(line)[0], advice.strip()
 
 
 def question_of(
@@ -121,7 +121,7 @@ def question_of(
 
 
 def what_is_wanted(env: Environment, start: Prompt, requirements: str = "") -> str:
-    """What a judge of answers is told of the task: its description, the start prompt, and what is required beside these."""
+    """The task as a judge of answers sees it: its description, the start prompt, and further requirements."""
     parts = [env.description.strip(), requirements.strip()]
     prompt = f"{ASKED}\n<ASKED>\n{start.text.strip()}\n</ASKED>"
     return "\n\n".join([WANTED, *(part for part in parts if part), prompt])

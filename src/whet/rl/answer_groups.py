@@ -11,7 +11,7 @@ from whet.environments.environment import Environment
 from whet.environments.multiturn import multiturn
 from whet.prompt import Prompt
 from whet.rl.advantages import Rows, equal
-from whet.rl.guidance import has_failed, hint_of, with_hint, without_hints
+from whet.rl.guidance import all_failed, hint_of, with_hint, without_hints
 from whet.rl.policy_actor import PolicyActor, samples_of
 from whet.rl.policy_model import PolicyModel, Sample
 from whet.rl.row_selection import Rolled, RowSource
@@ -135,7 +135,7 @@ async def guide(
     guided, low, high = GuidedGroups(), env.reward.low, env.reward.high
     for prompt, one in zip(prompts, played, strict=True):
         groups = [[(r.reward - low) / (high - low) for r in group] for group in one.rollouts]
-        failed = [i for i, group in enumerate(groups) if has_failed(group) and hint_of(problems[i], column)]
+        failed = [i for i, group in enumerate(groups) if all_failed(group) and hint_of(problems[i], column)]
         failed = failed[: source.pay(len(failed))]
         if failed:
             hinted = [with_hint(problems[i], hint_of(problems[i], column)) for i in failed]

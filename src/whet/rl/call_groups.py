@@ -1,7 +1,7 @@
 """Groups of calls of a program that a policy answers: the j-th call of a prompt, over all rollouts on one row.
 
-As in mmGRPO (arXiv:2508.04660): rollouts of a program differ in what their calls read, so calls are compared by their place. What
-a task without a program asks is one call.
+As in mmGRPO (arXiv:2508.04660): rollouts of a program differ in what their calls read, so calls are compared by their place. A
+task without a program makes one call.
 
 A counterfactual group is one call of one rollout, answered anew with the same text before it: `held` holds all other calls to
 their answers (COMA, Foerster et al. 2018, arXiv:1705.08926), `rerun` holds the earlier ones and makes the later ones anew.
@@ -75,7 +75,7 @@ async def roll_groups(
     for at in range(0, len(jobs), config.group):
         own = rollouts[at : at + config.group]
         groups.rollouts.append(own)
-        for place in places_of(own, prompts).values():
+        for place in texts_by_call(own, prompts).values():
             for part in by_input(place) if baseline == "input" else [place]:
                 if len(part) > 1:
                     groups.samples.append([sample for sample, _ in part])
@@ -98,15 +98,15 @@ async def answer_anew(
     jobs = [
         (row, first, place, replace(system, held=held_answers(first, place, later_too)))
         for row, first in zip(rows, firsts, strict=True)
-        for place in places_of([first], prompts)
+        for place in texts_by_call([first], prompts)
         for _ in range(group - 1)
     ]
     again = await run.map(lambda branch, job: job[3].rollout(branch, prompt, job[0]), jobs)
     groups = CallGroups(rollouts=[[first] for first in firsts])
     calls: dict[tuple[int, tuple[str, int]], list[tuple[Sample, float]]] = {}
     for (_, first, place, _), rollout in zip(jobs, again, strict=True):
-        made = calls.setdefault((id(first), place), [*places_of([first], prompts)[place]])
-        made += places_of([rollout], prompts).get(place, [])
+        made = calls.setdefault((id(first), place), [*texts_by_call([first], prompts)[place]])
+        made += texts_by_call([rollout], prompts).get(place, [])
     for made in calls.values():
         if len(made) > 1:
             groups.samples.append([sample for sample, _ in made])
@@ -129,10 +129,10 @@ def held_answers(
     return held
 
 
-def places_of(
+def texts_by_call(
     rollouts: Sequence[Rollout], prompts: Collection[str] = ()
 ) -> dict[tuple[str, int], list[tuple[Sample, float]]]:
-    """What was written in each call of each prompt, with the reward of its rollout, by the prompt and the number of the call."""
+    """The text of each call of each prompt, with the reward of its rollout, by the prompt and the number of the call."""
     places: dict[tuple[str, int], list[tuple[Sample, float]]] = {}
     for rollout in rollouts:
         calls: dict[str, int] = {}

@@ -40,9 +40,9 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class EditState:
-    """What the prompt is made of. `pool`: demonstrations in order, the first ones in the prompt. `words`: number of the
-    set for the labels. `order`: the instruction's own phrases in order; `kept`: which of all phrases are in the prompt.
-    `edits` were made so far."""
+    """The parts of the prompt. `pool`: demonstrations in order, the first ones in the prompt. `words`: number of the set for
+    the labels. `order`: the instruction's own phrases in order; `kept`: which of all phrases are in the prompt. `edits` were
+    made so far."""
 
     pool: tuple[int, ...]
     words: int
@@ -181,7 +181,7 @@ def demonstration(start: Prompt, example: Example, words: Mapping[str, str]) -> 
     return " ".join(text.split())
 
 
-def usable(start: Prompt, env: Environment, example: Example) -> bool:
+def usable_as_demonstration(start: Prompt, env: Environment, example: Example) -> bool:
     """Whether an example can be a demonstration: its text brings no slot and no fence marker."""
     shown = demonstration(start, example, env.labels)
     return not SLOT.search(shown) and replace_region(start, f"{start.region_text()}\n{shown}") is not None

@@ -30,7 +30,7 @@ FAILED = 1e-3
 """Rewards, brought to 0 to 1, below which a whole group has failed; the published threshold."""
 
 
-def has_failed(rewards: Sequence[float]) -> bool:
+def all_failed(rewards: Sequence[float]) -> bool:
     """Whether no text of a group earned anything. `rewards` are brought to 0 to 1."""
     return max(rewards) < FAILED
 

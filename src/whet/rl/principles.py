@@ -68,7 +68,7 @@ class PrincipleList:
         return cls(**{**value, **lists})
 
 
-def select(pool: Sequence[PrincipleList], k: int, recent: int) -> list[PrincipleList]:
+def select_programs(pool: Sequence[PrincipleList], k: int, recent: int) -> list[PrincipleList]:
     """`k` programs of the newest `recent`, the newest always among them; fewer when there are fewer.
 
     LUCB: the champion by mu - 2 sigma and challengers by mu + 2 sigma.

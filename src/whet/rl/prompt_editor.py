@@ -34,7 +34,7 @@ Embed = Callable[[Sequence[str]], Tensor]
 """Frozen embeddings of texts, float32 (n, d)."""
 
 
-def embedder(env: Environment) -> Embed:
+def text_embedder(env: Environment) -> Embed:
     """The task model's own embeddings of whole texts where it has them, else those of the embedded encoder.
 
     Raises UsageError when neither is installed.

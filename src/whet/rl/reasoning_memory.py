@@ -18,7 +18,7 @@ from whet.replies import json_values
 from whet.rl.prompt_router import Routed, features_of, routed_environment
 from whet.rl.reward_log import Array
 from whet.run import Run, convert_record
-from whet.search.copies import comparable
+from whet.search.copies import normalize_wording
 from whet.search.edits import replace_region, text_in
 from whet.types import JSON, Example, Message, content_hash
 
@@ -62,7 +62,8 @@ class MemoryBank:
         if not items:
             return self.start
         lines = "\n".join(
-            "- " + item.replace("\n", "\n  ") for item in {comparable(item): item for item in items}.values()
+            "- " + item.replace("\n", "\n  ")
+            for item in {normalize_wording(item): item for item in items}.values()
         )
         text = f"{text_in(self.start, self.start).rstrip()}\n\n{HEAD}\n{lines}\n".lstrip()
         return replace_region(self.start, text) or self.start

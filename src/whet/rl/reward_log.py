@@ -95,7 +95,7 @@ class LoggedEnvironment(Environment):
         return rollout
 
 
-async def fill(
+async def fill_rewards(
     run: Run, env: Environment, notes: RewardLog, prompts: Sequence[Prompt], rows: Sequence[Example]
 ) -> None:
     """Measure the prompts on those of the rows on which the log has no reward of them."""

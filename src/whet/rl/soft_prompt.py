@@ -25,7 +25,7 @@ from whet.environments.environment import Environment, as_environment_type
 from whet.errors import UsageError, parameter
 from whet.models.huggingface import HuggingFaceModel
 from whet.models.huggingface_load import Weights
-from whet.models.huggingface_score import build_forced_batch, log_likelihood, read_answers
+from whet.models.huggingface_score import answer_items, build_forced_batch, log_likelihood
 from whet.models.language_model import BatchModel, LanguageModel
 from whet.models.prefixed import KeysAndValues, Virtual, prefix_weights, states_of
 from whet.prompt import Prompt
@@ -109,7 +109,7 @@ class SoftPrompt(TrainedNetwork):
     def _log_likelihood(self, env: Environment, prompt: Prompt, examples: Sequence[Example]) -> Tensor:
         weights = prefix_weights(self._model.weights, self._virtual())
         inputs, answers = [e.values for e in examples], [target_text(env, e) for e in examples]
-        batch = read_answers(weights, prompt, inputs, answers, ends=not env.scores)
+        batch = answer_items(weights, prompt, inputs, answers, ends=not env.scores)
         likelihood: Tensor = log_likelihood(weights, build_forced_batch(weights, batch))
         return likelihood
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from whet.search.copies import comparable
+from whet.search.copies import normalize_wording
 
 APPEND, INSERT, REPLACE, DELETE = "append", "insert_after", "replace", "delete"
 
@@ -23,7 +23,7 @@ class AnchoredEdit:
     @property
     def key(self) -> tuple[str, str, str]:
         """Equal for edits that do the same, whatever their blanks and capitals."""
-        return self.op, comparable(self.text), comparable(self.anchor)
+        return self.op, normalize_wording(self.text), normalize_wording(self.anchor)
 
     def of(self, text: str) -> str | None:
         """The edited text; None where the anchor is not in it. The first place with the anchor counts."""

@@ -23,7 +23,7 @@ INCUMBENTS = "validated", "best_so_far"
 @named_fields
 @dataclass(frozen=True)
 class Candidate:
-    """A prompt with where it came from and the score that its method gave it on training examples.
+    """A prompt with its origin and the score that its method gave it on training examples.
 
     `system` is the digest of trained weights that act together with the prompt when it is used (`Run.keep`); None
     for a candidate that is a text alone.
@@ -82,7 +82,7 @@ class Archive:
         if known is not None and (known.score is not None or candidate.score is None):
             return False
         self.members[candidate.id] = candidate
-        run.log("candidate", describe(candidate))
+        run.log("candidate", describe_candidate(candidate))
         return True
 
     def __contains__(self, prompt: Prompt) -> bool:
@@ -111,7 +111,7 @@ class Archive:
         """Log the best candidate so far by training evidence: what a run falls back on when its budget ends."""
         if self.kept != candidate.id:
             self.kept = candidate.id
-            run.log("best_so_far", {**describe(candidate), "incumbent": True})
+            run.log("best_so_far", {**describe_candidate(candidate), "incumbent": True})
 
     async def validate(self, run: Run, env: Environment, candidates: Iterable[Candidate]) -> Candidate:
         """Score candidates on the validation split and keep the best as the incumbent.
@@ -173,7 +173,7 @@ class Archive:
         run.log(
             "validated",
             {
-                **describe(candidate),
+                **describe_candidate(candidate),
                 "validation": score.mean,
                 "n": score.n,
                 "incumbent": better,
@@ -231,7 +231,7 @@ def candidate_of(described: Mapping[str, Any]) -> Candidate:
     )
 
 
-def describe(candidate: Candidate) -> dict[str, JSON]:
+def describe_candidate(candidate: Candidate) -> dict[str, JSON]:
     """A candidate as JSON for the journal and the report."""
     score = candidate.score
     return {

@@ -148,7 +148,7 @@ async def explore(run: Run, arms: Arms, rule: Rule, keep: int, size: int, c: flo
     return await upper_confidence(run, arms, keep, size, ucb(c) if rule == "ucb" else ucb_e(c))
 
 
-async def select(
+async def select_prompts(
     run: Run,
     env: Environment,
     prompts: Sequence[Prompt],

@@ -28,7 +28,7 @@ def compatible(text: str) -> str:
     return unicodedata.normalize("NFKC", "".join(kept))
 
 
-def comparable(text: str) -> str:
+def normalize_wording(text: str) -> str:
     """A text for comparison: compatible characters, lower case, single blanks, nothing invisible."""
     shown = (
         text if text.isascii() else "".join(c for c in compatible(text) if unicodedata.category(c) != "Cf")
@@ -48,7 +48,7 @@ def copied_input(text: str, examples: Sequence[Example], known: str) -> str:
     piece = longest_copy(text, [example.user_text for example in examples], known)
     if not piece:
         return ""
-    return piece if sum(piece in comparable(e.user_text) for e in examples) == 1 else ""
+    return piece if sum(piece in normalize_wording(e.user_text) for e in examples) == 1 else ""
 
 
 def objectionable(
@@ -67,11 +67,11 @@ class Copies:
 
     @cached_property
     def _texts(self) -> tuple[str, str]:
-        return "\x00".join({comparable(one) for one in self._private}), comparable(self._known)
+        return "\x00".join({normalize_wording(one) for one in self._private}), normalize_wording(self._known)
 
     def piece(self, text: str) -> str:
         """The longest piece that a text copies; see `longest_copy`."""
-        plain = comparable(text)
+        plain = normalize_wording(text)
         return _longest(plain, *self._texts) if len(plain) >= SHARED else ""
 
 

@@ -38,7 +38,7 @@ def without_repeats(pairs: Sequence[tuple[Example, Rollout]]) -> list[tuple[Exam
     ]
 
 
-def mentions(text: str, words: str) -> bool:
+def holds_words(text: str, words: str) -> bool:
     """Whether a text holds these words as they are, not as a part of other words."""
     return _whole(words).search(text) is not None
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from whet.environments.environment import Environment
 from whet.prompt import Prompt
 from whet.rewards.text import targets_of
-from whet.search.copies import Copies, comparable
+from whet.search.copies import Copies, normalize_wording
 from whet.search.edits import replace_region, text_in
 from whet.search.regions import prompt_of_region
 from whet.task.spec import REGION_POLICIES
@@ -126,8 +126,8 @@ def label_rows(env: Environment, known: Prompt, rows: Sequence[Example]) -> list
 
 def rows_not_shown(rows: Sequence[Example], demos: Iterable[Demonstration]) -> list[Example]:
     """The rows that no demonstration is of, nor of another row with the same input: those a prompt that shows them has solved."""
-    inputs = {comparable(demo.question) for demo in demos}
-    return [row for row in rows if comparable(row.user_text) not in inputs] if inputs else list(rows)
+    inputs = {normalize_wording(demo.question) for demo in demos}
+    return [row for row in rows if normalize_wording(row.user_text) not in inputs] if inputs else list(rows)
 
 
 def _steps(known: Prompt, row: Example, rollout: Rollout) -> tuple[tuple[str, str, str], ...]:
@@ -150,7 +150,7 @@ def demonstration_filter(env: Environment, known: Prompt) -> Callable[[Demonstra
     rows hold is the form of the task). Test rows are out of a method's reach; the report warns of what the best prompt copies
     from them.
     """
-    same = {comparable(row.user_text) for row in env.validation}
+    same = {normalize_wording(row.user_text) for row in env.validation}
     private = [text for row in env.validation for text in _texts(row)]
     texts = {row.id: "\x00".join(_texts(row)) for row in env.train}
     copies = Copies(private, known.source)
@@ -161,7 +161,7 @@ def demonstration_filter(env: Environment, known: Prompt) -> Callable[[Demonstra
             return True
         if SLOT.search(text) or LOOKS_LIKE_MARKER.search(text) or "\x00" in text or SOURCE.search(text):
             return True
-        if comparable(demonstration.question) in same:
+        if normalize_wording(demonstration.question) in same:
             return True
         if not copies.piece(text):
             return False

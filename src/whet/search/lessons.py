@@ -9,7 +9,7 @@ from functools import partial
 from whet.prompt import Prompt
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.copies import comparable, objectionable
+from whet.search.copies import normalize_wording, objectionable
 from whet.search.edits import replace_region, text_in
 from whet.search.from_zero import Objections, leave_zero
 from whet.search.plan import SearchPlan
@@ -159,4 +159,4 @@ def _key(key: object) -> str:
 
 
 def _same(line: str, lessons: Sequence[Lesson]) -> bool:
-    return comparable(line) in {comparable(lesson.text) for lesson in lessons}
+    return normalize_wording(line) in {normalize_wording(lesson.text) for lesson in lessons}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
 from whet.prompt import Prompt
-from whet.search.copies import comparable
+from whet.search.copies import normalize_wording
 from whet.search.demonstrations import editable
 from whet.search.edits import replace_region, text_in
 
@@ -45,7 +45,7 @@ def merged_text(base: str, first: str, second: str) -> str | None:
 
 def alike(line: str, other: str) -> bool:
     """Whether all but a quarter of the shorter line stands in the other one, in a row. Then one of them is enough to try."""
-    short, long = sorted((comparable(line), comparable(other)), key=len)
+    short, long = sorted((normalize_wording(line), normalize_wording(other)), key=len)
     if short[len(short) // 4 : len(short) * 3 // 4] not in long:  # any such row holds the middle of the line
         return False
     return (

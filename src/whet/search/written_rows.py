@@ -10,7 +10,7 @@ from whet.environments.environment import Environment
 from whet.environments.multiturn import MultiTurn
 from whet.replies import json_values
 from whet.rewards import LABELS, TARGET, TARGET_SCORE
-from whet.search.copies import comparable, copied_input
+from whet.search.copies import copied_input, normalize_wording
 from whet.types import Example, content_hash
 
 LONGEST = 4000
@@ -55,10 +55,10 @@ def _object(text: str, like: Example) -> dict[str, str]:
 
 def without_duplicates(rows: Sequence[Example], known: Sequence[Example]) -> list[Example]:
     """Those of the rows whose text is that of no known row, and of no earlier one among them, letter case and blanks aside."""
-    texts = {comparable(row.user_text) for row in known}
+    texts = {normalize_wording(row.user_text) for row in known}
     kept = []
     for row in rows:
-        text = comparable(row.user_text)
+        text = normalize_wording(row.user_text)
         if text not in texts:
             texts.add(text)
             kept.append(row)

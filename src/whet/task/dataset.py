@@ -18,7 +18,7 @@ from whet.stats import clusters_of
 from whet.task.examples import PlacedExample, Rules, check_slots, input_hash, make_examples
 from whet.task.marked_splits import (
     NO_SPLIT,
-    describe,
+    describe_splits,
     divide_rows,
     find_column,
     read_mark,
@@ -34,7 +34,7 @@ from whet_client.prompt.document import MASK
 from whet_client.prompt.slots import canonical_name
 
 DECLINE = f"splits: {{column: {NO_SPLIT}}}"
-"""What a user writes where a column called split marks no splits."""
+"""The user's remedy where a column called split marks no splits."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class DataReader:
         """Why rows are divided anew although a column that the task does not name marks their splits; empty where it counts."""
         if self.fractions.column is not None:
             return ""
-        marks = Counter(read_mark(flatten_row(row).get(column)) for row in rows)
+        marks = Counter(read_mark(columns_of_row(row).get(column)) for row in rows)
         if None in marks:
             return ""
         missing = self._missing([str(split) for split in marks])
@@ -89,7 +89,7 @@ class DataReader:
         """Rows of one file in the splits that their column names. Raises UsageError."""
         places = [row.where for row in rows]
         try:
-            numbers = divide_rows([flatten_row(row) for row in rows], places, column, DECLINE)
+            numbers = divide_rows([columns_of_row(row) for row in rows], places, column, DECLINE)
         except UsageError as error:
             raise UsageError(_placed_message(node, str(error), places)) from None
         missing = next((split for split in self._missing(numbers)), None)
@@ -102,7 +102,7 @@ class DataReader:
             )
         placed, warnings, ids = dict[str, list[PlacedExample]](), list(notes), dict[str, tuple[str, bool]]()
         if self.fractions.column is None:
-            warnings.append(describe(column, numbers, DECLINE))
+            warnings.append(describe_splits(column, numbers, DECLINE))
         for split, at in numbers.items():
             placed[split], more = make_examples([drop_column(rows[n], column) for n in at], self.rules, ids)
             warnings += more
@@ -169,7 +169,9 @@ class DataReader:
         """A warning about rows in the file of one split that their column says belong to another one."""
         column = self._column(rows)
         marks = (
-            [] if column is None else [(read_mark(flatten_row(row).get(column)), row.where) for row in rows]
+            []
+            if column is None
+            else [(read_mark(columns_of_row(row).get(column)), row.where) for row in rows]
         )
         astray = [(mark, where) for mark, where in marks if mark not in (None, split)]
         if not astray:
@@ -208,7 +210,7 @@ def find_marks(rows: Sequence[SourceRow], slots: Collection[str], named: str | N
     declines it, and where it fills a slot of the prompt."""
     if named is not None:
         return None if named == NO_SPLIT else named
-    column = find_column([flatten_row(row) for row in rows])
+    column = find_column([columns_of_row(row) for row in rows])
     return None if column is None or canonical_name(column) in slots else column
 
 
@@ -219,7 +221,7 @@ def take_test_rows(rows: Sequence[SourceRow], slots: Collection[str], named: str
     if column is None:
         return list(rows)
     for row in rows:
-        mark = read_mark(flatten_row(row).get(column))
+        mark = read_mark(columns_of_row(row).get(column))
         if mark not in (None, SPLITS[-1]):
             raise UsageError(
                 f'{row.where}: the column "{column}" marks this row as {mark}, and added rows are test rows. Remove the row, or '
@@ -228,7 +230,7 @@ def take_test_rows(rows: Sequence[SourceRow], slots: Collection[str], named: str
     return [drop_column(row, column) for row in rows]
 
 
-def flatten_row(row: SourceRow) -> Mapping[str, Any]:
+def columns_of_row(row: SourceRow) -> Mapping[str, Any]:
     """The values of a row by column, those of its input included."""
     inputs = row.value.get("input")
     return {**inputs, **row.value} if isinstance(inputs, Mapping) else row.value

@@ -37,7 +37,7 @@ from whet.task.dataset import DataReader
 from whet.task.decode import decode_field, field_names
 from whet.task.environment import (
     TaskEnvironment,
-    check_slots,
+    check_command_slots,
     load_prompts,
     prompt_with_tools,
     read_environment,
@@ -59,7 +59,7 @@ from whet.task.spec import (
     TaskContent,
     check_gate,
     read_budget,
-    read_labels,
+    read_label_words,
     read_models,
     read_splits,
 )
@@ -203,7 +203,7 @@ def make_task(
     """A task from what task.yaml says, or from the same in Python. `slots`: those that rows fill, with their places; `needs`: the
     splits that must be there. Raises UsageError for the first thing that cannot be used."""
     get = keys.get
-    labels = read_labels(get("labels"), get("verbalizer"))
+    labels = read_label_words(get("labels"), get("verbalizer"))
     prompt, region = read_region(get("region"), prompt_with_tools(prompt, environment))
     words, models, budget = _words(keys), read_models(get("models")), read_budget(get("budget"))
     reward = _with_limit(_rewards(keys, folder, labels, environment), get("reward_timeout"))
@@ -216,7 +216,9 @@ def make_task(
     data = DataReader(folder, rules, read_splits(get("splits")), needs)
     splits, warnings = _splits(data, get("data"), environment)
     if program is not None:
-        check_slots(keys["program"], program, [example for rows in splits.values() for example in rows])
+        check_command_slots(
+            keys["program"], program, [example for rows in splits.values() for example in rows]
+        )
     for one in (reward, second) if environment is None or environment.world.graded else ():
         if one is not None:
             check_targets(one, [example for part in splits.values() for example in part])

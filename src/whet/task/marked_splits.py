@@ -50,7 +50,9 @@ def divide(material: ImportedData, column: str) -> ImportedData:
         for split, numbers in at.items()
     }
     kept = {split: [places[n] for n in numbers] for split, numbers in at.items()} if there else {}
-    return replace(material, rows=rows, places=kept, notes=[*material.notes, describe(column, at, _OPTION)])
+    return replace(
+        material, rows=rows, places=kept, notes=[*material.notes, describe_splits(column, at, _OPTION)]
+    )
 
 
 def divide_rows(
@@ -72,7 +74,7 @@ def divide_rows(
     return {split: numbers[split] for split in SPLITS if split in numbers}
 
 
-def describe(column: str, numbers: Mapping[str, Sequence[int]], decline: str) -> str:
+def describe_splits(column: str, numbers: Mapping[str, Sequence[int]], decline: str) -> str:
     """How a column divides the rows, and what to write against it."""
     counts = ", ".join(f"{len(part)} {split}" for split, part in numbers.items())
     cut = "" if SPLITS[1] in numbers else "; validation is cut from train"

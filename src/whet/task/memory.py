@@ -17,7 +17,7 @@ from whet.task.load import make_several, make_task, read_folder
 from whet.task.prompts import load_prompt
 from whet.task.sources import DATASETS, FILE
 from whet.task.spec import ALIASES, SPLITS, TaskContent
-from whet.task.table import plain_number, table_of
+from whet.task.table import python_number, table_of
 from whet.task.tree import Node
 from whet_client.prompt.chat import looks_like_chat
 from whet_client.storable import show_value
@@ -47,20 +47,20 @@ def find_task(
         _refuse_words(words, f"the task {task.name}")
         return task
     if isinstance(task, Prompt | Mapping | list | tuple):
-        return build_task(kind, prompt_of(task), words, needs)
+        return build_task_of_kind(kind, prompt_of(task), words, needs)
     if not isinstance(task, str | Path):
         raise UsageError(
             f"{show_value(task)} is no task. Give the text of a prompt, a whet.Prompt, a whet.Task or a task folder."
         )
     bare = all(words.get(name) is None for name in ("data", "environment", "tasks"))
     if names_prompt_file(str(task)) and not bare:
-        return build_task(kind, prompt_of(Path(task)), words, needs)
+        return build_task_of_kind(kind, prompt_of(Path(task)), words, needs)
     if isinstance(task, Path) or _is_folder(task):
         _refuse_words(words, f"the task folder {task}")
         return read_folder(kind, task, needs)
     if bare and _may_be_path(task):
         return _folder_or_refused(kind, task, needs)
-    return build_task(kind, prompt_of(task), words, needs)
+    return build_task_of_kind(kind, prompt_of(task), words, needs)
 
 
 def prompt_of(prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any], named_by: str = "") -> Prompt:
@@ -114,7 +114,9 @@ def _refuse_lost_path(text: str) -> None:
         )
 
 
-def build_task(kind: type[T], prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLITS) -> T:
+def build_task_of_kind(
+    kind: type[T], prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLITS
+) -> T:
     """A task in memory. Raises UsageError for everything that a task folder is refused for."""
     document: dict[str, object] = {"name": f"prompt-{prompt.id}", **words}
     if "tasks" in document:
@@ -146,7 +148,7 @@ def build_task(kind: type[T], prompt: Prompt, words: TaskKeywords, needs: Sequen
 
 def _label(label: object) -> object:
     """A label as its text; whatever can be none is left to the reader of labels."""
-    plain = plain_number(label)
+    plain = python_number(label)
     return show_target(plain) if isinstance(plain, str | int | float) else plain
 
 

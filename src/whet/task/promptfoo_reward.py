@@ -57,10 +57,10 @@ def is_same(one: object, other: object) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
-def holds(kind: str, value: object, output: str) -> bool:
+def assertion_holds(kind: str, value: object, output: str) -> bool:
     """Whether one assertion holds."""
     if kind.startswith("not-"):
-        return not holds(kind[4:], value, output)
+        return not assertion_holds(kind[4:], value, output)
     if kind == "is-json":
         return bool(load_json(output))
     if kind == "contains-json":
@@ -95,7 +95,7 @@ def reward(example: dict, output: str) -> dict:  # type: ignore[type-arg]
     weight 0 count in their metric alone."""
     rows = example["assert"]
     weights = [float(row.get("weight", 1)) for row in rows]
-    kept = [holds(row["type"], row.get("value"), output) for row in rows]
+    kept = [assertion_holds(row["type"], row.get("value"), output) for row in rows]
     counted = [place for place, weight in enumerate(weights) if weight]
     failed = [
         f"{rows[place]['type']}: {rows[place].get('value', '')}" for place in counted if not kept[place]

@@ -114,7 +114,7 @@ def taken_by_task_model(spec: ModelSpec, task: ModelSpec) -> ModelSpec:
     return replace(spec, **values, address=task.address, model=task.model, overrides=overrides)
 
 
-def options_of(spec: ModelSpec, role: str) -> dict[str, Any]:
+def endpoint_options(spec: ModelSpec, role: str) -> dict[str, Any]:
     """The options of a function or of a model at an endpoint; temperature and stop texts of the task model go with its requests
     instead."""
     values: dict[str, object] = {name: getattr(spec, name) for name in _OPTIONS}
@@ -125,13 +125,13 @@ def options_of(spec: ModelSpec, role: str) -> dict[str, Any]:
 
 
 def model_key(spec: ModelSpec, role: str) -> tuple[object, ...]:
-    """What is the same for two roles that share a model object."""
+    """The key that two roles have in common when they share a model object."""
     if spec.model is not None:
         return (id(spec.model),)
     return (
         spec.address,
         spec.base_url,
-        orjson.dumps(options_of(spec, role), default=list, option=orjson.OPT_SORT_KEYS),
+        orjson.dumps(endpoint_options(spec, role), default=list, option=orjson.OPT_SORT_KEYS),
     )
 
 
@@ -148,7 +148,7 @@ def model_of(spec: ModelSpec, role: str) -> LanguageModel:
             spec.address or "the function",
         )
     if spec.model is not None:
-        return as_model(spec.model, options=options_of(spec, role))
+        return as_model(spec.model, options=endpoint_options(spec, role))
     if role in _WRITERS and not at_endpoint(str(spec.address)):
         for name in _OF_WRITERS:
             if getattr(spec, name) not in (None, ()):
@@ -159,7 +159,7 @@ def model_of(spec: ModelSpec, role: str) -> LanguageModel:
                     name,
                 )
     check_consent(spec)
-    return as_model(str(spec.address), base_url=spec.base_url, options=options_of(spec, role))
+    return as_model(str(spec.address), base_url=spec.base_url, options=endpoint_options(spec, role))
 
 
 def check_consent(spec: ModelSpec) -> None:

@@ -139,7 +139,7 @@ def clean_row(row: object) -> Any:
     """A row of a table without its missing cells (None, NaN), numbers of other libraries as plain ones."""
     if not isinstance(row, Mapping):
         return row
-    cells = {str(key): plain_number(value) for key, value in row.items()}
+    cells = {str(key): python_number(value) for key, value in row.items()}
     return {key: value for key, value in cells.items() if not _is_missing(value)}
 
 
@@ -186,7 +186,7 @@ def tidy_columns(rows: Sequence[object]) -> tuple[Any, ...]:
     return tuple(made)
 
 
-def plain_number(value: Any) -> object:
+def python_number(value: Any) -> object:
     """A number or truth value of numpy or its kin as that of Python; anything else as it is."""
     item = getattr(value, "item", None)
     if not callable(item) or getattr(value, "ndim", None) != 0:

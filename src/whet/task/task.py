@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
-from whet._util.arguments import check_arguments, describe_keywords, select
+from whet._util.arguments import check_arguments, describe_keywords, select_keywords
 from whet.errors import named_fields
 from whet.prompt import Prompt
 from whet.task import memory
@@ -36,7 +36,7 @@ class Task(TaskContent):
         `prompt` is a text, messages, a Prompt, the path of a file, or a dict of these by name with a `program`. Raises
         UsageError for everything that a task folder is refused for.
         """
-        task = memory.build_task(cls, prompt_of(prompt), select(TaskKeywords, keywords))
+        task = memory.build_task_of_kind(cls, prompt_of(prompt), select_keywords(TaskKeywords, keywords))
         gated = with_gate(
             task, keywords.get("alpha"), keywords.get("minimum_effect"), keywords.get("alpha_policy")
         )
@@ -63,8 +63,8 @@ def load_task(folder: str | Path, needs: Sequence[str] = SPLITS) -> Task:
 
 
 def build_task(prompt: Prompt, words: TaskKeywords, needs: Sequence[str] = SPLITS) -> Task:
-    """A task in memory; see `whet.task.memory.build_task`."""
-    return memory.build_task(Task, prompt, words, needs)
+    """A task in memory; see `whet.task.memory.build_task_of_kind`."""
+    return memory.build_task_of_kind(Task, prompt, words, needs)
 
 
 def task_of(

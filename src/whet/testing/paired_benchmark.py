@@ -30,7 +30,7 @@ class KnownWorld:
     optimizer: LanguageModel | None = None
 
 
-def play(
+def play_world(
     method: str, world: KnownWorld, seed: int, limits: Budget, settings: Mapping[str, object] | None = None
 ) -> float:
     """The real worth of what a method finds in a world within limits."""
@@ -70,13 +70,13 @@ def advantage(
     The number of seeds is one of those in T_95. `settings` belong to the methods by name.
     """
     by_method = settings or {}
-    return compare_pairs(
-        [play(method, world(seed), seed, limits, by_method.get(method)) for seed in seeds],
-        [play(control, world(seed), seed, limits, by_method.get(control)) for seed in seeds],
+    return paired_difference(
+        [play_world(method, world(seed), seed, limits, by_method.get(method)) for seed in seeds],
+        [play_world(control, world(seed), seed, limits, by_method.get(control)) for seed in seeds],
     )
 
 
-def compare_pairs(first: Sequence[float], second: Sequence[float]) -> Advantage:
+def paired_difference(first: Sequence[float], second: Sequence[float]) -> Advantage:
     """How much more the `first` figures are than the `second`, in pairs; as many as one of T_95."""
     differences = [a - b for a, b in zip(first, second, strict=True)]
     half = T_95[len(differences)] * stdev(differences) / len(differences) ** 0.5

@@ -43,8 +43,8 @@ from whet.testing.faults import (
     ReceivedRequest,
     RequestLedger,
     ServerBehaviour,
+    apply_habits,
     habitual,
-    understood,
 )
 from whet.types import Completion, Message, Request, content_hash
 
@@ -112,7 +112,7 @@ class LocalServer:
 
     async def _answer_batched(self, body: dict[str, Any], batch: LocalBatch) -> tuple[int, dict[str, object]]:
         """One request of a batch: refused or answered as by itself, and a line of the ledger."""
-        request = _request(understood(body, self._settings.habits))
+        request = _request(apply_habits(body, self._settings.habits))
         refused = next((feature for feature in self._settings.reject if feature in body), None)
         if refused is None:
             status, answer = (
@@ -158,7 +158,7 @@ class LocalServer:
             body = orjson.loads(raw)
             headers = {name.lower(): value for name, value in http.headers.items()}
             self.received.append(ReceivedRequest(http.path_qs, headers, body))
-            request = _request(understood(body, self._settings.habits))
+            request = _request(apply_habits(body, self._settings.habits))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             status, answer = _refusal(400, f"The body cannot be read: {error!r}", "bad_body")
         else:
@@ -455,9 +455,7 @@ def server_process(*arguments: str) -> Iterator[str]:
 
 
 def load_answerer(lm: str | None, function: str | None, text: str | None) -> Answerer:
-    """What answers: the model at an address, a function `module:name` (Request to text), or always one
-    text.
-    """
+    """The source of the answers: the model at an address, a function `module:name` (Request to text), or one fixed text."""
     if lm is not None:
         return resolve(lm)
     if function is not None:

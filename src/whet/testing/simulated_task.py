@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from whet.environments.environment import Environment
 from whet.errors import named_fields
 from whet.models.language_model import AnswersOnly, LanguageModel
-from whet.models.scripted import choose, load
+from whet.models.scripted import choose_by_luck, load
 from whet.rewards.text import ExactMatch
 from whet.run import Run
 from whet.types import Completion, Example, Request, Reward
@@ -110,7 +110,7 @@ def garbage() -> Answers:
     """An optimizer whose replies are of no use: empty, refused, cut off, malformed, or hostile."""
 
     def answer(question: str, sample: int) -> Completion:
-        text, error = choose(REPLIES, question, sample)
+        text, error = choose_by_luck(REPLIES, question, sample)
         return Completion(text, "length" if error else "stop", error=error)
 
     return Answers(answer)

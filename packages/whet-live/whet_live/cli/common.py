@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import options, visible
+from whet.cli.common import options, show_hidden
 from whet.errors import UsageError
 from whet_client.storable import repair_surrogates
 
@@ -52,7 +52,7 @@ def _check_text(context: click.Context, parameter: click.Parameter, value: Any) 
     for text in () if parameter.name in _FILES or parameter.metavar in _FILES else _texts_of(value):
         if repair_surrogates(text) != text:
             raise UsageError(
-                f'The locale of this terminal cannot decode "{visible(text[:80])}". Set PYTHONUTF8=1, '
+                f'The locale of this terminal cannot decode "{show_hidden(text[:80])}". Set PYTHONUTF8=1, '
                 "or a locale with UTF-8 such as LC_ALL=C.UTF-8."
             )
     return value

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from whet.cli.common import (
-    count,
+    count_noun,
     examples,
     good_and_bad_options,
+    join_cells,
     json_option,
     line,
     options,
     output,
     print_result,
-    row,
-    visible,
+    show_hidden,
     warn,
 )
 from whet.errors import UsageError, did_you_mean, show_reward, show_share
@@ -128,36 +128,36 @@ def add(target: str, target_kind: str, signals: tuple[str, ...], as_json: bool, 
 
 def _show_added(records: Sequence[Feedback], stored: Mapping[str, Any]) -> None:
     for record in records:
-        click.echo(f"{record.id}  {record.kind} about {record.target_kind} {visible(record.target)}")
+        click.echo(f"{record.id}  {record.kind} about {record.target_kind} {show_hidden(record.target)}")
     if stored["duplicates"]:
         click.echo(f"{stored['duplicates']} of them were stored before.", err=True)
     if stored["waiting"]:
-        kind, target = records[0].target_kind, visible(records[0].target)
+        kind, target = records[0].target_kind, show_hidden(records[0].target)
         click.echo(
             f"No answer with this {kind} is stored: {target}. The feedback counts when one comes.", err=True
         )
 
 
 def _show_import(summary: Mapping[str, Any]) -> None:
-    answers, rows = count(summary["inferences"], "answer"), count(summary["feedback"], "row")
+    answers, rows = count_noun(summary["inferences"], "answer"), count_noun(summary["feedback"], "row")
     click.echo(f"Read: {answers}, {rows} of feedback.")
     for note in summary["notes"]:
-        click.echo(visible(note), err=True)
+        click.echo(show_hidden(note), err=True)
     for one in summary["skipped"]:
-        click.echo(f"left out: {one['where']}: {visible(one['reason'])}", err=True)
+        click.echo(f"left out: {one['where']}: {show_hidden(one['reason'])}", err=True)
     if "accepted" not in summary:
         click.echo("Dry run: nothing is stored.")
         return
     click.echo(f"{summary['accepted']} are new, {summary['duplicates']} were stored before.")
     if waiting := summary["waiting"]:
-        few = ", ".join(visible(one) for one in dict.fromkeys(waiting[:3]))
+        few = ", ".join(show_hidden(one) for one in dict.fromkeys(waiting[:3]))
         click.echo(
             f"{len(waiting)} of {rows} of feedback are about answers that are not stored ({few}"
             f"{', ...' if len(waiting) > 3 else ''}): they count when these come, by the same ids.",
             err=True,
         )
     for one in summary["conflicts"]:
-        click.echo(f"left unchanged: {visible(one['id'])}: {visible(one['stored'])}", err=True)
+        click.echo(f"left unchanged: {show_hidden(one['id'])}: {show_hidden(one['stored'])}", err=True)
 
 
 def _scale(text: str) -> tuple[str, str]:
@@ -287,7 +287,9 @@ def _show_feedback(rows: Sequence[StoredFeedback], after: str | None) -> None:
         if one.about is not None:
             about = f"{one.prompt} {one.version}"
         text = record.text and f'"{line(record.text)}"'
-        row(f"{record.as_json()['time'][:19]}Z", record.kind, record.name, value, about, record.user, text)
+        join_cells(
+            f"{record.as_json()['time'][:19]}Z", record.kind, record.name, value, about, record.user, text
+        )
     if not rows:
         click.echo("There is no such feedback.", err=True)
     if after:
@@ -295,7 +297,9 @@ def _show_feedback(rows: Sequence[StoredFeedback], after: str | None) -> None:
 
 
 def _show_weights(model: BehaviourModel) -> None:
-    click.echo(f"{model.rated} of {model.answers} answers are rated, by {count(model.sources, 'source')}.\n")
+    click.echo(
+        f"{model.rated} of {model.answers} answers are rated, by {count_noun(model.sources, 'source')}.\n"
+    )
     click.echo(f"{'signal':<22}{'weight':>8}  {'95% interval':<18}{'without correction':>20}")
     for weight in model.weights:
         bounds = f"[{weight.weight.low:+.2f}, {weight.weight.high:+.2f}]"
@@ -339,7 +343,7 @@ def _show_rewards(estimates: VersionRewards) -> None:
     for one in estimates.rewards:
         joined = one.state if one.value is None else _interval(one.value)
         naive = "-" if one.naive is None else _interval(one.naive)
-        name = visible(one.segment)[:15] or "(all)"
+        name = show_hidden(one.segment)[:15] or "(all)"
         click.echo(f"{one.version:<9}{name:<16}{one.answers:>8}{one.rated:>7}  {joined:<28}{naive}")
     if estimates.model is None:
         click.echo(f"\nNot calibrated: {estimates.reason}")
@@ -356,7 +360,7 @@ def _show_rewards(estimates: VersionRewards) -> None:
     for one in estimates.rewards:
         for note in one.notes:
             warn(
-                f"version {one.version}{f' in {visible(one.segment)}' if one.segment else ''}: {note}",
+                f"version {one.version}{f' in {show_hidden(one.segment)}' if one.segment else ''}: {note}",
                 err=True,
             )
 
@@ -398,7 +402,7 @@ def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
     from whet_live import erased_completely, forget_user
 
     by = actor_of(actor)
-    _confirm(yes, f"Delete all answers and feedback of {visible(user)} permanently?")
+    _confirm(yes, f"Delete all answers and feedback of {show_hidden(user)} permanently?")
     with open_here() as live:
         gone = forget_user(live.database, user, actor=by)
         complete = erased_completely(live.database, READERS_SECONDS)
@@ -406,7 +410,7 @@ def forget(user: str, actor: str | None, yes: bool, as_json: bool) -> None:
     def show(counts: Mapping[str, int]) -> None:
         if not (gone.inferences or gone.feedback):
             click.echo(
-                f'Nothing of "{visible(user)}" is stored. Check that the name is spelled as the app sends it.'
+                f'Nothing of "{show_hidden(user)}" is stored. Check that the name is spelled as the app sends it.'
             )
             return
         click.echo(_describe_deleted(gone))
@@ -439,14 +443,14 @@ def expire(before: str, actor: str | None, yes: bool, as_json: bool) -> None:
     from whet_live.database import microseconds
 
     moment, by = microseconds(before), actor_of(actor)
-    _confirm(yes, f"Delete all answers and feedback before {visible(before)} permanently?")
+    _confirm(yes, f"Delete all answers and feedback before {show_hidden(before)} permanently?")
     with open_here() as live:
         gone = delete(live.database, moment, actor=by)
 
     def show(counts: Mapping[str, int]) -> None:
         click.echo(_describe_deleted(gone))
         if gone.spared:
-            older = count(gone.spared, "older answer")
+            older = count_noun(gone.spared, "older answer")
             click.echo(f"Not deleted until a running experiment ends: {older}.")
 
     counts = {"inferences": gone.inferences, "feedback": gone.feedback, "spared": gone.spared}
@@ -471,4 +475,6 @@ def _confirm(yes: bool, question: str) -> None:
 
 
 def _describe_deleted(gone: Erased) -> str:
-    return f"Deleted: {count(gone.inferences, 'answer')}, {count(gone.feedback, 'row')} of feedback."
+    return (
+        f"Deleted: {count_noun(gone.inferences, 'answer')}, {count_noun(gone.feedback, 'row')} of feedback."
+    )

@@ -10,7 +10,7 @@ import click
 
 from whet.cli.common import (
     NAME_A_MODEL,
-    count,
+    count_noun,
     examples,
     json_option,
     learning_model_options,
@@ -18,7 +18,7 @@ from whet.cli.common import (
     options,
     print_result,
     role_choices,
-    visible,
+    show_hidden,
 )
 from whet.errors import UsageError, show_share
 from whet_live.cli.common import actor_of, by_options, open_here
@@ -76,7 +76,8 @@ def patterns(prompt: str, read: bool, weeks: int, daily: int, as_json: bool, **c
         if read:
             step = learner.name_patterns(prompt, daily)
             click.echo(
-                f"{count(step.critiques, 'critique')} sorted in {count(step.calls, 'call')}.", err=True
+                f"{count_noun(step.critiques, 'critique')} sorted in {count_noun(step.calls, 'call')}.",
+                err=True,
             )
         report = learner.patterns(prompt, weeks)
     print_result(report, as_json, _show)
@@ -101,7 +102,9 @@ def _edit_patterns(learner: Learner, prompt: str, edits: Mapping[str, Any]) -> N
     if edits["merge"]:
         key, into = edits["merge"]
         moved = learner.merge_patterns(prompt, key, into, **by)
-        click.echo(f"{count(moved, 'critique')} moved from {visible(key)} to {visible(into)}.", err=True)
+        click.echo(
+            f"{count_noun(moved, 'critique')} moved from {show_hidden(key)} to {show_hidden(into)}.", err=True
+        )
 
 
 def _show(report: PatternReport) -> None:
@@ -118,26 +121,24 @@ def _show(report: PatternReport) -> None:
     ]
     click.echo(f"Critiques: {', '.join(rest)}.")
     if report.day:
-        click.echo(f"The reader was last asked on {report.day}, in {count(report.calls, 'call')}.")
+        click.echo(f"The reader was last asked on {report.day}, in {count_noun(report.calls, 'call')}.")
 
 
 def _show_pattern(one: FailurePattern) -> None:
     from whet_live.database import iso
 
-    critiques, users = count(one.critiques, "critique"), count(one.users, "user")
+    critiques, users = count_noun(one.critiques, "critique"), count_noun(one.users, "user")
     click.echo(f"{one.id}  {line(one.name)}")
     if one.description:
         click.echo(f"    {line(one.description, 400)}")
-    click.echo(
-        f"    {critiques}, about answers to {users}, {iso(one.first)[:10]} to {iso(one.last)[:10]}; named by {visible(one.model)}"
-    )
+    period = f"{iso(one.first)[:10]} to {iso(one.last)[:10]}"
+    click.echo(f"    {critiques}, about answers to {users}, {period}; named by {show_hidden(one.model)}")
     for week in one.weeks:
         if week.share is None or week.low is None or week.high is None:
             of, share = "", ""
         else:
             of = f" of {week.active:,}"
             share = f"  {show_share(week.share)} [{show_share(week.low)}, {show_share(week.high)}]"
-        click.echo(
-            f"    week of {iso(week.at)[:10]}: {count(week.critiques, 'critique')}, {count(week.users, 'user')}{of}{share}"
-        )
-    click.echo(f"    answers: {', '.join(map(visible, one.examples))}\n")
+        counts = f"{count_noun(week.critiques, 'critique')}, {count_noun(week.users, 'user')}"
+        click.echo(f"    week of {iso(week.at)[:10]}: {counts}{of}{share}")
+    click.echo(f"    answers: {', '.join(map(show_hidden, one.examples))}\n")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from whet.cli.common import count, line, row, show_diff, visible
+from whet.cli.common import count_noun, join_cells, line, show_diff, show_hidden
 from whet.errors import show_reward, show_size
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def show_difference(difference: Difference) -> None:
 def show_summaries(summaries: Sequence[Summary]) -> None:
     """Prompts, one a line."""
     for summary in summaries:
-        row(summary.name, summary.newest, *(f"{name}={version}" for name, version in summary.labels.items()))
+        join_cells(
+            summary.name, summary.newest, *(f"{name}={version}" for name, version in summary.labels.items())
+        )
     if not summaries:
         click.echo(
             "There are no prompts. Add a prompt with: whet prompts import prompt.md --name NAME", err=True
@@ -44,15 +46,17 @@ def show_version(version: Version) -> None:
     """Show one version: its origin, its text, and the evidence of each instruction."""
     from whet_live.database import iso
 
-    row(version.address, *(f"@{label}" for label in version.labels))
-    row(iso(version.created), version.author, version.message)
+    join_cells(version.address, *(f"@{label}" for label in version.labels))
+    join_cells(iso(version.created), version.author, version.message)
     if version.run is not None:
-        row("from", version.run.get("kind"), version.run.get("folder") or version.run.get("file"))
-    row(((version.evidence or {}).get("improvement") or {}).get("reason", ""))
-    click.echo(visible(version.prompt.source))
+        join_cells("from", version.run.get("kind"), version.run.get("folder") or version.run.get("file"))
+    join_cells(((version.evidence or {}).get("improvement") or {}).get("reason", ""))
+    click.echo(show_hidden(version.prompt.source))
     for region, one in version.instructions:
         effect = one.effect and f"violations fell by {show_reward(one.effect.difference)}"
-        row(region, one.id, one.sources and count(one.sources, "source"), one.author, one.created, effect)
+        join_cells(
+            region, one.id, one.sources and count_noun(one.sources, "source"), one.author, one.created, effect
+        )
         for critique in one.critiques:
             click.echo(f'    because of: "{line(critique)}"')
 
@@ -61,30 +65,30 @@ def show_quality(report: QualityReport) -> None:
     """Every measure of the whole period with its interval, then its steps, then what changed."""
     from whet_live.database import iso
 
-    row(
+    join_cells(
         report.prompt,
         f"{iso(report.since)[:16]}Z to {iso(report.until)[:16]}Z",
-        count(report.answers, "answer"),
+        count_noun(report.answers, "answer"),
     )
     if report.every > 1:
         click.echo(f"These figures come from a sample: one in {report.every} answers.")
     for group in report.groups:
         if group.name:
-            row(group.name, count(sum(n for _, n in group.answers), "answer"))
+            join_cells(group.name, count_noun(sum(n for _, n in group.answers), "answer"))
         for one in group.series:
             whole = one.whole
-            row(
+            join_cells(
                 f"  {one.measure.title}",
                 *_point_cells(whole, one.measure),
                 f"n {whole.n:,}",
                 f"users {whole.clusters:,}",
             )
             for share, value, low, high in whole.quantiles:
-                row(f"    {share:.0%} of answers up to {_size(value)} [{_size(low)}, {_size(high)}]")
+                join_cells(f"    {share:.0%} of answers up to {_size(value)} [{_size(low)}, {_size(high)}]")
             for point in one.points if len(one.points) > 1 else ():
-                row(f"    {iso(point.at)[:16]}Z", *_point_cells(point, one.measure), f"n {point.n:,}")
+                join_cells(f"    {iso(point.at)[:16]}Z", *_point_cells(point, one.measure), f"n {point.n:,}")
     for mark in report.marks:
-        row(f"{iso(mark.at)[:16]}Z", mark.kind, mark.text)
+        join_cells(f"{iso(mark.at)[:16]}Z", mark.kind, mark.text)
     if not report.answers:
         click.echo("No answer was logged in this period.", err=True)
 
@@ -105,7 +109,7 @@ def show_alerts(alerts: Sequence[QualityAlert]) -> None:
 
     for alert in alerts:
         sent = " ".join(f"{channel}={state}" for channel, state in alert.deliveries.items())
-        row(f"{iso(alert.began)[:16]}Z", alert.kind, "" if alert.worse else "better", alert.text, sent)
+        join_cells(f"{iso(alert.began)[:16]}Z", alert.kind, "" if alert.worse else "better", alert.text, sent)
     if not alerts:
         click.echo("There are no alerts. A server watches the traffic while it runs: whet serve", err=True)
 
@@ -114,10 +118,10 @@ def show_history(history: Mapping[str, Any]) -> None:
     """Versions, then moves of labels."""
     for version in history["versions"]:
         labels = " ".join(f"@{label}" for label in version["labels"])
-        row(version["version"], version["created"], version["author"], version["message"], labels)
+        join_cells(version["version"], version["created"], version["author"], version["message"], labels)
     for move in history["moves"]:
         what = f"{move['label']}: {move['old'] or '-'} -> {move['new'] or '-'}"
-        row(move["at"], what, f"{move['kind']} by {move['actor']}", move["reason"])
+        join_cells(move["at"], what, f"{move['kind']} by {move['actor']}", move["reason"])
 
 
 def show_change(change: Move | Proposal) -> None:
@@ -137,11 +141,11 @@ def show_change(change: Move | Proposal) -> None:
 
 def show_proposal_line(proposal: Proposal) -> None:
     """A proposal on one line."""
-    what = count(len(proposal.units), "instruction") if proposal.units else "text"
+    what = count_noun(len(proposal.units), "instruction") if proposal.units else "text"
     if proposal.target is not None:
         what = f"move to {proposal.target}"
     where = f"{proposal.name}/{proposal.base}" + (f" -> {proposal.label}" if proposal.label else "")
-    row(proposal.id, proposal.state, where, what, f"by {proposal.author}", proposal.message)
+    join_cells(proposal.id, proposal.state, where, what, f"by {proposal.author}", proposal.message)
 
 
 def show_proposal_lines(proposals: Sequence[Proposal]) -> None:
@@ -163,7 +167,7 @@ def show_proposal(proposal: Proposal) -> None:
         for critique in unit.instruction.critiques:
             click.echo(f'      because of: "{line(critique)}"')
         if unit.instruction.sources:
-            click.echo(f"      {count(unit.instruction.sources, 'independent source')}")
+            click.echo(f"      {count_noun(unit.instruction.sources, 'independent source')}")
     if proposal.gate is not None:
         click.echo(f"  {line(proposal.gate.get('reason', ''))}")
     if proposal.version is not None:
@@ -176,7 +180,7 @@ def show_proposal(proposal: Proposal) -> None:
 def show_exported(done: Mapping[str, Any]) -> None:
     """How many prompts an export wrote, and where."""
     number = len(done["prompts"])
-    click.echo(f"{count(number, 'prompt')} {'is' if number == 1 else 'are'} in {done['folder']}.")
+    click.echo(f"{count_noun(number, 'prompt')} {'is' if number == 1 else 'are'} in {done['folder']}.")
     if labels := done["left"]["labels"]:
         click.echo(
             f"The files do not hold what is protected on every prompt: {', '.join(labels)}. An export of all prompts does."
@@ -193,20 +197,20 @@ def show_imported(done: Version | Mapping[str, Any]) -> None:
             click.echo(f"Protected on every prompt: {', '.join(prompt['protected'])}")
             continue
         there = f"{prompt['known']} {'was' if prompt['known'] == 1 else 'were'} there before"
-        click.echo(f"{prompt['name']}: {count(prompt['added'], 'version')} added, {there}")
+        click.echo(f"{prompt['name']}: {count_noun(prompt['added'], 'version')} added, {there}")
 
 
 def show_entries(entries: Sequence[AuditEntry]) -> None:
     """Rows of the audit log."""
     for one in (entry.as_json() for entry in entries):
         details = [f"{key}={value}" for key, value in one["details"].items() if value not in (None, "")]
-        row(one["seq"], one["at"], one["actor"], one["action"], one["subject"], *details)
+        join_cells(one["seq"], one["at"], one["actor"], one["action"], one["subject"], *details)
 
 
 def show_verdict(verdict: AuditVerdict) -> None:
     """Whether the audit log is whole."""
     if verdict.whole:
-        click.echo(f"The log is intact: {count(verdict.rows, 'row')}. Seal: {verdict.seal}")
+        click.echo(f"The log is intact: {count_noun(verdict.rows, 'row')}. Seal: {verdict.seal}")
     else:
         click.echo(f"The log or the registry was changed. Row {verdict.broken}: {verdict.reason}.", err=True)
 
@@ -216,31 +220,33 @@ def show_learning(status: Mapping[str, Any]) -> None:
     settings = status["settings"]
     policy = "  ".join(f"{key}={value}" for key, value in settings["policy"].items() if value != [])
     reads = f"reads {settings['reads']}"
-    row(status["name"], f"mode {settings['mode']}", f"label {settings['label']}", reads, policy)
+    join_cells(status["name"], f"mode {settings['mode']}", f"label {settings['label']}", reads, policy)
     if status.get("warning"):
         click.echo(f"      {status['warning']}")
     for fault in status.get("faults", ()):
         click.echo(f"      nothing can be learned now ({fault['at'][:16]}): {line(fault['message'])}")
     if lost := status.get("verdicts", {}).get("unreadable"):
         click.echo(
-            f"      the model failed to read {count(lost, 'comment')}; to read them again: --read-again"
+            f"      the model failed to read {count_noun(lost, 'comment')}; to read them again: --read-again"
         )
     if status.get("to_read") and not status.get("reader"):
         click.echo(
-            f"      {count(status['to_read'], 'comment')} not read yet; to read them, start the "
+            f"      {count_noun(status['to_read'], 'comment')} not read yet; to read them, start the "
             f"learner with a model: {READERS}"
         )
     for one in status.get("evaluators", ()):
         failed = f", {one['failed']} could not be graded" if one["failed"] else ""
-        row(
+        join_cells(
             "evaluator",
             one["evaluator"],
-            f"{count(one['answers'], 'answer')} on {one['day']}, {one['low']} low{failed}",
+            f"{count_noun(one['answers'], 'answer')} on {one['day']}, {one['low']} low{failed}",
         )
     for one in status.get("searches", ()):
-        row("search", one["day"], one["method"], one["state"], one["proposal"] or "", line(one["reason"]))
+        join_cells(
+            "search", one["day"], one["method"], one["state"], one["proposal"] or "", line(one["reason"])
+        )
     for one in status.get("requirements", ()):
-        row(
+        join_cells(
             "requirement",
             one["key"],
             one["state"],
@@ -254,10 +260,10 @@ def show_learning(status: Mapping[str, Any]) -> None:
         if one["rejected"]:
             click.echo(f"      rejected before: {line(one['rejected'])}")
     for one in status.get("quarantine", ()):
-        row("quarantine", one["id"], one["source"], *one["reasons"])
+        join_cells("quarantine", one["id"], one["source"], *one["reasons"])
     for one in status.get("updates", ()):
         about = one["proposal"] or (f"version {one['version']}" if one["version"] else "")
-        row("update", one["at"], one["outcome"], about, one["reason"])
+        join_cells("update", one["at"], one["outcome"], about, one["reason"])
 
 
 def show_instructions(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -268,7 +274,7 @@ def show_instructions(rows: Sequence[Mapping[str, Any]]) -> None:
         review = one["review"] and f"review {'due since' if one['review_due'] else 'on'} {one['review']}"
         terms = ("locked" if one["locked"] else "", dates if dates != ".." else "", review)
         state = "" if one["status"] == "active" else f"{one['status']}: {one['reason']}"
-        row(one["id"], *terms, state, one["text"])
+        join_cells(one["id"], *terms, state, one["text"])
         if any(terms):
             click.echo(
                 f"      set by {line(one['terms_by'])}"

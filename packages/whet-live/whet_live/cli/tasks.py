@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from whet.cli.common import examples, output, visible, warn
+from whet.cli.common import examples, output, show_hidden, warn
 from whet_live.cli.common import DatabaseGroup, open_here
 
 
@@ -103,9 +103,9 @@ def from_traffic(
 def _show(values: dict[str, Any]) -> None:
     click.echo(values["folder"])
     for line in values["chosen"]:
-        click.echo(f"  {visible(line)}")
+        click.echo(f"  {show_hidden(line)}")
     click.echo("  rows: " + ", ".join(f"{count} {split}" for split, count in values["rows"].items()))
     for warning in values["warnings"]:
-        warn(visible(warning))
+        warn(show_hidden(warning))
     for command in values["next"]:
         click.echo(f"next: {command}")

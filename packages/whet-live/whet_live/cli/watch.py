@@ -19,7 +19,7 @@ from whet.cli.common import (
     line,
     role_choices,
     say,
-    visible,
+    show_hidden,
     warn,
 )
 from whet.errors import UsageError, WhetError
@@ -118,5 +118,9 @@ def _update(update: Mapping[str, Any]) -> None:
     about = update["proposal"] or (f"version {update['version']}" if update["version"] else "")
     about += f", tried in experiment {update['experiment']}" if update["experiment"] else ""
     demands = "; ".join(line(demand["text"], _SHOWN) for demand in update["requirements"])
-    parts = [f"{visible(update['name'])}: {update['outcome']} {about}".rstrip(), demands, update["reason"]]
+    parts = [
+        f"{show_hidden(update['name'])}: {update['outcome']} {about}".rstrip(),
+        demands,
+        update["reason"],
+    ]
     click.echo("  ".join(part for part in parts if part))

@@ -150,7 +150,7 @@ def end(connection: Connection, experiment: str, values: dict[str, Any]) -> bool
     return connection.execute(changed).first() is not None
 
 
-def note(connection: Connection, experiment: str, **values: Any) -> None:
+def record_outcome(connection: Connection, experiment: str, **values: Any) -> None:
     """Write down what became known: the `proposal` that waits for an approval, the `watch` after the winner's move, or the
     `label_move` that is the experiment's own."""
     connection.execute(experiments.update().where(experiments.c.id == experiment).values(values))

@@ -45,7 +45,7 @@ def figures(
     return {
         "arms": _replace_nan(rows),
         "posterior": _replace_nan(posterior(definition.goal, definition.versions, tallies)),
-        "verdict": verdict_json(verdict),
+        "verdict": experiment_verdict_json(verdict),
         "left_out": asdict(snapshot.counts),
     }
 
@@ -67,7 +67,7 @@ def describe_experiment(
     return cleaned
 
 
-def verdict_json(verdict: ExperimentVerdict) -> dict[str, object]:
+def experiment_verdict_json(verdict: ExperimentVerdict) -> dict[str, object]:
     """A verdict as JSON values."""
     effects = [asdict(effect) | {"method": SEQUENCE} for effect in verdict.effects]
     guards = [asdict(check) | {"broken": check.broken, "method": SEQUENCE} for check in verdict.checks]

@@ -44,14 +44,14 @@ def begin(connection: Connection, experiment: Experiment, move: Move) -> None:
         or definition.watch is None
         or experiment_store.running_on(connection, definition.prompt, definition.label)
     ):
-        experiment_store.note(connection, experiment.id, watch=None)
+        experiment_store.record_outcome(connection, experiment.id, watch=None)
         return
     shares = (definition.watch.holdout, 1.0 - definition.watch.holdout)
     message = f"Watch after the experiment {experiment.id}."
     key = experiment_store.start(
         connection, definition, shares, experiment.author, message=message, watches=experiment.id
     )
-    experiment_store.note(connection, experiment.id, watch=key)
+    experiment_store.record_outcome(connection, experiment.id, watch=key)
     details = {"experiment": key, "after": experiment.id, "label": definition.label, "version": move.new}
     audit.append_entry(
         connection,
@@ -82,7 +82,7 @@ def follow(connection: Connection, experiment: Experiment) -> None:
     if move is not None and approved:
         begin(connection, experiment, move)
     elif move is not None or _is_closed(connection, experiment):
-        experiment_store.note(connection, experiment.id, watch=None)
+        experiment_store.record_outcome(connection, experiment.id, watch=None)
 
 
 def _is_closed(connection: Connection, experiment: Experiment) -> bool:

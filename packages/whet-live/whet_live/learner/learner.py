@@ -537,7 +537,7 @@ class Learner:
         if not message and name not in self._faults:
             return
         with self.context.database.begin() as connection:
-            learner_store.write_fault(connection, name, message)
+            learner_store.remember_fault(connection, name, message)
         (self._faults.add if message else self._faults.discard)(name)
 
     def watch(

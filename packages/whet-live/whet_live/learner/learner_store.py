@@ -205,7 +205,7 @@ def read_accepters(connection: Connection, name: str, requirements: Sequence[Liv
 # What went wrong
 
 
-def write_fault(connection: Connection, name: str, message: str) -> None:
+def remember_fault(connection: Connection, name: str, message: str) -> None:
     """Remember why the last step for a prompt failed, or with an empty name why the reader does not answer; an empty message
     forgets it."""
     if message:

@@ -56,7 +56,7 @@ def write_day(connection: Connection, day: PatternDay) -> None:
     put(connection, pattern_days, asdict(day))
 
 
-def critiques_of(prompt: str, since: int) -> Select[tuple[str]]:
+def new_critiques(prompt: str, since: int) -> Select[tuple[str]]:
     """The rows with words about answers of a prompt that came since a time, without those that were erased."""
     gone = exists().where(erased.c.id == _f.id, erased.c.what == "feedback")
     words = (_f.prompt == prompt, _f.text.is_not(None), _f.text != "", _f.kind.in_(WORDED_KINDS))
@@ -66,7 +66,7 @@ def critiques_of(prompt: str, since: int) -> Select[tuple[str]]:
 
 def count_waiting(connection: Connection, prompt: str, since: int) -> tuple[int, int | None]:
     """How many critiques are not sorted yet, and when the first of them came."""
-    query = critiques_of(prompt, since).where(~_is_sorted())
+    query = new_critiques(prompt, since).where(~_is_sorted())
     row = connection.execute(query.with_only_columns(func.count(), func.min(_f.received))).one()
     return int(row[0]), row[1]
 
@@ -74,7 +74,7 @@ def count_waiting(connection: Connection, prompt: str, since: int) -> tuple[int,
 def choose_waiting(connection: Connection, prompt: str, since: int, most: int) -> list[WaitingCritique]:
     """The critiques that are sorted next, the newest first; the first one of every source goes before the second one of any, so
     that nobody crowds out the others."""
-    query = critiques_of(prompt, since).where(~_is_sorted()).order_by(_f.seq.desc()).limit(MOST_WAITING)
+    query = new_critiques(prompt, since).where(~_is_sorted()).order_by(_f.seq.desc()).limit(MOST_WAITING)
     tries = select(_r.tries).where(_r.row == _f.id).scalar_subquery()
     columns = (_f.id, _f.received, _f.source, _f.user, _i.id.label("answer"), _i.user.label("asker"), _i.session,
                func.coalesce(tries, 0).label("tries"))  # fmt: skip

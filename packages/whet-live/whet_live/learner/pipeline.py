@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from whet.engine.model_client import MAX_ATTEMPTS
 from whet.errors import quantity
-from whet.feedback.model_session import now
+from whet.feedback.model_session import step_time
 from whet.feedback.sources import self_judged
 from whet.instructions.answers import Requirement
 from whet.instructions.changes import AUTHOR as OPTIMIZER
@@ -40,12 +40,12 @@ from whet_live.learner.updates import (
     CandidateUpdate,
     Inspection,
     Voter,
-    examine,
+    examine_events,
     generate_events,
     instructions_of,
     voters_of,
 )
-from whet_live.learner.upkeep import UpkeepView, describe, generate_upkeep
+from whet_live.learner.upkeep import UpkeepView, describe_step, generate_upkeep
 from whet_live.registry import Address, PromptEdit, Proposal, Version
 from whet_live.registry.labels import ChangeActor, put_label
 from whet_live.registry.proposals import PROBES, close, file_proposal, open_one
@@ -66,9 +66,12 @@ def begin_update(
     """Write the next update down, if there is enough to learn and no earlier one waits for its end."""
     base = context.base(name, settings)
     state = context.snapshot.advance()
-    if base is None or name not in state.prompts or _waits(context, name, base):
+    if base is None or name not in state.prompts:
         return None
-    if settings.mode == learner_store.MODE_AUTO and outstanding(context, name, settings) is not None:
+    waiting, automatic = _find_waiting(context, name, base), settings.mode == learner_store.MODE_AUTO
+    if waiting and not automatic:
+        return None
+    if automatic and outstanding(context, name, settings) is not None:
         return None
     facts = context.facts(name, base, settings)
     feedback = settings.select_rows(state.prompts[name])
@@ -82,13 +85,17 @@ def begin_update(
         and (not requirement.instruction or (able and requirement.instruction not in locked))
     ]
     written = base.ledger(region_of(base, settings)).instructions
+    asked = {key for proposal in waiting for key in _requirements_of(proposal)}
     fit = [
         requirement
         for requirement in ready
-        if not (requirement.rejected or requirement.against)
+        if requirement.key not in asked
+        and not (requirement.rejected or requirement.against)
         and (not requirement.instruction or written[requirement.instruction].author == OPTIMIZER)
     ]
-    auto = settings.mode == learner_store.MODE_AUTO and bool(fit)
+    auto = automatic and bool(fit)
+    if waiting and (not auto or context.config.gate(name) is None):
+        return None  # what takes a person gathers until one has decided; what the gate can decide does not wait for that
     chosen = tuple(replace(requirement, texts=()) for requirement in (fit if auto else ready))
     if not chosen:
         return None
@@ -105,15 +112,20 @@ def begin_update(
     return update
 
 
-def _waits(context: LearnerContext, name: str, base: Version) -> bool:
-    """Whether a proposal of the learner waits for a decision. One that is out of date is taken back first."""
-    waiting = False
+def _find_waiting(context: LearnerContext, name: str, base: Version) -> list[Proposal]:
+    """The proposals of the learner that wait for a decision. Those that are out of date are taken back first."""
+    waiting = list[Proposal]()
     for proposal in context.registry.proposals(state=OPEN, name=name, limit=500).items:
         if proposal.author == AUTHOR and proposal.base == base.version:
-            waiting |= {"upkeep", SEARCH}.isdisjoint(proposal.evidence or {})
+            waiting += [proposal] if {"upkeep", SEARCH}.isdisjoint(proposal.evidence or {}) else []
         elif proposal.author == AUTHOR and proposal.target is None:
             _take_back(context, proposal, base)
     return waiting
+
+
+def _requirements_of(proposal: Proposal) -> list[str]:
+    """The keys of the requirements that a proposal of the learner is about."""
+    return [str(one["key"]) for one in (proposal.evidence or {}).get("requirements", ())]
 
 
 def _take_back(context: LearnerContext, proposal: Proposal, base: Version) -> None:
@@ -151,7 +163,7 @@ class _UpdateResult:
     def message(self) -> str:
         """A line about the update."""
         if self.update.plan is not None:
-            return describe(self.base.ledgers.get(self.region, ()), self.candidate.events)
+            return describe_step(self.base.ledgers.get(self.region, ()), self.candidate.events)
         requirements, rows = self.update.requirements, self.update.rows
         return f"{quantity(len(requirements), 'requirement')} from {quantity(len(rows), 'row')} of feedback"
 
@@ -176,7 +188,7 @@ async def run_update(
     region = region_of(base, settings)
     make = _generate_events if update.plan is None else _generate_upkeep
     events, run, folder = await make(context, update, base, region)
-    candidate = examine(base, region, events, _inspection(context, update, settings, base))
+    candidate = examine_events(base, region, events, _inspection(context, update, settings, base))
     verdict, probes, gate_config = None, None, context.config.gate(update.name)
     if not candidate.empty and gate_config is not None:
         verdict = await _verdict(context, update, gate_config, (base, candidate), settings)
@@ -221,7 +233,7 @@ async def _generate_upkeep(
     identity = {"prompt": base.prompt.id, "region": region, "plan": content_hash(update.plan)}
     identity["locked"] = content_hash(sorted(locked_ids(terms)))
     async with model_session(context.config, update.name, "upkeep", identity) as session:
-        at = await now(session.run, context.database.read_time)
+        at = await step_time(session.run, context.database.read_time)
         events = await generate_upkeep(
             session.run, update, base, region, ledger, calls=context.config.calls, at=at
         )
@@ -240,7 +252,12 @@ def begin_upkeep(
 ) -> PromptUpdate | None:
     """Write the next step of upkeep down, if one is due and nothing waits for its end."""
     base, state = context.base(name, settings), context.snapshot.advance()
-    if base is None or not context.config.reader or not settings.policy.upkeep or _waits(context, name, base):
+    if (
+        base is None
+        or not context.config.reader
+        or not settings.policy.upkeep
+        or _find_waiting(context, name, base)
+    ):
         return None
     open_ones = context.registry.proposals(state=OPEN, name=name, limit=500).items
     if any(one.author == AUTHOR and one.base == base.version for one in open_ones):
@@ -299,7 +316,7 @@ async def _generate_events(
     voters = sum(voters_of(votes[d.instruction], d.needed) for d in update.requirements if d.instruction)
     most = calls + MAX_ATTEMPTS * voters
     async with model_session(context.config, update.name, "update", identity, most) as session:
-        at = await now(session.run, context.database.read_time)
+        at = await step_time(session.run, context.database.read_time)
         events = await generate_events(
             session.run, base, region, update.requirements, votes, calls=calls, at=at
         )

@@ -170,7 +170,7 @@ class Inspection:
     giving: Collection[str] = ()
 
 
-def examine(base: Version, region: str, new: Sequence[Event], against: Inspection) -> CandidateUpdate:
+def examine_events(base: Version, region: str, new: Sequence[Event], against: Inspection) -> CandidateUpdate:
     """The events that may be applied; none where the text would stay what it is.
 
     Those are left out that look like an attack, contradict what stands, hold a secret, or copy somebody's data. They are

@@ -124,7 +124,7 @@ def _as_written(event: Merge, ledger: Ledger) -> Merge:
     return replace(event, author=OPTIMIZER, tokens=event.tokens or kept.tokens)
 
 
-def describe(before: Sequence[Event], new: Sequence[Event]) -> str:
+def describe_step(before: Sequence[Event], new: Sequence[Event]) -> str:
     """A line about a step of upkeep."""
     old, after = fold_events(before), fold_events([*before, *new])
     parts = []

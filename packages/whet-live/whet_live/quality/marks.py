@@ -38,7 +38,7 @@ def model_name(model: str, fingerprint: str) -> str:
     return f"{name} ({fingerprint})" if fingerprint else name
 
 
-def marks_of(connection: Connection, prompt: str, since: int, until: int) -> list[ChangeMark]:
+def read_marks(connection: Connection, prompt: str, since: int, until: int) -> list[ChangeMark]:
     """The marks of a prompt in a period, in the order of time."""
     m, v, q, a = label_moves.c, versions.c, quality_models.c, quality_alerts.c
     marks = []

@@ -14,7 +14,7 @@ from whet.errors import UsageError, did_you_mean
 from whet.instructions.guard import visible
 from whet_client.records import EARLIEST
 from whet_live.database import Database, iso
-from whet_live.quality.marks import ChangeMark, label_spans, marks_of
+from whet_live.quality.marks import ChangeMark, label_spans, read_marks
 from whet_live.quality.rows import AnswerColumns, AnswerFilter, count_answers, read_answers
 from whet_live.quality.series import DAY, QualityGroup, begin_of, group_series, largest_groups, step_for
 from whet_live.registry import NEWEST
@@ -124,7 +124,7 @@ def measure_quality(database: Database, query: QualityQuery) -> QualityReport:
         labels = None
         if query.by == "label":
             labels = _labels_of(connection, answers, query.prompt)
-        marks = tuple(marks_of(connection, query.prompt, since, until))
+        marks = tuple(read_marks(connection, query.prompt, since, until))
         many = count_answers(connection, wanted) if query.label is None else int(chosen.sum()) * answers.every
     groups = _groups(answers, chosen, query.by, labels, width)
     return QualityReport(query.prompt, since, until, width, many, answers.every, groups, marks)

@@ -21,7 +21,7 @@ from whet.prompt import Prompt
 from whet.types import content_hash
 from whet_live.database import Database, insert_into, iso, time_of
 from whet_live.registry.registry_tables import audit, audit_head, labels, protections, versions
-from whet_live.registry.values import prompt_of
+from whet_live.registry.values import prompt_from_messages
 
 FIRST = "0" * 64
 """What the first row names as the hash before it."""
@@ -272,7 +272,7 @@ def _versions(connection: Connection, logged: AuditCheck) -> tuple[int, str] | N
         for name, number, messages, config in rows:
             seq, details = left.pop((name, number), (0, {}))
             which = f"version {number} of {name}"
-            if seq and prompt_of(messages).id != details["prompt"]:
+            if seq and prompt_from_messages(messages).id != details["prompt"]:
                 return seq, f"{which} does not have the text that it tells of"
             if "config" in details and config_hash(config) != details["config"]:
                 return seq, f"{which} does not have the config that it tells of"
@@ -287,7 +287,7 @@ def _imports(connection: Connection, logged: AuditCheck) -> tuple[int, str] | No
         first, end = details["first"], details["first"] + details["added"]
         stored = select(versions.c.messages, versions.c.config).order_by(versions.c.version)
         stored = stored.where(versions.c.name == name, versions.c.version >= first, versions.c.version < end)
-        contents = [(prompt_of(row.messages), row.config) for row in connection.execute(stored)]
+        contents = [(prompt_from_messages(row.messages), row.config) for row in connection.execute(stored)]
         if import_hash(contents) != details["texts"]:
             return (
                 seq,

@@ -21,7 +21,7 @@ from whet_live.registry.ledgers import edited_events, kept_events, manageable, p
 from whet_live.registry.names import Address, check_actor, check_label, check_text, parse_address
 from whet_live.registry.provenance import AUTHOR, STARTER, Provenance, merge_names, of_events, without_sources
 from whet_live.registry.registry_tables import proposals, versions
-from whet_live.registry.values import OPEN, REJECTED, Proposal, Version, messages_of, prompt_of
+from whet_live.registry.values import OPEN, REJECTED, Proposal, Version, messages_of, prompt_from_messages
 from whet_live.registry.versions import add_version, check_json, check_prompt
 
 APPROVE, EDIT, REJECT = "approve", "edit", "reject"
@@ -285,7 +285,7 @@ def _value(row: Row[Any], before: Sequence[Mapping[str, object]]) -> Proposal:
     events = tuple(from_json(event) for event in columns.pop("events"))
     kept = columns.pop("kept")
     return Proposal(
-        prompt=prompt_of(columns.pop("messages")),
+        prompt=prompt_from_messages(columns.pop("messages")),
         events=events,
         units=proposal_units([from_json(event) for event in before], events) if events else (),
         kept=None if kept is None else tuple(kept),

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Text, cast, func, select
 
 from whet.errors import UsageError
 from whet.prompt.events import Event, Merge, Resolve
-from whet.search.copies import comparable
+from whet.search.copies import normalize_wording
 from whet_live.database import identities
 from whet_live.registry.names import Address
 from whet_live.registry.registry_store import read_labels
@@ -45,10 +45,10 @@ def may_approve(actor: str, provenance: Mapping[str, Provenance], others: Collec
     The user of an app who has the name of an account is that account. Names that differ only in case, blanks, width or
     invisible characters are one. `others` are the actor's other names (`other_names`).
     """
-    who = {comparable(name) for name in (actor, *others)}
+    who = {normalize_wording(name) for name in (actor, *others)}
     for thing, roles in provenance.items():
         for role, names in roles.items():
-            if any(comparable(name) in who for name in names):
+            if any(normalize_wording(name) in who for name in names):
                 deed, rest = _DEEDS[role]
                 return f"{actor} {deed} {thing}{rest}"
     return None
@@ -100,8 +100,8 @@ def behind_version(connection: Connection, where: Address, version: int, actor: 
     alone approved is none. `where` names the prompt and the label that is to stand there."""
     approved = select(proposals.c.version, proposals.c.decider)
     approved = approved.where(proposals.c.name == where.name, proposals.c.state == APPROVED)
-    own = {comparable(name) for name in (actor, *other_names(connection, actor))}
-    others = [row for row in connection.execute(approved) if comparable(row.decider) not in own]
+    own = {normalize_wording(name) for name in (actor, *other_names(connection, actor))}
+    others = [row for row in connection.execute(approved) if normalize_wording(row.decider) not in own]
     known = {row.version for row in others} | {read_labels(connection, where.name).get(str(where.label), 0)}
     columns = versions.c.version, versions.c.parent, versions.c.author, versions.c.provenance
     query = select(*columns).where(versions.c.name == where.name, versions.c.version <= version)
@@ -118,7 +118,7 @@ def behind_version(connection: Connection, where: Address, version: int, actor: 
 def replace_source(connection: Connection, user: str, by: str) -> None:
     """Take the name of a user out of every provenance, because their data is deleted. Who deletes it stands in their place, so
     that nobody makes themselves clean."""
-    name = comparable(user)
+    name = normalize_wording(user)
     for table, keys in ((versions, (versions.c.name, versions.c.version)), (proposals, (proposals.c.id,))):
         quoted = cast(table.c.provenance, Text).contains(orjson.dumps(name).decode(), autoescape=True)
         for row in connection.execute(select(table.c.provenance, *keys).where(quoted)).all():

@@ -14,7 +14,15 @@ from whet.prompt.events import from_json
 from whet_live.database import insert_into, put, time_of
 from whet_live.registry.names import ANY_PROMPT, NEWEST, Address
 from whet_live.registry.registry_tables import label_moves, labels, prompts, protections, versions
-from whet_live.registry.values import Ledgers, Move, Summary, Version, ledgers_json, messages_of, prompt_of
+from whet_live.registry.values import (
+    Ledgers,
+    Move,
+    Summary,
+    Version,
+    ledgers_json,
+    messages_of,
+    prompt_from_messages,
+)
 
 MOVE, ROLLBACK, REMOVE = "move", "rollback", "remove"
 
@@ -81,15 +89,15 @@ def read_version(connection: Connection, address: Address) -> Version:
     number = version_number_of(connection, address)
     query = select(versions).where(versions.c.name == address.name, versions.c.version == number)
     row = connection.execute(query).one()
-    return version_of(row, read_labels(connection, address.name))
+    return version_from_row(row, read_labels(connection, address.name))
 
 
-def version_of(row: Row[Any], standing: Mapping[str, int]) -> Version:
+def version_from_row(row: Row[Any], standing: Mapping[str, int]) -> Version:
     """A row of `versions` as a value."""
     ledgers = {region: tuple(from_json(event) for event in events) for region, events in row.ledger.items()}
     on_it = tuple(sorted(label for label, number in standing.items() if number == row.version))
     return Version(
-        row.name, row.version, prompt_of(row.messages), ledgers, row.config, row.parent, row.author, row.message,
+        row.name, row.version, prompt_from_messages(row.messages), ledgers, row.config, row.parent, row.author, row.message,
         row.created, row.run, row.evidence, row.proposal, on_it,
         row.provenance or {},
     )  # fmt: skip

@@ -75,7 +75,7 @@ class Version:
         }  # fmt: skip
 
 
-def prompt_of(messages: Iterable[Iterable[str]]) -> Prompt:
+def prompt_from_messages(messages: Iterable[Iterable[str]]) -> Prompt:
     """A prompt from stored messages."""
     return Prompt(tuple(Message(role, read_contents(content)) for role, content in messages))
 

@@ -93,7 +93,7 @@ class VersionStore:
         query = newest_first(versions.c.version, before, limit, name=name)
         with self.database.read() as connection:
             standing = registry_store.read_labels(connection, name)
-            page = [registry_store.version_of(row, standing) for row in connection.execute(query)]
+            page = [registry_store.version_from_row(row, standing) for row in connection.execute(query)]
         return ListPage.of(page, limit, lambda one: one.version)
 
     def diff(self, before: str, after: str) -> Difference:

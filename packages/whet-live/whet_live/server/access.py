@@ -106,7 +106,7 @@ class User:
         return {**asdict(self), "role": self.kind}
 
 
-def digest(secret: bytes) -> bytes:
+def digest_secret(secret: bytes) -> bytes:
     """What is stored of a token or a cookie: its SHA-256 as 64 hexadecimal digits."""
     return hashlib.sha256(secret).hexdigest().encode()
 
@@ -291,7 +291,7 @@ class Access:
 
     def open_session(self, secret: str) -> str | None:
         """The cookie of a new session for a token; None when the token does not work, or is a program's."""
-        principal = self.by_token(digest(secret.encode("utf-8", "replace")))
+        principal = self.by_token(digest_secret(secret.encode("utf-8", "replace")))
         if principal is None or principal.app:
             return None
         with self._database.begin() as connection:
@@ -367,7 +367,7 @@ class Access:
         """Raises SignInRefused for a sign-in that opened a session before."""
         over = finished_sign_ins.c.at <= moment - 2 * SIGN_IN_SECONDS * 1_000_000
         connection.execute(delete(finished_sign_ins).where(over))
-        row = {"state": digest(state.encode()).decode(), "at": moment}
+        row = {"state": digest_secret(state.encode()).decode(), "at": moment}
         new = insert_into(connection, finished_sign_ins).values(**row).on_conflict_do_nothing()
         if connection.execute(new.returning(finished_sign_ins.c.at)).first() is None:
             raise SignInRefused("replayed", "This sign-in was used already. Sign in again.")
@@ -436,7 +436,7 @@ class Access:
             insert(tokens).values(
                 id=new_id(),
                 user=name,
-                digest=digest(secret.encode()).decode(),
+                digest=digest_secret(secret.encode()).decode(),
                 hint=secret[:HINT],
                 created=self._time(connection),
                 created_by=by,
@@ -506,7 +506,7 @@ def _add_session(connection: Connection, name: str, token: str | None, moment: i
     cookie = secrets.token_urlsafe(32)
     connection.execute(delete(sessions).where(sessions.c.expires <= moment))
     row = {"user": name, "token": token, "created": moment, "expires": moment + seconds * 1_000_000}
-    connection.execute(insert(sessions).values(digest=digest(cookie.encode()).decode(), **row))
+    connection.execute(insert(sessions).values(digest=digest_secret(cookie.encode()).decode(), **row))
     return cookie
 
 

@@ -17,7 +17,7 @@ from starlette.requests import cookie_parser
 from starlette.types import Scope
 
 from whet_live.playground import Playground, PlaygroundConfig
-from whet_live.server.access import Access, csrf_of, digest
+from whet_live.server.access import Access, csrf_of, digest_secret
 from whet_live.server.limits import Buckets, ServerLimits
 from whet_live.server.metrics import Metrics
 from whet_live.server.responses import Refused
@@ -146,7 +146,7 @@ class AppState:
     async def _find(
         self, scope: Scope, secret: bytes, find: Callable[[bytes], Principal | None]
     ) -> Principal | None:
-        key, known = digest(secret), self._known
+        key, known = digest_secret(secret), self._known
         kept = known.get(key)
         if kept is not None and kept[0] > time.monotonic():
             return kept[1]

@@ -41,7 +41,7 @@ def build_router(others: Sequence[EndpointRouter]) -> EndpointRouter:
 
     @cache
     def build() -> dict[str, object]:
-        return document(endpoint for one in (*others, router) for endpoint in one.endpoints)
+        return build_openapi(endpoint for one in (*others, router) for endpoint in one.endpoints)
 
     @router("GET", "/openapi.json", Role.VIEWER)
     async def show(call: RequestContext) -> Response:
@@ -51,7 +51,7 @@ def build_router(others: Sequence[EndpointRouter]) -> EndpointRouter:
     return router
 
 
-def document(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
+def build_openapi(endpoints: Iterable[Endpoint]) -> dict[str, Any]:
     """The document of the endpoints that are not hidden."""
     shown = [(endpoint, endpoint.spec) for endpoint in endpoints if endpoint.spec is not None]
     kinds = [kind for _, spec in shown for kind in (spec.body, spec.answer) if _is_type(kind)]

@@ -111,7 +111,7 @@ def serve(options: ServeOptions, say: Callable[[str], None], show_token: Callabl
         token = _admit(options, access)
         locked = live.registry.protect_first(ANY_PROMPT, "production", actor=STARTED)
         with listen(options) as listening:
-            state = AppState(live, access, settings_of(options), provider)
+            state = AppState(live, access, app_settings(options), provider)
             address = address_at(options, listening.getsockname()[1])
             state.background = background_of(live, options, address)
             access.note_address(address)
@@ -203,7 +203,7 @@ def _reading_lines(live: Live, options: ServeOptions) -> list[str]:
     return [sees, sorts] if sorts else [sees]
 
 
-def settings_of(options: ServeOptions) -> ServerSettings:
+def app_settings(options: ServeOptions) -> ServerSettings:
     """The settings of the application behind these options."""
     hosts = LOOPBACK | set(options.hosts)
     return ServerSettings(

@@ -95,7 +95,7 @@ def convert_content(
         name=storable_text(metric)[:LONGEST_NAME] or None,
         source=SOURCE_OF.get(snake_case(content.source or ""), "user"),
         user=fit_id(content.user or "", "user", cut) or None,
-        time=moment(content.time),
+        time=microseconds_of(content.time),
         metadata={"cut": cut} if cut else {},
     )
     column = content.column or ""
@@ -224,7 +224,7 @@ def _cut_text(text: str | None) -> str | None:
     return storable_text(text)[:LONGEST_TEXT] or None if text else None
 
 
-def moment(value: object) -> int:
+def microseconds_of(value: object) -> int:
     """A time of another tool in microseconds: ISO 8601, or a number of seconds, milliseconds, microseconds or
     nanoseconds since 1970; now, when it cannot be read."""
     time = read_moment(value)

@@ -32,7 +32,7 @@ def search_answers(
     connection: Connection, wanted: Filter, words: str, limit: int, cursor: str | None
 ) -> AnswerMatches:
     """A page of answers whose inputs and output hold every word. Raises UsageError for a cursor that is none."""
-    parts = [fold(word) for word in words.split()]
+    parts = [fold_case(word) for word in words.split()]
     matches: list[StoredInference] = []
     looked, place = 0, cursor
     while looked < LOOKED_AT:
@@ -53,11 +53,11 @@ def holds(parts: Sequence[str], inputs: Mapping[str, object], output: str) -> bo
     """Whether every folded part stands somewhere in the texts."""
     if not parts:
         return True
-    text = fold("\n".join([output, *_texts(inputs)]))
+    text = fold_case("\n".join([output, *_texts(inputs)]))
     return all(part in text for part in parts)
 
 
-def fold(text: str) -> str:
+def fold_case(text: str) -> str:
     """A text without case, and with its accents composed (Unicode NFC)."""
     return unicodedata.normalize("NFC", text.casefold())
 

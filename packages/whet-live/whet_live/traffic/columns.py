@@ -65,7 +65,7 @@ def _amount(column: str, value: object) -> float | None:
     return None if name.endswith("tokens") and not number.is_integer() else number * factor
 
 
-def read_version(value: object) -> int | None:
+def version_of_cell(value: object) -> int | None:
     """The version of a prompt that a cell names; None when it names none."""
     number = as_number(value)
     whole = number is not None and 0 <= number <= LARGEST_VERSION and number.is_integer()
@@ -102,7 +102,7 @@ def other_columns(row: Mapping[str, object], left: Mapping[str, object]) -> dict
 
 def _is_elsewhere(column: str, value: object) -> bool:
     if column == _VERSION:
-        return read_version(value) is not None
+        return version_of_cell(value) is not None
     if column in _AMOUNTS:
         return _amount(column, value) is not None
     return (

@@ -189,7 +189,9 @@ def latest_arrival(connection: Connection) -> int | None:
     return max((moment for moment in newest if moment is not None), default=None)
 
 
-def expire(connection: Connection, before: int, start: int, kept: Collection[str]) -> tuple[Deletion, int]:
+def expire_batch(
+    connection: Connection, before: int, start: int, kept: Collection[str]
+) -> tuple[Deletion, int]:
     """Delete `_ROWS` rows of each table that arrived between two times (microseconds by the clock of the server), and from which
     time on to look for more. Nothing is deleted when none is left: then it counts what was spared.
 

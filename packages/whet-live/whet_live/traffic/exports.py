@@ -19,7 +19,14 @@ from whet_client.records import (
     Inference,
     read_moment,
 )
-from whet_live.traffic.adapters import SOURCE_OF, as_number, fit_id, moment, read_evaluation, storable_text
+from whet_live.traffic.adapters import (
+    SOURCE_OF,
+    as_number,
+    fit_id,
+    microseconds_of,
+    read_evaluation,
+    storable_text,
+)
 from whet_live.traffic.columns import SCORES, read_amounts
 from whet_live.traffic.otlp.content import as_text, find_messages, is_message, parse_json_text
 from whet_live.traffic.otlp.decode import OtlpSpan
@@ -84,7 +91,7 @@ def openai_item(row: Mapping[str, object]) -> ExportedRow | None:
     failed = _mapping(sample.get("error")).get("message")
     cut: list[str] = []
     id = id_of(row.get("id"), "id", cut) or ""
-    time = moment(row.get("created_at"))
+    time = microseconds_of(row.get("created_at"))
     finish = short(sample.get("finish_reason"), LONGEST_ID)
     inference = Inference(
         prompt=UNNAMED,
@@ -198,7 +205,7 @@ def _langfuse_answer(named: Mapping[str, object]) -> Inference:
     amounts = read_amounts(named)
     start, end, latency = named.get("start_time"), named.get("end_time"), as_number(named.get("latency"))
     if latency is None and start and end:
-        latency = seconds_between(moment(start) * 1000, moment(end) * 1000)
+        latency = seconds_between(microseconds_of(start) * 1000, microseconds_of(end) * 1000)
     failed = str(named.get("level") or "").upper() == "ERROR"
     output = as_output(named.get("output"))
     cut = ["output"] if len(output) == LONGEST_OUTPUT else []
@@ -219,7 +226,7 @@ def _langfuse_answer(named: Mapping[str, object]) -> Inference:
         user=id_of(named.get("user_id"), "user", cut),
         episode=id_of(named.get("trace_id"), "episode", cut),
         error=short(named.get("status_message") or "error", LONGEST_TEXT) if failed else None,
-        time=moment(start),
+        time=microseconds_of(start),
     )
     return replace(inference, metadata={"cut": cut} if cut else {})
 
@@ -240,7 +247,7 @@ def _langfuse_score(named: Mapping[str, object], target: tuple[str, str]) -> Raw
         "source": SOURCE_OF.get(str(named.get("source") or "").casefold(), "user"),
         "user": named.get("author_user_id"),
     }
-    time = moment(named.get("timestamp") or named.get("created_at"))
+    time = microseconds_of(named.get("timestamp") or named.get("created_at"))
     score = read_evaluation(fields, target, str(named.get("id") or ""), time)
     if score is not None:
         score = replace(score, updated=read_moment(named.get("updated_at")))
@@ -269,8 +276,8 @@ def phoenix_span(row: Mapping[str, object]) -> ExportedRow | None:
         trace=str(trace or ""),
         id=id,
         name=str(row.get("name") or ""),
-        start=moment(row["start_time"]) * 1000,
-        end=moment(row["end_time"]) * 1000 if row.get("end_time") else 0,
+        start=microseconds_of(row["start_time"]) * 1000,
+        end=microseconds_of(row["end_time"]) * 1000 if row.get("end_time") else 0,
         attributes=attributes,
         error=str(row.get("status_message") or "error") if failed else None,
     )
@@ -298,7 +305,10 @@ def _phoenix_annotation(
     source = SOURCE_OF.get(str(one.get("annotator_kind") or "").casefold(), "model")
     fields = {**result, "source": source, "user": one.get("user_id")}
     return read_evaluation(
-        fields, target, str(one.get("id") or key), moment(one.get("created_at") or nanoseconds // 1000)
+        fields,
+        target,
+        str(one.get("id") or key),
+        microseconds_of(one.get("created_at") or nanoseconds // 1000),
     )
 
 
@@ -314,7 +324,7 @@ def braintrust(row: Mapping[str, object]) -> ExportedRow | None:
     if kind == "score" or not (is_root or scores or comments):
         return ExportedRow()
     cut: list[str] = []
-    id, time = id_of(row.get("id") or row["span_id"], "id", cut) or "", moment(row.get("created"))
+    id, time = id_of(row.get("id") or row["span_id"], "id", cut) or "", microseconds_of(row.get("created"))
     metrics, more = _mapping(row.get("metrics")), _mapping(row.get("metadata"))
     start, end = as_number(metrics.get("start")), as_number(metrics.get("end"))
     failed = parse_json_text(row.get("error"))
@@ -342,7 +352,11 @@ def braintrust(row: Mapping[str, object]) -> ExportedRow | None:
     for number, one in enumerate(comments):
         words: dict[str, object] = {"explanation": _mapping(one.get("comment")).get("text"), "source": "user"}
         entries.append(
-            (words, str(one.get("id") or f"{id}#{number}"), moment(one.get("created") or row.get("created")))
+            (
+                words,
+                str(one.get("id") or f"{id}#{number}"),
+                microseconds_of(one.get("created") or row.get("created")),
+            )
         )
     feedback = [read_evaluation(fields, ("inference", id), key, when) for fields, key, when in entries]
     return ExportedRow([inference], [row for row in feedback if row is not None])
@@ -393,7 +407,7 @@ def nested_scores(row: Mapping[str, object], target: tuple[str, str], time: int)
                 "explanation": one.get("reason"), "source": "annotator" if by_person else None,
                 "user": one.get("created_by") if by_person else None,
             }  # fmt: skip
-            at = moment(one["created_at"]) if one.get("created_at") else time
+            at = microseconds_of(one["created_at"]) if one.get("created_at") else time
             read.append(read_evaluation(fields, target, f"{target[1]}:{column}#{number}", at))
     return [one for one in read if one is not None]
 

@@ -44,8 +44,8 @@ from whet_client.records import (
 )
 from whet_client.storable import show_value
 from whet_live.traffic import traffic_tables as tables
-from whet_live.traffic.adapters import SOURCE_OF, convert_content, fit_id, moment, target_of
-from whet_live.traffic.columns import other_columns, read_amounts, read_version, unusable_cells
+from whet_live.traffic.adapters import SOURCE_OF, convert_content, fit_id, microseconds_of, target_of
+from whet_live.traffic.columns import other_columns, read_amounts, unusable_cells, version_of_cell
 from whet_live.traffic.exports import (
     UNNAMED,
     ExportedRow,
@@ -65,7 +65,7 @@ from whet_live.traffic.exports import (
 )
 from whet_live.traffic.long_numbers import clean_inference, read_json
 from whet_live.traffic.rows import chunks
-from whet_live.traffic.scales import RawFeedback, parse_scale, settle
+from whet_live.traffic.scales import RawFeedback, parse_scale, settle_scales
 from whet_live.traffic.traffic_store import Traffic
 from whet_live.traffic.write import Clash, IdConflict
 
@@ -168,7 +168,7 @@ def read_files(
     feedback = read.finish()
     if read.inferences and not feedback and all(kind_of(Path(path)) in TABLES for path in paths):
         notes.append(f"No column says anything about the answers. The first row has {columns[:500]}.")
-    settled, more = settle(feedback, stated)
+    settled, more = settle_scales(feedback, stated)
     return ParsedFiles(list(read.inferences.values()), settled, read.skipped, notes + more)
 
 
@@ -430,12 +430,12 @@ def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, 
     by_user = SOURCE_OF.get(snake_case(content.source or ""), "user") == "user"
     named = {snake_case(key): value for key, value in row.items()}
     own = target[1] if target is not None and target[0] == "inference" else run_id_of(row)
-    time = moment(next((named[name] for name in _BEGINS if named.get(name)), None))
+    time = microseconds_of(next((named[name] for name in _BEGINS if named.get(name)), None))
     metadata = other_columns(row, content.metadata)
     cut = _cut(inputs, output) + metadata.pop("cut", [])
     inference = Inference(
         prompt=short(named.get("prompt_name"), LONGEST_TEXT) or UNNAMED,
-        version=read_version(named.get("prompt_version")) or 0,
+        version=version_of_cell(named.get("prompt_version")) or 0,
         id=fit_id(own, "id", cut),
         inputs=as_inputs(inputs),
         output=as_output(output),

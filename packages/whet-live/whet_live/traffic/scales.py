@@ -87,7 +87,7 @@ def parse_scale(text: str, where: str) -> RatingScale:
     return _NAMED[text.strip()]
 
 
-def settle(
+def settle_scales(
     rows: Sequence[tuple[str, RawFeedback]], stated: Mapping[str, RatingScale]
 ) -> tuple[list[Feedback], list[str]]:
     """Feedback of files, each with its place, and a note about each scale.

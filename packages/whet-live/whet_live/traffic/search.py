@@ -34,7 +34,7 @@ from sqlalchemy import (
 
 from whet._util.words import writes_without_blanks
 from whet.errors import UsageError
-from whet_client.records import EARLIEST, LATEST, Feedback, Inference, checked_text
+from whet_client.records import EARLIEST, LATEST, Feedback, Inference, check_storable
 from whet_live.database import time_of
 from whet_live.traffic.rows import chunks, feedback_of_row, read_inference
 from whet_live.traffic.traffic_tables import (
@@ -214,7 +214,7 @@ def _inference_conditions(wanted: Filter) -> list[ColumnElement[bool]]:
 def _common(table: Table, wanted: Filter) -> list[ColumnElement[bool]]:
     c = table.c
     for field in fields(wanted):
-        checked_text(getattr(wanted, field.name), field.name)
+        check_storable(getattr(wanted, field.name), field.name)
     pairs = ((c.prompt, wanted.prompt), (c.version, wanted.version), (c.user, wanted.user))
     where = [column == value for column, value in pairs if value is not None]
     if wanted.since is not None:

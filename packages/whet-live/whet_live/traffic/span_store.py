@@ -36,7 +36,7 @@ _NAMES = tuple(field.name for field in fields(SpanLink))
 _COLUMNS = [otlp_spans.c[name] for name in _NAMES]
 
 
-def find_answers(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
+def answers_of_spans(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
     """The id of the stored answer by the id of each span, or of each answer that became one with it."""
     wanted, answers = set(ids), dict[str, str]()
     s = otlp_spans.c
@@ -212,7 +212,7 @@ class SpanJoiner:
     def _join_waiting(self, links: Sequence[SpanLink]) -> None:
         """Join feedback that came before, and names an id of a span that is not that of its answer."""
         names = {id for link in links for id in (link.span, link.own) if id is not None}
-        whole = find_answers(self.connection, names)
+        whole = answers_of_spans(self.connection, names)
         rows = [
             row
             for part in chunks(sorted({*whole.values()}))

@@ -31,7 +31,7 @@ from whet_live.traffic.search import (
     StoredInference,
     TrafficEvent,
 )
-from whet_live.traffic.span_store import find_answers
+from whet_live.traffic.span_store import answers_of_spans
 from whet_live.traffic.spans import SpanLink
 from whet_live.traffic.tallies import RowSender
 from whet_live.traffic.traffic_tables import feedback, inferences
@@ -83,7 +83,7 @@ class Traffic:
         rows = self._rows(inferences, inferences.c.id == id)
         if not rows:
             with self.database.read() as connection:
-                whole = find_answers(connection, [id]).get(id)
+                whole = answers_of_spans(connection, [id]).get(id)
             rows = [] if whole is None else self._rows(inferences, inferences.c.id == whole)
         return search.stored_inference(rows[0]) if rows else None
 

@@ -19,7 +19,7 @@ from whet.errors import UsageError, quantity
 from whet_client.records import Feedback, Inference, describe_record, encode_with_size
 from whet_live.database import time_of
 from whet_live.traffic.rows import chunks, feedback_of_row, inference_values, is_within, read_inference
-from whet_live.traffic.span_store import SpanJoiner, find_answers, find_traces
+from whet_live.traffic.span_store import SpanJoiner, answers_of_spans, find_traces
 from whet_live.traffic.spans import SpanLink
 from whet_live.traffic.tallies import (
     ROW_BYTES,
@@ -270,7 +270,7 @@ class _Writing:
             record: _R = waiting[key][1]
             return record
         table, read = (inferences, read_inference) if kind is Inference else (feedback, feedback_of_row)
-        key = find_answers(self._connection, [key]).get(key, key) if kind is Inference else key
+        key = answers_of_spans(self._connection, [key]).get(key, key) if kind is Inference else key
         row = self._connection.execute(select(table).where(table.c.id == key)).one()
         return read(row)  # type: ignore[return-value]
 
@@ -332,7 +332,7 @@ class _Writing:
                 for row in self._connection.execute(query, {"part": part}):
                     places.setdefault((kind, row[0]), []).append(_Place(*row[1:]))
         absent = [id for kind, id in targets if kind == "inference" and (kind, id) not in places]
-        answers = find_answers(self._connection, absent) if absent else {}
+        answers = answers_of_spans(self._connection, absent) if absent else {}
         for part in chunks({*answers.values()}):
             rows = {row[0]: row[1:] for row in self._connection.execute(_PLACES["inference"], {"part": part})}
             for id, answer in answers.items():

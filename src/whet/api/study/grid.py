@@ -29,7 +29,7 @@ from whet.engine.result_json import MeanJSON
 from whet.engine.run_folder import (
     ENDED,
     RESULT,
-    check_folder,
+    check_run_folder,
     differing_entries,
     note_in,
     open_run,
@@ -38,7 +38,7 @@ from whet.engine.run_folder import (
     write_result,
 )
 from whet.engine.trial import refuse_broken_reward
-from whet.environments.environment import watching
+from whet.environments.environment import watching_rollouts
 from whet.errors import BudgetExceeded, UsageError, did_you_mean, named_fields, parameter, quantity
 from whet.methods import get_method
 from whet.prompt import Prompt
@@ -56,7 +56,7 @@ SPLITS = ("validation", "train")
 @named_fields
 @dataclass(frozen=True)
 class StudyOptions(Options):
-    """What a caller may say about a study that is not in the task; no model writes in it."""
+    """The settings of a study that are not in the task. No model writes text in a study."""
 
     method: str | None = "random_search"
     optimizer_lm: RoleModel = "none"
@@ -96,11 +96,11 @@ class StudyPlan:
 
     @property
     def method(self) -> str:
-        """What runs are listed as."""
+        """The name under which such runs are listed."""
         return f"{STUDY} {self.kind}"
 
     def identity(self) -> dict[str, Any]:
-        """What result.json says of it."""
+        """The study's entries in result.json."""
         return {
             "task": self.task.name,
             "method": self.method,
@@ -180,7 +180,7 @@ def calls_of_answer(assembly: Assembly) -> int:
 
 
 def forecast_study(plan: StudyPlan) -> PlanJSON:
-    """What a study will take: calls, tokens and dollars, each prompt by its own length."""
+    """The plan of a study: calls, tokens and dollars, each prompt by its own length."""
     assembly = plan.assembly
     known = measured_usage(Path(plan.options.root), plan.task.fingerprint, assembly.addresses)
     config = get_method("random_search").config()
@@ -264,7 +264,7 @@ async def _measure(
     """
     assembly, options = plan.assembly, plan.options
     folder = _folder(plan)
-    check_folder(folder)
+    check_run_folder(folder)
     if (done := _read_finished(folder, plan)) is not None:
         progress.say(f"{folder}: already finished; this is the recorded result, and no model was called")
         return {**done, "run": str(folder), "recorded": True}
@@ -277,7 +277,7 @@ async def _measure(
         try:
             async with core.draining():
                 run = DurableRun(core, f"/{STUDY}", Budget())
-                with watching(progress.on_rollout):
+                with watching_rollouts(progress.on_rollout):
                     rollouts = await evaluate_grid(run, assembly.env, plan.prompts, plan.rows, plan.samples)
                 again = f"another {parameter('run')}"
                 refuse_broken_reward([rollout for own in rollouts for rollout in own], again)

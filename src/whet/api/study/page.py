@@ -78,7 +78,7 @@ def _components(result: Mapping[str, Any]) -> tuple[str, Html, list[Section]]:
         _effects_section(result),
         _parts_section(result),
         _prompts_section(result),
-        reproduction(result),
+        study_reproduction(result),
     ]
     return (
         f"Parts of a prompt: {design['name']}, {number_format.plural(design['prompts'], 'prompt')}",
@@ -92,7 +92,7 @@ def _sensitivity(result: Mapping[str, Any]) -> tuple[str, Html, list[Section]]:
     front = front_section(
         f"Contribution of each {kind}", sensitivity_sentences(result), [_heat(result)], result
     )
-    sections = [_units_section(result, rows), _forms_section(result), reproduction(result)]
+    sections = [_units_section(result, rows), _forms_section(result), study_reproduction(result)]
     return (
         f"Sensitivity of a prompt: {number_format.plural(len(rows), kind)}",
         front,
@@ -119,7 +119,7 @@ def _heat(result: Mapping[str, Any]) -> Html:
         for kind, shares in (("costs", (1, 0.6, 0.2)), ("carries", (0.2, 0.6, 1)))
         for share in shares
     ]
-    ends = number_format.reward(-most, 3), number_format.difference(most, 3)
+    ends = number_format.reward_text(-most, 3), number_format.difference(most, 3)
     legend = el(
         "p",
         ends[0],
@@ -153,7 +153,7 @@ def _units_section(result: Mapping[str, Any], rows: Sequence[Mapping[str, Any]])
         if shares:
             own += [
                 number_format.difference(row["shapley"]["difference"], 3),
-                number_format.reward(row["shapley"]["error"], 3),
+                number_format.reward_text(row["shapley"]["error"], 3),
             ]
         body.append(own)
     words = (
@@ -194,7 +194,7 @@ def _forms_section(result: Mapping[str, Any]) -> Section | None:
 def front_section(
     title: str, sentences: Sequence[str], pictures: Sequence[Html], result: Mapping[str, Any]
 ) -> Html:
-    """What was found: sentences, pictures, and what it took."""
+    """The findings: sentences, charts, and the cost of the study."""
     usage = side(result, "usage")
     figures: list[tuple[str, Child]] = [
         ("Prompts", number_format.count(side(side(result, "plan"), "study").get("prompts"))),
@@ -225,8 +225,8 @@ def effects_plot(caption: str, effects: Sequence[Mapping[str, Any]], name: str) 
             effect["difference"],
             effect["low"],
             effect["high"],
-            f"{number_format.difference(effect['difference'], 3)}  [{number_format.reward(effect['low'], 3)} to "
-            f"{number_format.reward(effect['high'], 3)}]",
+            f"{number_format.difference(effect['difference'], 3)}  [{number_format.reward_text(effect['low'], 3)} to "
+            f"{number_format.reward_text(effect['high'], 3)}]",
             "circle" if is_shown(effect) else "square",
             "best" if is_shown(effect) else "series-7",
         )
@@ -294,8 +294,8 @@ def _prompts_section(result: Mapping[str, Any]) -> Section:
         [
             str(rank),
             *(ON if name in one["parts"] else OFF for name in factors.values()),
-            number_format.reward(one["mean"], 3),
-            f"{number_format.reward(one['low'], 3)} to {number_format.reward(one['high'], 3)}",
+            number_format.reward_text(one["mean"], 3),
+            f"{number_format.reward_text(one['low'], 3)} to {number_format.reward_text(one['high'], 3)}",
         ]
         for rank, one in enumerate(ranked, 1)
     ]
@@ -308,8 +308,8 @@ def _prompts_section(result: Mapping[str, Any]) -> Section:
     return Section("prompts", "Prompts", join(body, note(f"{ON} with the part, {OFF} without. {warning}")))
 
 
-def reproduction(result: Mapping[str, Any]) -> Section:
-    """What the study was."""
+def study_reproduction(result: Mapping[str, Any]) -> Section:
+    """The description of the study."""
     pairs: list[tuple[str, Child]] = [
         ("Task", str(result["task"])),
         ("Split", str(result["split"])),

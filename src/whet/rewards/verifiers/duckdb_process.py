@@ -31,7 +31,7 @@ def main() -> None:
 
 def _run(question: dict[str, Any], query: str) -> dict[str, Any]:
     try:
-        connection = open_database(question["database"], question["setup"])
+        connection = open_duckdb(question["database"], question["setup"])
     except duckdb.Error as error:
         return {"setup": str(error)}
     late = threading.Event()
@@ -66,7 +66,7 @@ def _run(question: dict[str, Any], query: str) -> dict[str, Any]:
         clock.join()
 
 
-def open_database(database: str, setup: str) -> Any:
+def open_duckdb(database: str, setup: str) -> Any:
     """The database of a file, to be read only, or the one that statements make in memory; nothing else can be reached from it.
 
     Raises duckdb.Error.

@@ -79,7 +79,7 @@ def _expression(node: MathNode) -> MathNode:
     return node
 
 
-def power(base: MathNode, exponent: MathNode) -> MathNode:
+def raise_power(base: MathNode, exponent: MathNode) -> MathNode:
     """A power, computed exactly where both are numbers and the exponent is whole. Raises Unread for 1/0 and for a huge one."""
     _expression(base), _expression(exponent)
     if exponent.kind != "number" or exponent.value.denominator != 1 or base.kind != "number":
@@ -214,8 +214,8 @@ def _write_fraction(match: re.Match[str]) -> str:
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
-    """Where each word of a text begins and ends: letters, two or more, that name no function, constant or variable, or one letter
-    beyond ASCII that no formula has."""
+    """The start and end of each word of a text. A word is two or more letters that name no function, constant or variable, or
+    one non-ASCII letter that no formula has."""
     return [match.span() for match in _TOKEN.finditer(text) if _is_plain_word(match[0])]
 
 
@@ -374,7 +374,7 @@ class _Reader:
                 factors.append(self._signed_factor())
             elif self.next in _OVER:
                 self.take()
-                factors.append(power(self._signed_factor(), number(-1)))
+                factors.append(raise_power(self._signed_factor(), number(-1)))
             elif self._starts_factor():
                 factors.append(self._next_to(factors))
             else:
@@ -421,11 +421,11 @@ class _Reader:
                     raise Unread("two factorials follow each other")
                 node = call("factorial", node)
             else:
-                node = power(node, self._script())
+                node = raise_power(node, self._script())
         return node
 
     def _script(self) -> MathNode:
-        """What stands raised: a group in braces, or one factor with its sign."""
+        """The exponent: a group in braces, or one factor with its sign."""
         self._deeper()
         node = self._group() if self.next == "{" else self._signed_factor()
         self.depth -= 1
@@ -460,7 +460,7 @@ class _Reader:
             return self._letters(token)
         if token in _FRACTIONS:
             over = self._argument()
-            return multiply([over, power(self._argument(), number(-1))])
+            return multiply([over, raise_power(self._argument(), number(-1))])
         if token in _BINOMIALS:
             return call("binomial", self._argument(), self._argument())
         if token in _BRACKETS or token in ("{", "|"):
@@ -525,7 +525,7 @@ class _Reader:
             radicand = _read_number(self.take())
         else:
             radicand = self._bracket(self.take()) if self.next == "(" else self._argument()
-        return power(_expression(radicand), power(degree, number(-1)))
+        return raise_power(_expression(radicand), raise_power(degree, number(-1)))
 
     def _call(self, name: str) -> MathNode:
         base, exponent = None, None
@@ -545,10 +545,10 @@ class _Reader:
         if exponent is not None and exponent.kind == "number" and exponent.value < 0:
             raise Unread("a function to a negative power may be its inverse or a fraction")
         if function == "sqrt":
-            node = power(_expression(argument), number(Fraction(1, 2)))
+            node = raise_power(_expression(argument), number(Fraction(1, 2)))
         else:
             node = call(function, argument, *([base] if base is not None else []))
-        return node if exponent is None else power(node, exponent)
+        return node if exponent is None else raise_power(node, exponent)
 
     def _starts_call(self) -> bool:
         return self.next.lstrip("\\") in _FUNCTIONS

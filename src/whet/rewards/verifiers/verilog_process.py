@@ -7,7 +7,7 @@ import sys
 KEPT = 100_000
 
 
-def run(*command: str) -> tuple[int, str]:
+def run_tool(*command: str) -> tuple[int, str]:
     """The exit code of a tool, and what it wrote."""
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
@@ -23,13 +23,15 @@ def main() -> None:
             file.write(question[name])
     result = {"fault": "", "output": ""}
     if question["yosys"]:
-        code, output = run(question["yosys"], "-q", "-p", "read_verilog -sv design.v; synth; check -assert")
+        code, output = run_tool(
+            question["yosys"], "-q", "-p", "read_verilog -sv design.v; synth; check -assert"
+        )
         result["fault"] = output or "no reason was given" if code else ""
     if not result["fault"]:
-        code, output = run(question["iverilog"], "-g2012", "-o", "simulation", "design.v", "bench.v")
+        code, output = run_tool(question["iverilog"], "-g2012", "-o", "simulation", "design.v", "bench.v")
         result["fault"] = output or "no reason was given" if code else ""
     if not result["fault"]:
-        code, result["output"] = run(question["vvp"], "-n", "simulation")
+        code, result["output"] = run_tool(question["vvp"], "-n", "simulation")
         result["fault"] = f"the simulation was ended by the signal {-code}" if code < 0 else ""
     json.dump(result, sys.stdout)
 

@@ -26,7 +26,7 @@ def check_base(what: str, facts: Mapping[str, object], address: str, fingerprint
         )
 
 
-def write_folder(folder: Path, blob: bytes, card: Mapping[str, JSON]) -> str:
+def write_checkpoint(folder: Path, blob: bytes, card: Mapping[str, JSON]) -> str:
     """Write the weights and their card; the SHA-256 of the weights. Raises OSError as the disk does."""
     folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(blob).hexdigest()
@@ -36,7 +36,7 @@ def write_folder(folder: Path, blob: bytes, card: Mapping[str, JSON]) -> str:
     return digest
 
 
-def read_folder(folder: Path) -> tuple[dict[str, object], bytes]:
+def read_checkpoint(folder: Path) -> tuple[dict[str, object], bytes]:
     """Card and weights of a checkpoint folder. Raises UsageError when it is damaged or of another format."""
     try:
         card: dict[str, object] = json.loads((folder / CARD_FILE).read_text("utf-8"))

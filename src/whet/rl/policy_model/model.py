@@ -29,12 +29,20 @@ from whet.rl.policy_model.backbone import (
 from whet.rl.policy_model.critic import Critic
 from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import WHOLE, Optimizer, Update
-from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow, between, join_turn, rows_for
+from whet.rl.policy_model.sampling import (
+    Sample,
+    Sampling,
+    SamplingRow,
+    join_turn,
+    rows_for,
+    tokens_between_turns,
+)
 from whet.rl.policy_model.token_reward import TokenReward
 from whet.types import JSON, Message
 
 if TYPE_CHECKING:
     from whet.rl.policy_model.distributed import WorkerGroup
+    from whet.rl.policy_model.vllm_server import VllmServer
     from whet.rl.policy_model.vllm_writer import VllmWriter
 
 Conversation = Sequence[Message]
@@ -61,7 +69,8 @@ class PolicyModel:
         self._batch_tokens = batch_tokens or tokens_at_once(body)
         self._here = PolicyPasses(body, self._batch_tokens)
         self._all: PolicyPasses | WorkerGroup = self._here
-        self._vllm: VllmWriter | None = None
+        self._vllm: VllmWriter | VllmServer | None = None
+        self._sampler = "transformers"
 
     @classmethod
     def open(
@@ -77,7 +86,8 @@ class PolicyModel:
 
         `settings` None takes the checkpoint's, or the defaults. `seed` decides the first weights and the order of
         minibatches. `device` None takes CUDA or MPS where there is one. With `sampler` "vllm", vLLM writes the texts
-        until `close()`; see `whet.rl.policy_model.vllm_writer`. With several `processes` the others are started here
+        until `close()`; see `whet.rl.policy_model.vllm_writer`; with the address of a server of vLLM, that server does; see
+        `whet.rl.policy_model.vllm_server`. With several `processes` the others are started here
         and share in all work on the weights until `close()`; see `whet.rl.policy_model.distributed`. Raises UsageError when
         the model cannot be loaded, is not causal, or is not the one that the checkpoint was trained on.
         """
@@ -90,6 +100,11 @@ class PolicyModel:
             from whet.rl.policy_model.vllm_writer import VllmWriter
 
             policy._vllm = VllmWriter(policy.body)
+        elif sampler != "transformers":
+            from whet.rl.policy_model.vllm_server import VllmServer
+
+            policy._vllm = VllmServer(policy.body, sampler)
+        policy._sampler = sampler
         return policy
 
     @classmethod
@@ -97,7 +112,7 @@ class PolicyModel:
         folder = Path(address)
         if not (folder / checkpoint.CARD_FILE).is_file():
             return cls(open_body(address, settings or LoraSettings(), seed, device), seed)
-        card, blob = checkpoint.read_folder(folder)
+        card, blob = checkpoint.read_checkpoint(folder)
         trained = checkpoint.check_settings(folder, card, settings)
         body = open_body(str(card["address"]), trained, seed, device)
         checkpoint.check_base(str(folder), card, body.address, body.fingerprint)
@@ -125,8 +140,8 @@ class PolicyModel:
 
     @property
     def memory(self) -> MemoryForecast:
-        """What training takes in one process, by a formula, before anything is trained."""
-        return forecast_memory(self.body, self._batch_tokens)
+        """The memory of a training in one process, by a formula, before anything is trained."""
+        return forecast_memory(self.body, self._batch_tokens, sampler=self._sampler)
 
     def read(self, conversation: Conversation) -> tuple[int, ...]:
         """The tokens of a conversation as this model reads them, ready for its answer."""
@@ -173,7 +188,9 @@ class PolicyModel:
         """
         how = Sampling(max_tokens, temperature, seed, tuple(stop), top_p)
         with self._measure_time("sampling"):
-            between_turns = [between(self.body, s, r) for s, r in zip(samples, replies, strict=True)]
+            between_turns = [
+                tokens_between_turns(self.body, s, r) for s, r in zip(samples, replies, strict=True)
+            ]
             prompts = [(*s.prompt, *s.tokens, *more) for s, more in zip(samples, between_turns, strict=True)]
             longest = max(map(len, prompts), default=0)
             if longest + max_tokens > self.body.weights.limit:
@@ -226,6 +243,17 @@ class PolicyModel:
                 steps += 1
         means = figures.means(steps, reference=reference is not None)
         return {**means, "grad_norm": norm / steps, "seconds": clock[0], "memory": self._all.memory()}
+
+    def time_gradient(self, samples: Sequence[Sample], settings: Update) -> float:
+        """Seconds of one gradient on all samples, which is forgotten; with `settings.kl` of a reading by the reference too."""
+        began = time.perf_counter()
+        if settings.kl:
+            self._all.logprobs(samples, reference=True)
+        rows = [[1.0] * len(sample.tokens) for sample in samples]
+        self._all.gradients(UpdateBatch(samples, rows), dataclasses.replace(settings, loss="ppo", kl=0.0))
+        for weight in self.body.trainable.values():
+            weight.grad = None
+        return time.perf_counter() - began
 
     def _mean_log_ratios(self, batch: UpdateBatch, settings: Update) -> list[float]:
         """For each sample, the mean over the samples with its prompt of log pi - log pi_old (rebel) or - log reference (dro)."""
@@ -280,7 +308,7 @@ class PolicyModel:
         return sum(p for p, own in zip(row, sample.own, strict=True) if own)
 
     def states(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
-        """What a critic sees: the reference policy's last hidden state before each response token, (T, d) a sample."""
+        """The input of a critic: the reference policy's last hidden state before each response token, (T, d) a sample."""
         with self._measure_time("update"):
             return self._here.states(samples)
 
@@ -330,6 +358,15 @@ class PolicyModel:
         """A text that somebody else wrote, end token included; its log-probabilities are 0."""
         ids = [*self.body.weights.encode(text), *self.body.end]
         return Sample(text, self.read(conversation), tuple(ids), (0.0,) * len(ids), (True,) * len(ids), True)
+
+    def continue_with(self, sample: Sample, marker: str, text: str) -> Sample:
+        """A text that somebody else wrote behind what a sample says up to and with its first `marker`; behind all of it and a
+        marker, if it has none. As `demonstrate`."""
+        said, _, _ = sample.text.partition(marker)
+        before = self.body.weights.encode(said + marker)
+        after = [*self.body.weights.encode(text), *self.body.end]
+        prompt = (*sample.prompt, *before)
+        return Sample(text, prompt, tuple(after), (0.0,) * len(after), (True,) * len(after), True)
 
     def set_reference_policy(self) -> None:
         """Make the present weights the reference policy: what a divergence is measured from after a warm-up. The model of token
@@ -390,7 +427,7 @@ class PolicyModel:
             "method": method,
             "updates": self.updates,
         }
-        return checkpoint.write_folder(folder, blobs.pack({"weights": self.body.trainable}, {}), card)
+        return checkpoint.write_checkpoint(folder, blobs.pack({"weights": self.body.trainable}, {}), card)
 
     @contextmanager
     def _measure_time(self, part: str) -> Iterator[list[float]]:

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from whet.errors import UsageError
 from whet.rl.blob import read_blob
 from whet.rl.policy_model.backbone import LoraSettings, Tensors, folder_of
-from whet.rl.policy_model.checkpoint import check_settings, read_folder
+from whet.rl.policy_model.checkpoint import check_settings, read_checkpoint
 
 _ADAPTER, _LORA = ".default.", ".lora_"
 WEIGHTS = "adapter_model.safetensors"
@@ -20,7 +20,7 @@ def write_peft_folder(checkpoint: Path, folder: Path) -> tuple[str, list[str]]:
 
     Raises UsageError for a checkpoint whose weights are all trained: those are no adapters.
     """
-    card, blob = read_folder(checkpoint)
+    card, blob = read_checkpoint(checkpoint)
     settings = check_settings(checkpoint, card, None)
     if settings.rank == 0:
         raise UsageError(

@@ -70,7 +70,7 @@ class Sample:
         )
 
 
-def between(body: Backbone, sample: Sample, replies: Sequence[Message]) -> tuple[int, ...]:
+def tokens_between_turns(body: Backbone, sample: Sample, replies: Sequence[Message]) -> tuple[int, ...]:
     """The tokens from the end of a sample to the beginning of the policy's next turn.
 
     They are what the chat template puts after an assistant's message: its end (unless the sample wrote it), the
@@ -204,7 +204,7 @@ def nucleus(shares: Tensor, top_p: float) -> Tensor:
 
 
 def sample_of(body: Backbone, row: SamplingRow, temperature: float) -> Sample:
-    """What a row wrote, as a sample."""
+    """A row's answer as a sample."""
     text: str = body.weights.tokenizer.decode(row.written, skip_special_tokens=True)
     own = (True,) * len(row.written)
     tokens, logprobs = tuple(row.written), tuple(row.logprobs)

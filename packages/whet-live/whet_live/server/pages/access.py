@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from whet.reporting import Html, el, join, note, region
 from whet_live.registry import ANY_PROMPT
-from whet_live.server.access import SESSION_SECONDS, Token, User, digest
+from whet_live.server.access import SESSION_SECONDS, Token, User, digest_secret
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import ui
 from whet_live.server.request_context import RequestContext
@@ -131,7 +131,7 @@ def _page(call: RequestContext, notice: Html | None) -> Response:
 
 def _user(call: RequestContext, user: User) -> Html:
     mark = ui.tag("disabled", "bad") if user.disabled else ui.tag(user.kind)
-    choices = ui.options([*ROLES, ("none", "no access")], "none" if user.disabled else user.role.word)
+    choices = ui.select_choices([*ROLES, ("none", "no access")], "none" if user.disabled else user.role.word)
     box = el("select", choices, name="role", aria_label=f"Role of {user.name}")
     roles = ui.form(
         call,
@@ -212,7 +212,7 @@ async def leave(call: RequestContext) -> Response:
     """End the session."""
     state = call.state
     cookie = cookie_parser(call.request.headers.get("cookie", "")).get(state.cookie, "")
-    await run_in_threadpool(state.access.close_session, digest(cookie.encode("latin-1", "replace")))
+    await run_in_threadpool(state.access.close_session, digest_secret(cookie.encode("latin-1", "replace")))
     state.forget()
     answer = see_other("/login" if state.provider is None else "/login?signed-out=1")
     secure = state.settings.secure

@@ -87,10 +87,10 @@ def turn(who: str, what: str) -> str:
 @router("GET", "/annotate/{id:path}", Role.ANNOTATOR)
 def one(call: RequestContext) -> Response:
     """One answer, also one that was rated before."""
-    return _work(call, inference_of(call, call.path("id")), QueuePosition(), None)
+    return _work(call, find_inference(call, call.path("id")), QueuePosition(), None)
 
 
-def inference_of(call: RequestContext, key: str) -> StoredInference:
+def find_inference(call: RequestContext, key: str) -> StoredInference:
     """The answer of that id. Raises Refused (404)."""
     row = call.state.live.traffic.inference(key)
     if row is None:
@@ -156,7 +156,7 @@ def save_and_next() -> Html:
 
 def _rate_again(call: RequestContext) -> Response:
     fields = call.form
-    row = inference_of(call, fields.get("target", ""))
+    row = find_inference(call, fields.get("target", ""))
     place = QueuePosition.read(fields)
     return _work(
         call, row, place, replace(place, passed=turn(call.name, row.inference.id)), fields.get("key", "")
@@ -167,7 +167,7 @@ def _rate_again(call: RequestContext) -> Response:
 def rate(call: RequestContext) -> Response:
     """Store the annotator's feedback. The form carries its own id, so that sending it twice stores it once."""
     fields, target = call.form, call.form.get("target", "")
-    row = inference_of(call, target)
+    row = find_inference(call, target)
     feedback: list[Feedback] = []
     rating, comment = fields.get("rating", ""), fields.get("comment", "").strip()
     correction = fields.get("correction", "")
@@ -311,7 +311,7 @@ def _standings(choices: Sequence[Choice]) -> Html | None:
 
 def _choose_again(call: RequestContext) -> Response:
     fields = call.form
-    left, right = (inference_of(call, fields.get(side, "")) for side in ("left", "right"))
+    left, right = (find_inference(call, fields.get(side, "")) for side in ("left", "right"))
     choices = load_pairwise_votes(call.state.live.database, left.inference.prompt)
     shown = _choice(call, fields.get("prompt", ""), choices, (left, right), fields.get("key", ""))
     return _pairs_page(call, fields.get("prompt", ""), shown)
@@ -323,7 +323,7 @@ def choose(call: RequestContext) -> Response:
     fields = call.form
     left, right, chosen = fields.get("left", ""), fields.get("right", ""), fields.get("choice", "")
     for key in (left, right):
-        inference_of(call, key)
+        find_inference(call, key)
     values = {"left": 1.0, "equal": 0.5, "right": 0.0}
     if chosen not in values:
         raise Refused(400, "Choose A, B or equal.")

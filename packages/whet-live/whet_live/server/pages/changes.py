@@ -121,7 +121,7 @@ def save(call: RequestContext) -> Response:
     prompt = prompt_in_form(call, or_404(registry.get, f"{name}/{base}").prompt)
     if prompt is None:
         raise Refused(400, "The form holds no text.")
-    check_slots(call, name, prompt)
+    confirm_changed_slots(call, name, prompt)
     message = call.form.get("message", "")
     if call.form.get("do") == "propose":
         label, edited = call.form.get("label", "").strip() or None, PromptEdit(prompt=prompt)
@@ -131,7 +131,7 @@ def save(call: RequestContext) -> Response:
     return see_other(ui.path_to("prompts", name, version=version.version))
 
 
-def check_slots(call: RequestContext, name: str, prompt: Prompt) -> None:
+def confirm_changed_slots(call: RequestContext, name: str, prompt: Prompt) -> None:
     """Raises Unconfirmed (409) where a text has other slots than the version that applications get, until the form says that
     this is meant."""
     warnings = slot_warnings(call.state.live.registry.current(name), prompt)

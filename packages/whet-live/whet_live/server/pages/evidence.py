@@ -274,8 +274,8 @@ def effect(estimate: Effect | None, name: str) -> Html:
         HEIGHT,
         "Measured effect",
         f"{text}; 95% interval (Newcombe)",
-        svg.line((x(0), 2), (x(0), HEIGHT - 2), "effect-zero"),
-        svg.line((x(estimate.low), middle), (x(estimate.high), middle), "effect-line"),
+        svg.straight_line((x(0), 2), (x(0), HEIGHT - 2), "effect-zero"),
+        svg.straight_line((x(estimate.low), middle), (x(estimate.high), middle), "effect-line"),
         svg.marker("circle", x(estimate.difference), middle, "effect-mark", 4.5),
         name=name,
     )

@@ -43,7 +43,9 @@ def posteriors(posterior: Mapping[str, Any], versions: Sequence[int], known: boo
     caption = el(
         "figcaption",
         f"Where the mean of {posterior['metric']} lies, by version",
-        svg.legend([(svg.line((0, 8), (28, 8), _stroke(i)), f"version {v}") for i, v in enumerate(versions)]),
+        svg.legend(
+            [(svg.straight_line((0, 8), (28, 8), _stroke(i)), f"version {v}") for i, v in enumerate(versions)]
+        ),
     )
     hint = "Beta posteriors with a uniform prior: they describe. The decision rests on evidence that allows looking at any time."
     return ui.section("Posteriors", el("figure", caption, pictures), note(hint))
@@ -68,7 +70,7 @@ def _curves(grid: Sequence[float], curves: Mapping[int, Sequence[float]], width:
     return join(parts)
 
 
-def shares(arms: Sequence[Mapping[str, Any]]) -> Html:
+def share_bars(arms: Sequence[Mapping[str, Any]]) -> Html:
     """Each version's chance of being best and its share of the traffic, as bars with their numbers."""
     groups = (("best_chance", "Chance of being the best"), ("weight", "Share of new units"))
     figures = [_bars(caption, f"bars-{key}", [(a["version"], float(a[key] or 0)) for a in arms])
@@ -162,7 +164,7 @@ def _show_extreme(row: Mapping[str, Any]) -> Html:
     )
 
 
-def _amount(value: float | None, say: Callable[[object, int], str] = number_format.reward) -> str:
+def _amount(value: float | None, say: Callable[[object, int], str] = number_format.reward_text) -> str:
     """A value of any size."""
     return say(value, number_format.places(value))
 
@@ -172,7 +174,7 @@ def _method(row: Mapping[str, object]) -> str:
     return str(row.get("method", "interval"))
 
 
-def _ends(row: Mapping[str, Any], say: Callable[[Any, int], str] = number_format.reward) -> str:
+def _ends(row: Mapping[str, Any], say: Callable[[Any, int], str] = number_format.reward_text) -> str:
     if None in (row["low"], row["high"]) or not row["n"]:
         return "–"
     return f"{_amount(row['low'], say)} to {_amount(row['high'], say)}"

@@ -12,7 +12,7 @@ from whet.reporting import Child, Html, el, facts, join, note, number_format, ta
 from whet_live.experiments import BEHAVIOUR, WAITING, Experiment, Guard, read_reward, until
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import ui
-from whet_live.server.pages.experiment_figures import differences, guard_rails, posteriors, shares
+from whet_live.server.pages.experiment_figures import differences, guard_rails, posteriors, share_bars
 from whet_live.server.request_context import RequestContext
 from whet_live.server.responses import or_404, see_other
 from whet_live.server.roles import Role
@@ -91,7 +91,7 @@ def _figures(call: RequestContext, experiment: Experiment, now: Mapping[str, Any
         _verdict(call, experiment, verdict),
         _warnings(verdict),
         posteriors(now["posterior"], definition.versions, known),
-        shares(now["arms"]),
+        share_bars(now["arms"]),
         _arms(experiment, now["arms"]),
         differences(verdict["effects"], definition.control),
         guard_rails(verdict["guards"]),
@@ -186,7 +186,7 @@ def _arms(experiment: Experiment, arms: list[Mapping[str, Any]]) -> Html:
 
 def _metric(stats: Mapping[str, Any]) -> tuple[str, str]:
     mean, *ends = (
-        number_format.reward(value, number_format.places(value))
+        number_format.reward_text(value, number_format.places(value))
         for value in (stats["mean"], *stats["interval"])
     )
     known = stats["with_outcome"] and None not in stats["interval"]

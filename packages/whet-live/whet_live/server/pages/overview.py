@@ -102,7 +102,7 @@ def _prompt_row(i: int, summary: Summary, glance: PromptGlance) -> Html:
     figure: Child = ui.aside("no answer yet" if not glance.answers else "no feedback yet")
     if glance.series is not None:
         measure, whole = glance.series.measure, glance.series.whole
-        text = f"{measure.title} {quality_figures.show_value(whole.mean, measure)}"
+        text = f"{measure.title} {quality_figures.show_mean(whole.mean, measure)}"
         figure = [
             quality_figures.sparkline(glance.series, glance.span, quality_figures.DAY, f"spark-{i}"),
             ui.link(text, there, aria_label=f"{summary.name}: {text}. Quality over time", class_="side"),

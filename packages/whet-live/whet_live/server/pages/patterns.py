@@ -74,7 +74,7 @@ def _edits(call: RequestContext, name: str, one: FailurePattern, report: Pattern
     choices = [(other.id, f"{other.id}: {other.name}") for other in report.patterns if other.id != one.id]
     if not choices:
         return details(f"Rename {one.id}", rename)
-    others = ui.options([("", "Choose the pattern"), *choices], "")
+    others = ui.select_choices([("", "Choose the pattern"), *choices], "")
     into = el(
         "select", others, name="into", required=True, aria_label=f"Pattern of which {one.id} becomes a part"
     )
@@ -114,10 +114,10 @@ def _spark(i: int, one: FailurePattern, weeks: Sequence[int]) -> Html | None:
     if not points:
         return None
     last = points[-1]
-    share = quality_figures.show_value(last.mean, _MEASURE)
+    share = quality_figures.show_mean(last.mean, _MEASURE)
     summary = (
         f"In the week of {iso(last.at)[:10]} {share} of {number_format.plural(last.n, 'user')} "
-        f"(95%: {quality_figures.show_interval(last, _MEASURE)})."
+        f"(95%: {quality_figures.show_interval_ends(last, _MEASURE)})."
     )
     series = MeasureSeries(_MEASURE, points, last)
     words = f"{_MEASURE.title} by week", summary

@@ -29,7 +29,7 @@ ANSWERS: Counted = ("answer", "user")
 """What the points of a chart count: values, and clusters of them."""
 
 
-def show_value(value: float, measure: QualityMeasure) -> str:
+def show_mean(value: float, measure: QualityMeasure) -> str:
     """A mean of a measure as people read it."""
     if not math.isfinite(value):
         return "unknown"
@@ -40,9 +40,9 @@ def show_value(value: float, measure: QualityMeasure) -> str:
     return f"{show_size(value, 3)} {measure.unit if measure.unit in ('s', 'stars') else ''}".strip()
 
 
-def show_interval(point: QualityPoint, measure: QualityMeasure) -> str:
+def show_interval_ends(point: QualityPoint, measure: QualityMeasure) -> str:
     """The ends of a 95% interval."""
-    return f"{show_value(point.low, measure)} to {show_value(point.high, measure)}"
+    return f"{show_mean(point.low, measure)} to {show_mean(point.high, measure)}"
 
 
 def chart(
@@ -71,13 +71,13 @@ def chart(
                     svg.path([(at, y(p.mean)) for at, p in places], f"curve series-{number} dash-{number}")
                 )
             else:
-                parts.append(svg.line(ends[0], ends[1], f"whisker series-{number}"))
+                parts.append(svg.straight_line(ends[0], ends[1], f"whisker series-{number}"))
         if len(series.points) <= 62:
             parts += [
                 svg.marker("circle", x(point.at + width / 2), y(point.mean), f"mark series-{number}", 2.5)
                 for point in series.points
             ]
-    whole = [f"{group or 'all answers'}: {describe(series, counted)}" for group, series in groups]
+    whole = [f"{group or 'all answers'}: {describe_period(series, counted)}" for group, series in groups]
     title = f"{measure.title} over time"
     summary = f"From {_day(span[0])} to {_day(span[1])}. {'; '.join(whole)}."
     picture = svg.svg(WIDTH, HEIGHT, title, summary, *parts, name=name)
@@ -90,25 +90,27 @@ def chart(
     )
 
 
-def describe(series: MeasureSeries, counted: Counted = ANSWERS) -> str:
+def describe_period(series: MeasureSeries, counted: Counted = ANSWERS) -> str:
     """The whole period in words: the mean with its interval, and over how many answers of how many users."""
     whole, measure = series.whole, series.measure
     users = number_format.plural(whole.clusters, counted[1])
     values = f"{whole.n:,} {counted[0]}s"
-    text = f"{show_value(whole.mean, measure)} (95%: {show_interval(whole, measure)}), {values} of {users}"
+    text = (
+        f"{show_mean(whole.mean, measure)} (95%: {show_interval_ends(whole, measure)}), {values} of {users}"
+    )
     for share, value, low, high in whole.quantiles:
-        ends = f"{show_value(low, measure)} to {show_value(high, measure)}"
-        text += f"; {share:.0%} of answers up to {show_value(value, measure)} ({ends})"
+        ends = f"{show_mean(low, measure)} to {show_mean(high, measure)}"
+        text += f"; {share:.0%} of answers up to {show_mean(value, measure)} ({ends})"
     return text
 
 
 def _caption(measure: QualityMeasure, groups: Named, counted: Counted) -> Html:
     if len(groups) == 1 and not groups[0][0]:
-        return el("figcaption", measure.title, " ", el("small", describe(groups[0][1], counted)))
+        return el("figcaption", measure.title, " ", el("small", describe_period(groups[0][1], counted)))
     keys = [
         (
-            svg.line((0, 8), (28, 8), f"curve series-{i % SERIES} dash-{i % SERIES}"),
-            f"{name}: {describe(series, counted)}",
+            svg.straight_line((0, 8), (28, 8), f"curve series-{i % SERIES} dash-{i % SERIES}"),
+            f"{name}: {describe_period(series, counted)}",
         )
         for i, (name, series) in enumerate(groups)
     ]
@@ -138,19 +140,19 @@ def _grid(y: svg.Scale, measure: QualityMeasure) -> Iterable[Html]:
     ticks, step = svg.ticks(y.low, y.high, 5)
     for tick in ticks:
         text = f"{100 * tick:.6g}%" if measure.kind == "share" else number_format.axis(tick, step)
-        yield svg.line((LEFT, y(tick)), (WIDTH - RIGHT, y(tick)), "grid")
+        yield svg.straight_line((LEFT, y(tick)), (WIDTH - RIGHT, y(tick)), "grid")
         yield svg.label(LEFT - 8, y(tick) + 4, f"${text}" if measure.unit == "$" else text, "end")
 
 
 def _time_axis(x: svg.Scale, span: tuple[int, int]) -> Iterable[Html]:
     """A line below the chart with a few dates or hours, in UTC."""
-    yield svg.line((LEFT, HEIGHT - BOTTOM), (WIDTH - RIGHT, HEIGHT - BOTTOM), "axis")
+    yield svg.straight_line((LEFT, HEIGHT - BOTTOM), (WIDTH - RIGHT, HEIGHT - BOTTOM), "axis")
     step = next((one for one in _TICKS if (span[1] - span[0]) / one <= _MOST_TICKS + 1), 2 * _TICKS[-1])
     tick = -(-span[0] // step) * step
     while tick <= span[1]:
         moment = datetime.fromtimestamp(tick / 1_000_000, UTC)
         text = f"{moment:%H:%M}" if step < DAY else f"{moment.day} {moment:%b}"
-        yield svg.line((x(tick), HEIGHT - BOTTOM), (x(tick), HEIGHT - BOTTOM + 5), "axis")
+        yield svg.straight_line((x(tick), HEIGHT - BOTTOM), (x(tick), HEIGHT - BOTTOM + 5), "axis")
         yield svg.label(min(max(x(tick), LEFT), WIDTH - 24), HEIGHT - BOTTOM + 20, text, "middle")
         tick += step
 
@@ -160,7 +162,7 @@ def _mark_lines(x: svg.Scale, y: svg.Scale, marks: Sequence[ChangeMark]) -> Iter
     near: list[tuple[float, int, int]] = []
     for number, mark in enumerate(marks, 1):
         at = x(min(max(mark.at, x.low), x.high))
-        yield svg.line((at, TOP - 6), (at, y.start), f"change change-{mark.kind}")
+        yield svg.straight_line((at, TOP - 6), (at, y.start), f"change change-{mark.kind}")
         if near and at - near[-1][0] < _APART:
             near[-1] = (near[-1][0], near[-1][1], number)
         else:
@@ -185,8 +187,8 @@ def _runs(points: Sequence[QualityPoint], width: int) -> list[list[QualityPoint]
 def _numbers(measure: QualityMeasure, groups: Named, counted: Counted) -> Html:
     many = len(groups) > 1
     rows: list[list[Child]] = [
-        [_day(point.at, hours=True), *([name] if many else []), show_value(point.mean, measure),
-         show_interval(point, measure), f"{point.n:,}", f"{point.clusters:,}"]
+        [_day(point.at, hours=True), *([name] if many else []), show_mean(point.mean, measure),
+         show_interval_ends(point, measure), f"{point.n:,}", f"{point.clusters:,}"]
         for name, series in groups for point in series.points
     ]  # fmt: skip
     head = [
@@ -226,6 +228,6 @@ def sparkline(
             parts.append(svg.marker("circle", *places[0], "mark series-0", 1.6))
     last = series.points[-1]
     parts.append(svg.marker("circle", x(last.at + width / 2), y(last.mean), "mark series-0", 3))
-    own = f"{describe(series)}; on {_day(last.at)} {show_value(last.mean, measure)}."
+    own = f"{describe_period(series)}; on {_day(last.at)} {show_mean(last.mean, measure)}."
     title, summary = words or (f"{measure.title} by day", own)
     return svg.svg(SPARK_WIDTH, SPARK_HEIGHT, title, summary, join(parts), name=name, class_="spark")

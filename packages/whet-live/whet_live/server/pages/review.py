@@ -21,7 +21,7 @@ from whet.reporting import (
 from whet_live.registry import Decision, Proposal, ProposalUnit, Version, slot_warnings
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import ui
-from whet_live.server.pages.changes import check_slots, message_fields, prompt_in_form
+from whet_live.server.pages.changes import confirm_changed_slots, message_fields, prompt_in_form
 from whet_live.server.pages.evidence import evidence_section, facts_line, gate_card, probes_section, support
 from whet_live.server.request_context import RequestContext
 from whet_live.server.responses import Refused, or_404, see_other
@@ -284,7 +284,7 @@ def _read(call: RequestContext, proposal: Proposal, verdict: str, reason: str) -
         edited = prompt_in_form(call, proposal.prompt)
         prompt = edited if edited is not None and edited != proposal.prompt else None
         if prompt is not None and verdict == "edit":
-            check_slots(call, proposal.name, prompt)
+            confirm_changed_slots(call, proposal.name, prompt)
     if verdict != "edit" and (texts or prompt):
         raise Refused(400, 'You changed the text: choose "Approve with my changes", or undo the change.')
     kept: list[str] | None = None

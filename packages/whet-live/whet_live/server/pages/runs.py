@@ -26,7 +26,7 @@ from whet_live.server.pages import ui
 from whet_live.server.request_context import RequestContext
 from whet_live.server.responses import page_answer
 from whet_live.server.roles import Role
-from whet_live.server.v1.runs import UNFINISHED, all_runs, find_run
+from whet_live.server.v1.runs import UNFINISHED, all_runs, run_of_path
 
 router = EndpointRouter()
 MOST = 200
@@ -50,7 +50,7 @@ def _row(name: str, row: RunRowJSON) -> Html:
         ui.aside(
             "–"
             if row["mean"] is None
-            else f"{number_format.reward(row['mean'], 3)} on {row['split']}, {row['n']:,} rows"
+            else f"{number_format.reward_text(row['mean'], 3)} on {row['split']}, {row['n']:,} rows"
         ),
         ui.aside(f"{row['method'] or '–'}, {number_format.plural(row['calls'], 'call')}"),
     )
@@ -63,14 +63,14 @@ def _state(row: RunRowJSON) -> Html:
 @router("GET", "/runs/{id:path}/part", Role.VIEWER)
 def part(call: RequestContext) -> Response:
     """The part of a run's page that changes while it goes on, for the script that draws it anew."""
-    _, row = find_run(call)
+    _, row = run_of_path(call)
     return page_answer(_changing(read_run(Path(row["run"])), row))
 
 
 @router("GET", "/runs/{id:path}", Role.VIEWER)
 def show(call: RequestContext) -> Response:
     """One run: how it stands, its learning curve, what changed, its candidates."""
-    name, row = find_run(call)
+    name, row = run_of_path(call)
     record, path = read_run(Path(row["run"])), ui.path_to("runs", name)
     changing: Child = el("div", _changing(record, row))
     if row["status"] == UNFINISHED:
@@ -91,7 +91,7 @@ def _changing(record: Record, row: RunRowJSON) -> Html:
 def _summary(record: Record, row: RunRowJSON) -> Html:
     reason = side(record.result, "improvement").get("reason")
     tests = (side(side(record.result, name), "test").get("mean") for name in ("baseline", "best"))
-    baseline, best = (number_format.reward(mean, record.digits) for mean in tests)
+    baseline, best = (number_format.reward_text(mean, record.digits) for mean in tests)
     now = finite_number(record.validation(record.best_id or "").get("mean"))
     if now is None and record.incumbent is not None:
         now = record.incumbent.validation
@@ -100,7 +100,7 @@ def _summary(record: Record, row: RunRowJSON) -> Html:
         ("Method", str(record.header.get("method", "–"))),
         ("Task", str(record.header.get("task", "–"))),
         ("Model calls", f"{record.calls:,}"),
-        ("Best on validation", number_format.reward(now, record.digits)),
+        ("Best on validation", number_format.reward_text(now, record.digits)),
         ("Sealed test", f"{baseline} → {best}"),
     ]
     simulated = el("p", el("strong", "Simulated"), " a scripted model answered.", class_="banner")

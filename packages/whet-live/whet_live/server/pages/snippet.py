@@ -19,7 +19,7 @@ from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.request_context import RequestContext
 from whet_live.server.responses import Refused
 from whet_live.server.roles import PAGES, PUBLIC
-from whet_live.server.v1.ingest import count, read_submission, refused_rows
+from whet_live.server.v1.ingest import count_stored, read_submission, refused_rows
 from whet_live.server.v1.shapes import Key, RequestSchema
 from whet_live.traffic import IdConflict, RowsRefused, parse_feedback
 
@@ -87,7 +87,7 @@ async def add_page_feedback(call: RequestContext) -> Response:
     except RowsRefused as error:
         return refused_rows(error)
     try:
-        count(call, "feedback", await read_submission(call, (), feedback))
+        count_stored(call, "feedback", await read_submission(call, (), feedback))
     except IdConflict:
         raise Refused(409, "The id of a row is taken. Make a random id for every row.") from None
     return Response(status_code=204, headers={"Cache-Control": "no-store"})

@@ -160,11 +160,11 @@ def text_area(
 
 def select(name: str, label: Child, choices: Iterable[tuple[str, str]], chosen: str = "") -> Html:
     """A labelled choice of one value; `choices` are (value, text)."""
-    items = options(choices, chosen)
+    items = select_choices(choices, chosen)
     return _label_field(name, label, "", lambda hint_id: el("select", items, id=f"f-{name}", name=name))
 
 
-def options(choices: Iterable[tuple[str, str]], chosen: str) -> list[Html]:
+def select_choices(choices: Iterable[tuple[str, str]], chosen: str) -> list[Html]:
     """The choices of a select box."""
     return [el("option", text, value=value, selected=value == chosen) for value, text in choices]
 

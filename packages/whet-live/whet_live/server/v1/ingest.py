@@ -137,7 +137,7 @@ async def _otlp(call: RequestContext, signal: str) -> Response:
     except IdConflict as conflict:
         batch = batch.without((clash.id for clash in conflict.clashes), str(conflict))
         receipt = await read_submission(call, batch.inferences, batch.feedback, batch.spans)
-    count(call, signal, receipt)
+    count_stored(call, signal, receipt)
     return Response(batch.response(), media_type=batch.kind)
 
 
@@ -209,7 +209,7 @@ async def store(
     except IdConflict as conflict:
         error = {"status": 409, "message": str(conflict)}
         return json_answer({"error": error, "conflicts": [{"id": one.id} for one in conflict.clashes]}, 409)
-    count(call, kind, receipt)
+    count_stored(call, kind, receipt)
     return json_answer(asdict(receipt))
 
 
@@ -238,7 +238,7 @@ def sender_of(call: RequestContext) -> RowSender:
     return RowSender(who.name, who.prompts, call.state.limits.kept_bytes)
 
 
-def count(call: RequestContext, kind: str, receipt: Receipt) -> None:
+def count_stored(call: RequestContext, kind: str, receipt: Receipt) -> None:
     """Count what was stored."""
     call.state.metrics.stored.labels(kind).inc(receipt.accepted)
     if receipt.duplicates:
@@ -253,5 +253,5 @@ def store_now(call: RequestContext, feedback: Sequence[Feedback]) -> Receipt:
         raise UsageError(str(error)) from None
     except Overloaded as error:
         raise StorageError(str(error)) from None
-    count(call, "feedback", receipt)
+    count_stored(call, "feedback", receipt)
     return receipt

@@ -61,7 +61,7 @@ def all_runs(call: RequestContext) -> dict[str, RunRowJSON]:
     return {Path(row["run"]).relative_to(root).as_posix(): row for row in rows}
 
 
-def find_run(call: RequestContext) -> tuple[str, RunRowJSON]:
+def run_of_path(call: RequestContext) -> tuple[str, RunRowJSON]:
     """The run that the path names. Raises Refused (404)."""
     name = call.path("id")
     row = all_runs(call).get(name)
@@ -80,7 +80,7 @@ def list_runs(call: RequestContext) -> Response:
 @router("GET", "/v1/runs/{id:path}/events", Role.VIEWER, kind="text/event-stream", refusals=(404,))
 async def stream_run(call: RequestContext) -> Response:
     """What a run logs, while it logs it; after a break a reader goes on with the header Last-Event-ID."""
-    _, row = await run_in_threadpool(find_run, call)
+    _, row = await run_in_threadpool(run_of_path, call)
     last_id = call.request.headers.get("last-event-id", "0")
     if not (last_id.isascii() and last_id.isdecimal() and len(last_id) < 16):
         raise Refused(400, "Last-Event-ID is no number.")

@@ -21,8 +21,8 @@ from whet_live.traffic.otlp.decode import (
     OtelEvent,
     OtlpSpan,
     Unsupported,
-    answer,
     decode_request,
+    encode_success,
     failure_body,
     media_type,
 )
@@ -81,7 +81,7 @@ class Parsed:
         """The body of the answer (status 200, content type `kind`), a partial success when something was rejected; without
         any rejection a message is a warning, as the protocol has it."""
         text = " ".join(one for one in (self.message, self.warning) if one)
-        return answer(self.kind, self.signal, self.rejected, text)
+        return encode_success(self.kind, self.signal, self.rejected, text)
 
 
 def parse_otlp(body: bytes, content_type: str | None, signal: str = "traces") -> Parsed:

@@ -298,7 +298,7 @@ def _hex(value: object, length: int) -> str:
     return text if re.fullmatch(rf"[0-9a-f]{{{length}}}", text) and text.strip("0") else ""
 
 
-def answer(kind: str, signal: str, rejected: int, message: str) -> bytes:
+def encode_success(kind: str, signal: str, rejected: int, message: str) -> bytes:
     """The body of a success (status 200), full or partial."""
     name = f"rejected{_NAMES[signal][1]}"
     if kind == JSON_TYPE:
