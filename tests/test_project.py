@@ -380,6 +380,8 @@ NEEDS_EXTRAS = (
     "whet.methods.dpo",
     "whet.methods.self_rewarding",
     "whet.methods.online_dpo",
+    "whet.methods.direct_reasoning",
+    "whet.rl.conditioned_prompts",
     "whet.methods.mpo",
     "whet.methods.prompt_a_video",
     "whet.methods.better_together",

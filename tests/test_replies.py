@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from whet.replies import json_values, list_items, read_tagged_text, records, texts_in, without_thought
+from whet.replies import (
+    join_thought,
+    json_values,
+    list_items,
+    read_tagged_text,
+    records,
+    separate_thought,
+    texts_in,
+    without_thought,
+)
 from whet.types import Completion
 
 TEXTS = st.text(max_size=12) | st.sampled_from(
@@ -519,3 +528,31 @@ def test_typographic_quotes_inside_a_text_stay() -> None:
 )
 def test_a_number_that_goes_on_without_quotation_marks_is_a_text(text: str, value: object) -> None:
     assert json_values(text) == [value]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<INSTRUCTION><![CDATA[Say <b>x</b> & y.]]></INSTRUCTION>",
+        "<INSTRUCTION>\n<![CDATA[\nSay <b>x</b> & y.\n]]>\n</INSTRUCTION>",
+        "**<INSTRUCTION>**\nSay <b>x</b> & y.\n**</INSTRUCTION>**",
+        "**<INSTRUCTION>Say <b>x</b> & y.</INSTRUCTION>**",
+    ],
+)
+def test_literal_text_of_xml_and_emphasised_tags_are_taken_off(reply: str) -> None:
+    assert read_tagged_text(Completion(reply), "INSTRUCTION").texts == ["Say <b>x</b> & y."]
+
+
+def test_marks_of_literal_text_inside_a_text_stay() -> None:
+    text = "Escape it: <![CDATA[a]]> and <![CDATA[b]]>"
+    assert read_tagged_text(Completion(f"<INSTRUCTION>{text}</INSTRUCTION>"), "INSTRUCTION").texts == [text]
+    assert json_values('{"a": "<![CDATA[b]]>"}') == [{"a": "<![CDATA[b]]>"}]
+
+
+@pytest.mark.parametrize(
+    ("finish", "words"), [("length", "token limit reached"), ("stop", "a thought without an end")]
+)
+def test_a_thought_without_an_end_says_what_may_have_cut_it(finish: str, words: str) -> None:
+    parted = separate_thought(Completion("<think>a", finish))
+    assert parted.finish == "length" and parted.text == "" and words in str(parted.error)
+    assert join_thought(parted).text == "<think>a" and join_thought(parted).error is None

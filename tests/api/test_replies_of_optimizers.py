@@ -193,3 +193,17 @@ async def test_prompt_learning_keeps_to_the_limit(tmp_path: Path) -> None:
         budget=whet.Budget(calls=200), longest=40, run=tmp_path / "run",
     )  # fmt: skip
     assert len(result.best.prompt.text) <= 4 * 40 and result["usage"]["calls"]["optimizer"] > 2
+
+
+async def test_an_optimizer_whose_calls_fail_for_good_is_asked_no_more(tmp_path: Path) -> None:
+    def optimizer(messages: list[Any], request: Request) -> str:
+        if request.sample > 2 or "a" not in request.messages[-1].content:
+            raise RuntimeError("the account is empty")
+        return f"<INSTRUCTION>Say a{request.sample}.</INSTRUCTION>"
+
+    result = await whet.aoptimize(
+        START, data=ROWS, reward="exact_match", lm=lambda messages: "a", optimizer_lm=optimizer, method="gepa",
+        budget=whet.Budget(calls=900), run=tmp_path / "run",
+    )  # fmt: skip
+    assert 20 <= result.usage.calls["optimizer"] <= 80, result.usage
+    assert any("RuntimeError: the account is empty" in text for text in result.warnings)

@@ -491,3 +491,38 @@ def test_a_session_goes_on_after_it_was_told_half_a_pair(folder: Path) -> None:
     with whet.Session(PROMPT, **words) as session:
         assert first.id not in [ask.id for ask in session.ask()]
     assert "so \ufffd" in (folder / "run" / "answers.jsonl").read_text("utf-8")
+
+
+MOSTLY_TRAIN = {"train": 0.9, "validation": 0.05, "test": 0.05}
+
+
+class _Dies:
+    version = "1"
+
+    def __init__(self, after: int) -> None:
+        self.after, self.calls = after, 0
+
+    def __call__(self, messages: list[Any]) -> str:
+        self.calls += 1
+        if self.calls > self.after:
+            raise RuntimeError(f"the model is gone since call {self.calls}")
+        return "positive"
+
+
+def test_a_model_function_that_fails_for_good_after_its_first_answers_ends_the_run() -> None:
+    lm = _Dies(30)
+    with pytest.raises(
+        ProviderError, match=r"The last 100 calls all failed with RuntimeError, after 30 answers\."
+    ):
+        whet.evaluate(PROMPT, data=rows(100), reward=right, lm=lm, split="train", splits=MOSTLY_TRAIN)
+    assert lm.calls < 30 + 100 + 40, "the calls in flight aside, nothing more is asked"
+
+
+def test_a_model_function_that_fails_on_some_rows_goes_on() -> None:
+    def lm(messages: list[Any]) -> str:
+        if sum(map(ord, messages[-1]["content"])) % 3:
+            raise RuntimeError("this row")
+        return "positive"
+
+    result = whet.evaluate(PROMPT, data=rows(100), reward=right, lm=lm, split="train", splits=MOSTLY_TRAIN)
+    assert 150 < result.failed < 300

@@ -873,6 +873,41 @@ def test_promptfoo_tests_in_a_table_and_lists_of_values() -> None:
     assert task.document["reward"] == "contains"
 
 
+def test_promptfoo_lists_that_promptfoo_does_not_expand_stay_one_value() -> None:
+    whole, checks = {"disableVarExpansion": True}, [{"type": "equals", "value": "v"}]
+    tests = [
+        {"vars": {"text": ["a", "b"]}, "options": whole, "assert": checks},
+        {"vars": {"text": [{"n": 1}, {"n": 2}]}, "assert": checks},
+        {"vars": {"text": [[], "c"]}, "assert": checks},
+        {"vars": {"text": ["d", 5]}, "assert": checks},
+        {"vars": {"text": ["e", "f"]}, "options": {**whole, "prefix": "x"}, "assert": checks},
+    ]
+    chosen = init(*promptfoo(tests=tests))["chosen"]
+    task = whet.Task.load("mytask")
+    assert {e.values["text"] for e in (*task.train, *task.validation, *task.test)} == {
+        *('["a", "b"]', '[{"n": 1}, {"n": 2}]', '[[], "c"]', "d", "5", '["e", "f"]'),
+    }
+    assert "4 lists under `vars` stay one value, as in promptfoo, in JSON" in chosen
+    assert "not taken: 1 `options` of a test" in chosen, "those of the last one say more"
+
+
+def test_promptfoo_lists_stay_whole_for_every_test_but_those_that_say_otherwise() -> None:
+    own = [
+        {"vars": {"text": ["a", "b"]}, "options": {"disableVarExpansion": n > 0}}
+        if n < 2
+        else {"vars": {"text": f"{n}"}}
+        for n in range(5)
+    ]
+    options = {"disableVarExpansion": True}
+    init(
+        *promptfoo(tests=own, defaultTest={"options": options, "assert": [{"type": "equals", "value": "v"}]})
+    )
+    task = whet.Task.load("mytask")
+    assert {e.values["text"] for e in (*task.train, *task.validation, *task.test)} == {
+        *("a", "b", '["a", "b"]', "2", "3", "4"),
+    }
+
+
 def test_promptfoo_keys_that_change_a_result_are_named_when_they_are_not_taken() -> None:
     tests = [
         {

@@ -11,10 +11,14 @@ from pathlib import Path
 import pytest
 
 REWARD = """import os
+import threading
 
 
 def reward(example, output):
     os.write(1, b"from C\\n")
+    thread = threading.Thread(target=print, args=("from a thread",))
+    thread.start()
+    thread.join()
     os.system("echo from a child")
     return float(output == example["target"])
 """
@@ -45,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 def test_json_stands_alone_where_a_reward_starts_programs(folder: Path) -> None:
     done = start(folder, "evaluate", "task", "--lm", "scripted/labels", "--json")
     assert json.loads(done.stdout)["task"] == "task"
-    assert "from C" in done.stderr and "from a child" in done.stderr
+    assert all(f"from {source}" in done.stderr for source in ("C", "a thread", "a child"))
     assert done.returncode == 0
 
 

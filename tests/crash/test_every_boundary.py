@@ -88,15 +88,13 @@ def test_a_kill_at_any_boundary_changes_nothing(
 
 
 @pytest.mark.long
-def test_a_kill_of_a_run_with_workers_changes_nothing(tmp_path: Path, served: tuple[str, Path]) -> None:
+@pytest.mark.parametrize("method", SETTINGS)
+def test_a_kill_of_a_run_with_workers_changes_nothing(
+    tmp_path: Path, served: tuple[str, Path], method: str
+) -> None:
     """Workers end with the process that is killed, and the next session grades with workers of its own."""
-    sweep(
-        tmp_path,
-        served,
-        "random_search",
-        {**SETTINGS["random_search"], "engine": "processes", "workers": 2},
-        9,
-    )
+    every = 9 if method == "random_search" else 60
+    sweep(tmp_path, served, method, {**SETTINGS[method], "engine": "processes", "workers": 2}, every)
 
 
 def test_every_method_that_only_calls_models_is_killed() -> None:

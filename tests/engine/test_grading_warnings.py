@@ -149,3 +149,31 @@ async def test_empty_lists_as_targets_are_said_before(tmp_path: Path) -> None:
     result = await evaluate(tmp_path, "list", [["a"], ["b"], ["a"], [], ["b"], ["a"]], "none")
     (warning,) = warnings_with(result, "an empty list")
     assert "Of 6 targets, 1, such as that of row" in warning
+
+
+@pytest.mark.parametrize(
+    ("reply", "scale", "warned"),
+    [
+        ("0.8", [0, 100], True),
+        ('{"explanation": "x", "score": 0.8}', [0, 10], True),
+        ("80", [0, 100], False),
+        ("1", [0, 100], False),
+        ("0.8", [0, 1], False),
+    ],
+)
+@pytest.mark.parametrize("several", [False, True])
+async def test_scores_of_another_scale_are_said(
+    reply: str, scale: list[int], warned: bool, several: bool, tmp_path: Path
+) -> None:
+    judge = {"judge": {"rubric": "Is it good?", "scale": scale}}
+    result = await whet.aevaluate(
+        "{{input}}",
+        data=[{"input": f"q{n}", "target": None} for n in range(20)],
+        reward=[judge, {"checklist": {"items": [{"check": {"max_words": 9}}]}}] if several else judge,
+        lm=lambda messages: "an answer",
+        judge_lm=lambda messages: reply,
+        run=tmp_path / "run",
+    )
+    texts = warnings_with(result, "lie between 0 and 1")
+    assert len(texts) == warned
+    assert not warned or ("such as 0.8" in texts[0] and f"its scale from 0 to {scale[1]}" in texts[0])

@@ -10,6 +10,7 @@ import pytest
 
 import whet
 from whet.api import Progress
+from whet.rl.language import MOST_REPEATS
 
 
 @pytest.mark.parametrize("method", ["opro", "evoprompt"])
@@ -38,3 +39,8 @@ def test_an_optimizer_that_repeats_itself_is_named(method: str, varies: bool, tm
     said = [text for text in result.warnings if "the same text" in text and "times in a row" in text]
     assert bool(said) != varies
     assert any("times in a row" in line for line in lines) != varies
+    if not varies:
+        assert MOST_REPEATS <= result.usage.calls["optimizer"] < 3 * MOST_REPEATS, (
+            "asked no more, far below the limit"
+        )
+        assert f"After {MOST_REPEATS} of them, the search asked it no more." in said[0]

@@ -20,6 +20,7 @@ from tests.rl.tiny import START, TinyBody, WordsModel, World, words_world  # noq
 from tests.rl.tinylm import START as WRITES  # noqa: E402
 from tests.rl.tinylm import WORDS, open_model, word_task  # noqa: E402
 
+import whet  # noqa: E402
 from whet.environments.environment import Environment  # noqa: E402
 from whet.errors import UsageError  # noqa: E402
 from whet.methods.random_search import Config as RandomConfig  # noqa: E402
@@ -33,7 +34,7 @@ from whet.search.archive import Candidate  # noqa: E402
 from whet.testing.methods import MethodConformance  # noqa: E402
 from whet.testing.runs import MeteredRun  # noqa: E402
 from whet.testing.simulated_task import review_world  # noqa: E402
-from whet.types import Completion, Reward, Scores  # noqa: E402
+from whet.types import Completion, Request, Reward, Scores, Usage  # noqa: E402
 
 SMALL = Config(k=8, length=3, steps=10, vocabulary=60, lr=0.01, finalists=4)
 
@@ -333,3 +334,66 @@ async def test_a_run_that_is_killed_anywhere_ends_the_same_and_pays_nothing_twic
     last_model = WordsModel(TinyBody())
     assert await attempt(tmp_path / "killed", last_model) == expected
     assert paid + last_model.asked == whole.asked
+
+
+class TwoTastes:
+    """A model whose answer is the share of the prompt's words that its input likes: made-up words of the first or of the
+    second half of the vocabulary. No prompt serves both kinds of inputs."""
+
+    address, simulated, local, can_generate, can_score = "test/tastes", True, True, True, False
+
+    def __init__(self, size: int = 40) -> None:
+        self.body = TinyBody(size)
+        self.liked = {"alpha": set(self.body.all[: size // 2]), "beta": set(self.body.all[size // 2 :])}
+
+    def policy_body(self) -> TinyBody:
+        return self.body
+
+    def vocabulary(self, n: int) -> list[str]:
+        return self.body.all[:n]
+
+    async def generate(self, request: Request) -> list[Completion]:
+        words = request.messages[-1].content.split()
+        liked = self.liked[words[-1].rstrip("0123456789")]
+        known = [word for word in words if word in self.body.all]
+        share = sum(word in liked for word in known) / max(1, len(known))
+        return [Completion(f"{share:.3f}", usage=Usage(1, 1))]
+
+    def count_tokens(self, text: str) -> int:
+        return len(text.split())
+
+    async def close(self) -> None:
+        return None
+
+
+def number_in(row: Any, said: str) -> float:
+    return float(said) if said.replace(".", "").isdigit() else 0.0
+
+
+def tastes() -> whet.Task:
+    rows = [{"input": f"{kind}{i}"} for i in range(16) for kind in ("alpha", "beta")]
+    return whet.Task.of(
+        "<!-- whet:begin -->\nPlease.\n<!-- whet:end -->\n{{input}}", data=rows, reward=number_in
+    )
+
+
+def sharpened(folder: Path, **settings: Any) -> Any:
+    model: Any = TwoTastes()
+    shape = {"k": 16, "length": 3, "steps": 40, "vocabulary": 40, "lr": 0.01, "finalists": 4, **settings}
+    return whet.optimize(tastes(), lm=model, method="rlprompt", settings=shape, run=folder, progress=False)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_policy_that_reads_the_input_writes_a_prompt_for_it(tmp_path: Path) -> None:
+    """No prompt serves all inputs, so that one prompt earns half. The same command again finds the system that was deployed."""
+    each = sharpened(tmp_path / "each", condition="input", inputs=4)
+    assert each.best.test.mean > 0.8, "a prompt for each kind of input"
+    assert each.best.prompt.text == each.baseline.prompt.text, "the result is the policy, not a text"
+    assert sharpened(tmp_path / "each", condition="input", inputs=4).best.test.mean == each.best.test.mean
+    assert sharpened(tmp_path / "one", examples=8).best.test.mean == pytest.approx(0.5, abs=0.15)
+
+
+def test_settings_for_one_prompt_are_refused_where_each_input_has_its_own(tmp_path: Path) -> None:
+    for wrong in ({"compare": "inputs"}, {"replay": 2}, {"reward": "gap"}):
+        with pytest.raises(UsageError, match="condition=input"):
+            sharpened(tmp_path / "run", condition="input", **wrong)

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from tests.real_models.conftest import free_port
+from whet._util.workers.ray_cluster import ON_LOOPBACK
 
 SETTINGS = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
 """Without the first, Ray takes the address of the machine in the network for 127.0.0.1, at which nobody listens."""
@@ -74,23 +75,29 @@ def nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
 
 
 @contextlib.contextmanager
-def head_with_token(folder: Path, token: str) -> Iterator[tuple[str, str]]:
-    """Two addresses of a cluster that demands a token: that of its nodes, and that for who is outside."""
-    outside = free_port()
-    environment = {**os.environ, **SETTINGS, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+def head_of(command: str, folder: Path, variables: dict[str, str], *options: str) -> Iterator[int]:
+    """The process of a cluster that a command of the shell starts with its one processor."""
     ray = str(Path(sys.executable).with_name("ray"))
-    command = [ray, "start", "--head", "--node-ip-address=127.0.0.1", "--port=0", "--num-cpus=1", "--block"]
-    command += [f"--ray-client-server-port={outside}"]
+    words = [
+        command.replace("ray start", f"exec {ray} start"),
+        "--port=0",
+        "--num-cpus=1",
+        "--block",
+        *options,
+    ]
     said = folder / "head.log"
     with said.open("wb") as log:
         head = subprocess.Popen(
-            [*command, "--include-dashboard=false"], env=environment, stdout=log, stderr=subprocess.STDOUT
+            ["sh", "-c", " ".join([*words, "--include-dashboard=false"])],
+            env=variables,
+            stdout=log,
+            stderr=subprocess.STDOUT,
         )
     try:
         while "Ray runtime started" not in said.read_text():
             assert head.poll() is None, said.read_text()
             time.sleep(0.1)
-        yield place_of(head.pid), f"127.0.0.1:{outside}"
+        yield head.pid
     finally:
         processes = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)]
         for process in processes:
@@ -100,10 +107,23 @@ def head_with_token(folder: Path, token: str) -> Iterator[tuple[str, str]]:
         psutil.wait_procs(processes, timeout=30)
 
 
+@contextlib.contextmanager
+def head_with_token(folder: Path, token: str) -> Iterator[tuple[str, str]]:
+    """Two addresses of a cluster that demands a token: that of its nodes, and that for who is outside."""
+    outside = free_port()
+    variables = {**os.environ, **SETTINGS, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token}
+    with head_of(ON_LOOPBACK, folder, variables, f"--ray-client-server-port={outside}") as head:
+        yield place_of(head), f"127.0.0.1:{outside}"
+
+
 def place_of(head: int) -> str:
     """Where the head's server listens."""
     server = next(
         process for process in psutil.Process(head).children(recursive=True) if process.name() == "gcs_server"
     )
-    listening = [one.laddr for one in server.net_connections("tcp") if one.status == psutil.CONN_LISTEN]
-    return f"127.0.0.1:{listening[0].port}"
+    (listening,) = {
+        (one.laddr.ip, one.laddr.port)
+        for one in server.net_connections("tcp")
+        if one.status == psutil.CONN_LISTEN
+    }
+    return "{}:{}".format(*listening)

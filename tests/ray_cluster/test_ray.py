@@ -22,9 +22,10 @@ from tests.crash.test_every_boundary import SETTINGS, endpoint, sweep
 from tests.engine.test_workers import Counting, do_all, echo, folder, job, rows_of
 from tests.engine.worker_jobs import die_once, hold, kill_parent_once, length, match_for_ever, own_id
 from tests.programs import test_workers as programs
-from tests.ray_cluster.conftest import Nodes, head_with_token
+from tests.ray_cluster import conftest
+from tests.ray_cluster.conftest import Nodes, head_of, head_with_token, place_of
 from whet._util.workers.automatic import make_executor
-from whet._util.workers.ray_cluster import RayCluster, check_access, demands_token
+from whet._util.workers.ray_cluster import ON_LOOPBACK, RayCluster, check_access, demands_token
 from whet.api.doctor import OK, DoctorReport
 from whet.api.doctor.ray import examine_ray
 from whet.errors import UsageError
@@ -111,15 +112,46 @@ async def test_a_node_that_dies_costs_what_it_had_in_hand(nodes: Nodes, tmp_path
     assert len(list(tmp_path.glob("*.call"))) == 3
 
 
+def test_an_actor_that_dies_before_it_has_joined_is_replaced(nodes: Nodes, folder: Path) -> None:
+    """The worker that reads the reward first ends its actor."""
+    with (folder / "reward.py").open("a") as file:
+        file.write(ENDS_ITS_ACTOR)
+    here = rows_of(
+        whet.evaluate(folder, lm=echo, split="train", engine="local", run=folder / "here", progress=False)
+    )
+    there = whet.evaluate(folder, lm=echo, split="train", engine="ray", run=folder / "there", progress=False)
+    assert rows_of(there) == here and (folder / "died").exists()
+
+
+ENDS_ITS_ACTOR = """
+import pathlib
+import psutil
+
+marker, parent = pathlib.Path(__file__).with_name("died"), psutil.Process().parent()
+if "RayActor" in parent.name() and not marker.exists():
+    marker.touch()
+    parent.kill()
+"""
+
+
 @pytest.fixture
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     with endpoint(tmp_path_factory.mktemp("server")) as found:
         yield found
 
 
-def test_a_kill_of_the_driver_changes_nothing(nodes: Nodes, tmp_path: Path, served: tuple[str, Path]) -> None:
-    """The reference is a run in one process that nobody killed."""
-    sweep(tmp_path, served, "random_search", {**SETTINGS["random_search"], "engine": "ray"}, 60)
+@pytest.mark.parametrize(
+    "method",
+    [
+        "random_search",
+        *(pytest.param(one, marks=pytest.mark.long) for one in SETTINGS if one != "random_search"),
+    ],
+)
+def test_a_kill_of_the_driver_changes_nothing(
+    nodes: Nodes, tmp_path: Path, served: tuple[str, Path], method: str
+) -> None:
+    """The reference is a run in one process that nobody killed. `make test-long` kills all methods, where Ray is installed."""
+    sweep(tmp_path, served, method, {**SETTINGS[method], "engine": "ray"}, 60)
     assert not lasting_actors()
 
 
@@ -235,6 +267,14 @@ def test_a_cluster_in_the_network_must_demand_a_token(
     examine_ray(checkup)
     (finding,) = checkup.symptoms
     assert finding.status == OK and "1 node, 1 processor, all on loopback" in finding.text
+
+
+def test_the_command_that_whet_names_starts_a_cluster_on_loopback(tmp_path: Path) -> None:
+    """As a user starts it, in whose environment is nothing for Ray."""
+    pytest.importorskip("ray", reason="`make test-ray` installs Ray")
+    plain = {name: value for name, value in os.environ.items() if name not in conftest.SETTINGS}
+    with head_of(ON_LOOPBACK, tmp_path, plain) as head:
+        assert place_of(head).rpartition(":")[0] in ("127.0.0.1", "::ffff:127.0.0.1")
 
 
 def test_a_cluster_with_a_token_is_used_from_outside_by_who_has_it(

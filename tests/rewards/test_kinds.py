@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import whet
 from whet._util.words import strip_wrapping
 from whet.errors import UsageError
+from whet.rewards import build_reward
 from whet.rewards.dates import Date
 from whet.rewards.fields_of_json import JsonFields
 from whet.rewards.item_list import ItemList
@@ -703,3 +704,23 @@ async def test_a_critique_tells_a_text_from_a_truth_value() -> None:
     row = Example("row7", {"input": "q"}, {"a": True})
     graded = await JsonFields().grade(MemoryRun(), row, Completion('{"a": "true"}'))
     assert graded.critique == 'The field `a` is "true" (a text); it should be "true" (a truth value).'
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("<![CDATA[{}]]>", "<answer><![CDATA[{}]]></answer>", "<answer>\n<![CDATA[\n{}\n]]>\n</answer>"),
+        *("**<answer>{}</answer>**", "<answer>**{}**</answer>", "So **<answer>**{}**</answer>**, I think."),
+    ],
+)
+async def test_answers_in_tags_may_stand_in_literal_text_of_xml_or_be_emphasised(form: str) -> None:
+    cases: list[tuple[Any, str, Any]] = [
+        ({"number": {"last": True}}, "72", 72),
+        ({"date": {"last": True}}, "2024-05-03", "2024-05-03"),
+        ({"list": {"exact": True}}, "a, b", ["a", "b"]),
+        ("math_equal", r"\frac{1}{2}", "1/2"),
+    ]
+    cases += [] if "So" in form else [({"json": {}}, '{"a": [[1]]}', {"a": [[1]]})]
+    for spec, written, target in cases:
+        reward = build_reward(spec, Path(), "task.yaml:1")
+        assert await grade(reward, form.format(written), target) == 1.0, spec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -62,7 +63,7 @@ def fleet(here: PolicyPasses, request: pytest.FixtureRequest) -> Iterator[Worker
     fleet = WorkerGroup(here, request.param)
     yield fleet
     orphan = fleet.workers[0]
-    orphan._connection.close()
+    orphan._connected().close()
     assert orphan.process.wait(600) == 0
     fleet.close()
     assert all(worker.process.returncode is not None for worker in fleet.workers)
@@ -325,6 +326,53 @@ def test_a_run_of_two_processes_finds_what_one_finds_and_leaves_none_behind(
     for name, weight in trained[0].items():
         assert torch.linalg.norm(trained[1][name] - weight) <= 0.01 * torch.linalg.norm(weight)
     assert workers() == before
+
+
+def test_processes_of_torchrun_train_one_run(tmp_path: Path) -> None:
+    """The second process helps the first, which has the run, and ends with it; one process finds the same."""
+    write_task(tmp_path / "task", 1, clauses=2, rows=18)
+    settings = {
+        "steps": 2,
+        "group": 3,
+        "examples": 2,
+        "max_tokens": 12,
+        "rewrites": 2,
+        "checks": 1,
+        "lr": 3e-3,
+    }
+    more = [option for key, value in settings.items() for option in ("--set", f"{key}={value}")]
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    found = []
+    for n, start in enumerate((["-m"], launch)):
+        command = [
+            sys.executable,
+            *start,
+            "whet",
+            "optimize",
+            str(tmp_path / "task"),
+            "--method",
+            "prewrite",
+            *more,
+        ]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "WHET_STATE": str(tmp_path / f"{n}/state")}
+        options = ["--out", str(tmp_path / f"{n}/run"), "--json"]
+        done = subprocess.run(
+            [*command, *options], capture_output=True, text=True, env=environment, check=True
+        )
+        found.append(json.loads(done.stdout))
+        assert ("in each of 2 processes" in done.stderr) == bool(n)
+    same = [{k: v for k, v in one.items() if k not in ("usage", "run")} for one in found]
+    assert same[0] == same[1] and found[0]["usage"]["calls"] == found[1]["usage"]["calls"]
+
+
+def test_another_number_of_processes_than_torchrun_started_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in (("TORCHELASTIC_RUN_ID", "x"), ("RANK", "0"), ("WORLD_SIZE", "3")):
+        monkeypatch.setenv(name, value)
+    check_processes(3)
+    with pytest.raises(UsageError, match="torchrun started 3 processes"):
+        check_processes(2)
 
 
 def test_a_worker_refuses_another_model(here: PolicyPasses) -> None:

@@ -48,3 +48,31 @@ def test_memory_is_foreseen_without_the_weights(tmp_path: Path, rank: int) -> No
     assert checkpoint.learning * (3 if rank else 4) == opened[0].learning * 4
     with pytest.raises(UsageError, match="cannot be read on this machine"):
         foresee_memory(f"hf/{tmp_path / 'nothing'}", settings)
+
+
+def test_the_memory_of_vllm_counts_where_it_writes_the_texts_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """0.3 of a GPU of 80 GiB; nothing of it on a CPU, where vLLM reserves none of a GPU."""
+    import torch
+
+    base, settings = save(tmp_path / "base"), LoraSettings(rank=4)
+    assert foresee_memory(f"hf/{base}", settings, sampler="vllm").sampler == 0
+    card = type("Card", (), {"total_memory": 80 * 2**30})()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: card)
+    with_vllm, without = (foresee_memory(f"hf/{base}", settings, sampler=s) for s in ("vllm", "transformers"))
+    assert with_vllm.sampler == 24 * 2**30 and with_vllm.total == without.total + with_vllm.sampler
+    assert "24 for vLLM" in memory_forecast(with_vllm, 1) and "vLLM" not in memory_forecast(without, 1)
+
+
+def test_a_device_of_apple_is_foreseen_with_the_precision_of_its_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `device_for` chooses: float32 there, like on a CPU."""
+    import torch
+
+    base = save(tmp_path / "base")
+    here = foresee_memory(f"hf/{base}", LoraSettings(rank=4))
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert foresee_memory(f"hf/{base}", LoraSettings(rank=4)) == here

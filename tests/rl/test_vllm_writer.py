@@ -17,7 +17,7 @@ from tests.rl.reading import token_scores  # noqa: E402
 from tests.rl.tiny_llama import save  # noqa: E402
 
 from whet import api  # noqa: E402
-from whet.errors import UsageError  # noqa: E402
+from whet.errors import ProviderError, UsageError  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Update, backbone  # noqa: E402
 from whet.types import Message  # noqa: E402
 
@@ -88,11 +88,49 @@ def test_the_recorded_probabilities_are_those_of_the_update(base: str, vllm: Non
     policy.close()
 
 
-def in_task(folder: Path) -> Path:
+def test_a_server_gets_the_adapters_whenever_they_have_changed(base: str) -> None:
+    """It writes what the weights say, holds one adapter at a time, and forgets it at the end."""
+    with vllm_stub.serving(base.removeprefix("hf/")) as server:
+        policy = PolicyModel.open(base, LoraSettings(rank=4), seed=1, sampler=f"{server.url}/v1")
+        plain = PolicyModel.open(base, LoraSettings(rank=4), seed=1)
+        assert greedy(policy).tokens == greedy(plain).tokens
+        learn(policy)
+        plain.load(policy.save())
+        (many,) = policy.sample([ASK], 5, max_tokens=6, temperature=1.3, seed=9)
+        assert many == policy.sample([ASK], 5, max_tokens=6, temperature=1.3, seed=9)[0]
+        assert len({sample.tokens for sample in many}) > 1, "each row has its own seed"
+        assert greedy(policy).tokens == greedy(plain).tokens and len(server.names) == 2
+        assert list(server.adapters) == server.names[1:]
+        for sample in many:
+            (scores,) = token_scores(policy, [sample])[0].tolist()
+            assert sample.logprobs == pytest.approx(scores, abs=1e-5), (
+                "computed by the update, not by the server"
+            )
+        assert policy.memory.sampler == 0
+        policy.close()
+        assert server.adapters == {}
+
+
+def test_a_server_that_cannot_be_used_says_how_to_start_it(base: str) -> None:
+    for habits, said in (
+        ({"updating": False}, "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve"),
+        ({"ids": False}, "0.10.2"),
+    ):
+        with vllm_stub.serving(base.removeprefix("hf/"), **habits) as server:
+            policy = PolicyModel.open(base, LoraSettings(rank=4), seed=1, sampler=server.url)
+            with pytest.raises(ProviderError, match=said):
+                greedy(policy)
+    with pytest.raises(ProviderError, match="cannot be reached"):
+        greedy(policy)
+
+
+def in_task(folder: Path, sampler: str = "vllm") -> Path:
     write_task(folder, 1, clauses=2, rows=18)
     text = (folder / "task.yaml").read_text()
     kept = [line for line in text.splitlines() if not line.startswith("models:")]
-    models = "models: {task: embedded/tiny, policy: {address: embedded/tiny, sampler: vllm}}"
+    models = "models: {task: embedded/tiny, policy: {address: embedded/tiny, sampler: SAMPLER}}".replace(
+        "SAMPLER", sampler
+    )
     (folder / "task.yaml").write_text("\n".join([*kept, models, ""]))
     return folder
 
@@ -107,6 +145,21 @@ def test_a_run_trains_on_texts_of_vllm(tmp_path: Path, vllm: None) -> None:
     assert found["status"] != "stopped"
     (llm,) = vllm_stub.LLM.made
     assert max(llm.loaded) >= 2, "later texts are of later weights"
+
+
+@pytest.mark.parametrize(
+    ("sampler", "rank", "said"),
+    [("wllm", 8, "wllm is neither"), ("http://key@host", 8, "neither"), ("http://localhost:1", 0, "rank=0")],
+)
+def test_what_is_no_server_is_refused_before_anything_is_written(
+    sampler: str, rank: int, said: str, tmp_path: Path
+) -> None:
+    settings = {**SETTINGS, "rank": rank}
+    with pytest.raises(UsageError, match=said):
+        api.optimize(
+            in_task(tmp_path / "task", sampler), method="prewrite", settings=settings, run=tmp_path / "run"
+        )
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("rank", [8, 0, 600])

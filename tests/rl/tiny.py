@@ -41,6 +41,10 @@ class TinyBody:
             raise UsageError("no such piece")
         return torch.tensor([self.all.index(word) for word in words], dtype=torch.long)
 
+    def read(self, text: str) -> list[int]:
+        """A piece for each word, whatever it is."""
+        return [sum(word.rstrip("0123456789").encode()) % len(self.all) for word in text.split()]
+
     def hidden(self, pieces: Tensor) -> Tensor:
         self.asked.append((pieces.shape[0], pieces.shape[1]))
         state = self.places[pieces.shape[1]].expand(len(pieces), -1)

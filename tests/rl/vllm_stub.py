@@ -1,11 +1,15 @@
 """A module `vllm` with the names and parameters of vLLM 0.11 that whet uses. It samples from the weights with transformers and
-PEFT, and, as vLLM does, reads the folder of an adapter once for each id."""
+PEFT, and, as vLLM does, reads the folder of an adapter once for each id. `serving` is the same as a server: the part of the HTTP
+interface of `vllm serve` that whet uses, adapters loaded and unloaded while it runs."""
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, ClassVar
@@ -113,3 +117,66 @@ def install(patch: pytest.MonkeyPatch) -> None:
         patch.setitem(sys.modules, one.__name__, one)
     patch.setattr(LLM, "made", [])
     patch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+
+
+@dataclass
+class Served:
+    """A server: its address, the adapters that it holds by name, and all names that it ever held."""
+
+    url: str
+    adapters: dict[str, Any] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+
+
+@contextlib.contextmanager
+def serving(model: str, *, updating: bool = True, ids: bool = True) -> Iterator[Served]:
+    """`vllm serve MODEL --enable-lora`; `updating` is VLLM_ALLOW_RUNTIME_LORA_UPDATING, without `ids` it is older than 0.10.2."""
+    llm = LLM(model, dtype="float32", enable_lora=True, gpu_memory_utilization=0.5, max_loras=1)
+    served, lock = Served(""), threading.Lock()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            with lock:
+                code, said = self.answer(body)
+            data = json.dumps(said).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def answer(self, body: dict[str, Any]) -> tuple[int, Any]:
+            if "lora_adapter" in self.path and not updating:
+                return 404, {"detail": "Not Found"}
+            if self.path == "/v1/load_lora_adapter":
+                if body["lora_name"] in served.adapters:
+                    return 400, {"error": {"message": "already loaded"}}
+                served.adapters[body["lora_name"]] = llm._load(Path(body["lora_path"]))
+                served.names.append(body["lora_name"])
+                return 200, "Success"
+            if self.path == "/v1/unload_lora_adapter":
+                del served.adapters[body["lora_name"]]
+                return 200, "Success"
+            assert self.path == "/v1/completions"
+            how = SamplingParams(
+                1,
+                *(
+                    body[key]
+                    for key in ("temperature", "top_p", "seed", "stop", "stop_token_ids", "max_tokens")
+                ),
+            )
+            said = llm._write(served.adapters[body["model"]], body["prompt"], how)
+            assert body["return_token_ids"]
+            more = {"token_ids": said.token_ids} if ids else {}
+            return 200, {"choices": [{"text": "", "finish_reason": said.finish_reason, **more}]}
+
+        def log_message(self, *_: Any) -> None:
+            return None
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        served.url = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield served
+        finally:
+            server.shutdown()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import os
 import sys
+import threading
 
 
 def own_output() -> None:
     """Keep the standard output for this process: what the programs that a task starts, and libraries in C, write there goes to
     standard error. A terminal stays as it is, and output that is closed goes nowhere.
 
-    Code of the task that prints from Python is sent to standard error by `whet._util.user_code`.
+    Code of the task that prints from Python is sent to standard error by `whet._util.user_code`. What other threads print goes
+    there too: Ray has one that prints what its machines say.
     """
     shared = sys.stdout
     if shared is None:
@@ -19,7 +21,7 @@ def own_output() -> None:
     elif isinstance(shared, io.TextIOWrapper) and _is_of_the_process(shared):
         own = open(os.dup(1), "wb")  # noqa: SIM115 (open as long as the process)
         os.dup2(2, 1)
-        sys.stdout = io.TextIOWrapper(
+        sys.stdout = _OwnOutput(
             own,
             encoding=shared.encoding,
             errors=shared.errors,
@@ -27,6 +29,16 @@ def own_output() -> None:
             write_through=shared.write_through,
         )
         sys.__stdout__ = sys.stdout  # type: ignore[misc] # who asks how wide the screen is asks it
+
+
+class _OwnOutput(io.TextIOWrapper):
+    """What the main thread prints; what others print goes to standard error."""
+
+    def write(self, text: str, /) -> int:
+        """See `io.TextIOBase`."""
+        if threading.current_thread() is threading.main_thread():
+            return super().write(text)
+        return sys.stderr.write(text)
 
 
 def _is_of_the_process(stream: io.TextIOWrapper) -> bool:

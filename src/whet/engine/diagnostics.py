@@ -20,7 +20,7 @@ from whet.rewards.text import targets_of
 from whet.rewards.verifiers.python_code import UNREADABLE
 from whet.rewards.verifiers.python_tests import BEYOND_TESTS, TIMED_OUT
 from whet.rewards.verifiers.sql import EMPTY_RESULT
-from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES, NOT_COME, REPEATED
+from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES, MOST_REPEATS, NOT_COME, REPEATED
 from whet.search.archive import BEYOND
 from whet.search.copies import longest_copy, normalize_wording
 from whet.search.from_zero import DEMONSTRATED, LISTED
@@ -84,9 +84,9 @@ MORE = "a larger limit allows more"
 def end_of_method(
     core: RunState, start: str, config: object = None, needed: bool = True, fell_short: bool = False
 ) -> str:
-    """Who ended a search that no limit ended, and what it found: words for `ended_by`. `start`: the id of the start prompt;
-    `config`: the settings of the method; `needed`: whether it cannot do without an optimizer model; `fell_short`: whether the
-    start prompt earned less than the full reward on a validation row."""
+    """The reason why a search ended that no limit ended, and its findings, as the text of `ended_by`. `start`: the id of the
+    start prompt; `config`: the settings of the method; `needed`: whether it cannot do without an optimizer model; `fell_short`:
+    whether the start prompt earned less than the full reward on a validation row."""
     events = read_events(core.journal.path, [EVENT, STOPPED, "replies", "candidate", "step"])
     requested = sum(int(e.value["asked"]) for e in events if e.name == "replies")
     kept = sum(int(e.value["kept"]) for e in events if e.name == "replies")
@@ -176,8 +176,8 @@ def _withheld(core: RunState) -> str:
 def optimizer_warnings(
     core: RunState, best: Prompt, ended: str = "", needed: bool = True, fell_short: bool = False
 ) -> list[str]:
-    """What the optimizer model's replies were worth, and what prompt learning leaves to a person. `ended`: the limit that ended
-    the search; `needed` and `fell_short` as for `end_of_method`."""
+    """Notes on the optimizer model's replies, and on the decisions that prompt learning leaves to a person. `ended`: the limit
+    that ended the search; `needed` and `fell_short` as for `end_of_method`."""
     withheld = _withheld(core)
     return [
         *_reply_warnings(core, ended, needed, fell_short),
@@ -196,7 +196,8 @@ def optimizer_warnings(
 
 
 def zero_warnings(core: RunState) -> list[str]:
-    """What a search tried first, without the optimizer model, because its start prompt earned nothing, and what that earned."""
+    """The prompts that a search tried first, without the optimizer model, because its start prompt had a reward of zero, and
+    their rewards."""
     warnings = []
     for value in (event.value for event in read_events(core.journal.path, [FROM_ZERO])):
         earned = ", ".join(f"{operator} {show_reward(mean)}" for operator, mean in value["tried"])
@@ -296,14 +297,17 @@ def _repeat_warnings(core: RunState) -> list[str]:
     if not counts:
         return []
     number, text = max(counts, key=lambda one: int(one[0]))
+    most = int(number) >= MOST_REPEATS
+    ended = f" After {MOST_REPEATS} of them, the search asked it no more." if most else ""
     return [
-        f'The optimizer model wrote the same text {number} times in a row ("{text}"), each of them paid. Raise its temperature '
-        "(`models: {optimizer: {temperature: 1}}` in task.yaml; a server may ignore it), or name another one (`optimizer_lm`)."
+        f'The optimizer model wrote the same text {number} times in a row ("{text}"), each of them paid.{ended} Raise its '
+        "temperature (`models: {optimizer: {temperature: 1}}` in task.yaml; a server may ignore it), or name another one "
+        "(`optimizer_lm`)."
     ]
 
 
 def _fault_of(why: str) -> str:
-    """What was wrong with an unusable reply, as the rest of a sentence; `why` is the reason that its model got."""
+    """The fault of an unusable reply, as the rest of a sentence; `why` is the reason that its model got."""
     if why.startswith(NO_TEXT):
         return f"had no text {why.removeprefix(NO_TEXT).rstrip('.')}"
     if why.startswith(NOT_COME):
@@ -325,8 +329,8 @@ def _reasons(counts: Sequence[Any]) -> dict[str, tuple[int, str]]:
 
 
 def added_warnings(task: Task, best: Prompt) -> list[str]:
-    """What the best prompt brings that its start did not hold and that a person should see before it is used: addresses, an open
-    code fence, what looks like a slot and is none."""
+    """New parts of the best prompt that a person should see before it is used: addresses, an open code fence, text that looks
+    like a slot and is none."""
     start, text = task.prompt.source, best.source
     warnings = []
     if new := new_addresses(text, start):

@@ -36,7 +36,7 @@ from whet.engine.observed import KNOWN_AFTER, SealedReserve
 from whet.engine.openings import SealedTestLedger, run_id
 from whet.engine.pairs import evaluate_within, hold_no_text
 from whet.engine.perfect_start import is_perfect, promises_nothing
-from whet.engine.progress import Progress, memory_forecast
+from whet.engine.progress import Progress, first_forecast, memory_forecast
 from whet.engine.regrading import noise_warnings
 from whet.engine.result_json import AblationOfRunJSON, RunJSON, describe_agreement
 from whet.engine.run_folder import OpenRun, RunPlan, remember_task
@@ -58,7 +58,7 @@ from whet.search.archive import INCUMBENTS, Candidate, candidate_of, describe_ca
 from whet.search.plan import least_rows
 from whet.search.regions import changed_regions
 from whet.task import Task
-from whet.types import Request, Rollout, mean_score
+from whet.types import Message, Request, Rollout, mean_score
 from whet_client.prompt.length import LengthLimit, estimated_tokens
 
 BASELINE_SECONDS = "baseline_seconds"
@@ -89,6 +89,7 @@ async def execute(
         policy = None if SEARCH_END in core.effects else _policy(plan)
         if plan.policy is not None and policy is not None:
             progress.say(memory_forecast(policy.memory, plan.policy.processes))
+            _say_time(plan, policy, core, progress)
         used = replace(env, validation=sizes.validation)
 
         async def run_protocol() -> RunJSON:
@@ -102,6 +103,20 @@ async def execute(
         if plan.policy is not None and policy is not None:
             policy.close()
         core.journal.append([elapsed_row(core)])
+
+
+def _say_time(plan: RunPlan, policy: Any, core: RunState, progress: Progress) -> None:
+    """Before the first step of a run that has made none, say what its training takes."""
+    from whet.rl.policy_model.step_time import foresee_step_seconds
+
+    choice, steps = plan.policy, getattr(plan.config, "steps", None)
+    if choice is None or not steps or core.training_seconds:
+        return
+    asked = Message("user", f"{plan.task.prompt.text}\n{plan.task.train[0].user_text}")
+    seconds = foresee_step_seconds(policy, plan.config, [asked])
+    if seconds is not None:
+        price, tokens = choice.price_per_hour, plan.config.max_tokens
+        progress.say(first_forecast(steps, seconds, choice.processes, price, tokens))
 
 
 async def _protocol(
@@ -218,7 +233,7 @@ async def _early_warnings(
     ledger: SealedTestLedger,
     progress: Progress,
 ) -> list[str]:
-    """What a person should know before all is paid, beside the warnings of the task. Raises UsageError for a reward that
+    """Warnings for the user before anything is paid, beside the warnings of the task. Raises UsageError for a reward that
     cannot be used."""
     tried = await try_reward(root.branch("trial"), plan.task)
     if why := await asyncio.to_thread(ledger.check):
@@ -337,7 +352,7 @@ async def _search(
 
 
 def _name_trained(plan: RunPlan) -> str:
-    """What the method trains, and the model whose weights the training changes."""
+    """The policy that the method trains, and the model whose weights the training changes."""
     model = plan.addresses.get("policy")
     return plan.method.entry.trains + (f", {model}" if model else "")
 
@@ -423,9 +438,9 @@ async def _save_elapsed(core: RunState) -> None:
 async def ablate(
     run: DurableRun, env: Environment, start: Prompt, best: Candidate, kept: int
 ) -> AblationOfRunJSON:
-    """What result.json says under `ablation`: the mean reward of the best prompt on validation, and without each changed region
-    by name; empty where fewer than two changed, or where nothing was `kept` for it and the search left too little. The result
-    is an effect."""
+    """The entry `ablation` of result.json: the mean reward of the best prompt on validation, and without each changed region by
+    name. It is empty where fewer than two regions changed, or where nothing was `kept` for it and the search left too little.
+    The result is an effect."""
     changed = [] if best.system is not None else changed_regions(start, best.prompt)
     if len(changed) < 2:
         return {}

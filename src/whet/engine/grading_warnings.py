@@ -1,5 +1,5 @@
-"""What a reader of a result should know of how answers were graded, as warnings: numbers whose size is in doubt or that may be
-alternatives, and targets inside of words."""
+"""Warnings about how answers were graded: numbers whose size is in doubt or that may be alternatives, and targets inside
+words."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from whet._util.words import fold
 from whet.errors import quantity, show_reward
 from whet.rewards import ProgramReward, RewardFunction, Weighted
+from whet.rewards.judge import Judge
 from whet.rewards.numbers import BESIDE, HUNDREDTH, MULTIPLIED, Number
 from whet.rewards.numerals import powers_of
 from whet.rewards.text import INSIDE, Contains
 from whet.types import Example, Rollout
 
 _QUOTED = 120
+_FEWEST, _LONG_SCALE, _NEAR = 3, 5.0, 1e-6
+"""Scores, and the end of a scale, from which on scores between 0 and 1 are a sign of another scale; what rounding makes."""
 
 
 def grading_warnings(
@@ -32,6 +35,7 @@ def grading_warnings(
             *_beside_warnings(name, rollouts),
             *_inside_warnings(reward, name, rollouts),
             *_part_warnings(reward, name, rollouts),
+            *_scale_warnings(reward, name, rollouts),
         )
     ]
 
@@ -166,6 +170,32 @@ def _part_warnings(reward: RewardFunction, name: str, rollouts: Sequence[Rollout
         f"{len(answered) - len(some)} of {len(answered)} rollouts of the {name} prompt have no part {part}{more}. They count as "
         f"0 in its mean, which is {show_reward(sum(some) / len(answered))}; of the others alone it is "
         f"{show_reward(sum(some) / len(some))}. Let the reward return every part for every answer."
+    ]
+
+
+def _scale_warnings(reward: RewardFunction, name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """A warning when every score of a judge lies from 0 to 1, with fractions, on a scale that is much longer: .8 of 100."""
+    judges = [part for part in _parts_of(reward) if isinstance(part, Judge)]
+    return [text for judge in judges for text in _scale_warning(judge, name, rollouts)]
+
+
+def _scale_warning(judge: Judge, name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    low, high = judge.scale
+    values = [r.parts.get(judge.name, r.reward) for r in rollouts if r.answered and r.has_reward]
+    scores = [low + value * (high - low) for value in values]
+    of_averages = 1 / judge.judge_calls
+    fractions = [score for score in scores if abs(score / of_averages - round(score / of_averages)) > _NEAR]
+    if (
+        high < _LONG_SCALE
+        or len(scores) < _FEWEST
+        or not fractions
+        or not all(-_NEAR < s < 1 + _NEAR for s in scores)
+    ):
+        return []
+    return [
+        f"All {len(scores)} scores of the judge for the {name} prompt lie between 0 and 1, such as {fractions[0]:g}, on its "
+        f"scale from {low:g} to {high:g}. The judge may have answered on a scale from 0 to 1; these rewards are then {high:g} "
+        "times too low. Read a reply of the judge in the report. Name the scale in the rubric, or write scale: [0, 1]."
     ]
 
 

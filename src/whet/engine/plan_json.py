@@ -110,18 +110,19 @@ class PlannedStudyJSON(TypedDict):
 
 class MemoryJSON(TypedDict):
     """Bytes that a training takes at most in one process, by a formula: the model, what learns (gradients and Adam), the largest
-    pass (activations and predictions), and all of it."""
+    pass (activations and predictions), what vLLM reserves where it writes the texts, and all of it."""
 
     weights: int
     learning: int
     passes: int
+    sampler: int
     total: int
 
 
 class TrainingCostJSON(TypedDict):
-    """What the training of a policy takes on this machine, before its first step. `step_seconds`: work of the policy for one of
-    the `steps`, as the run `measured_in` took it; `gpu_hours`: of all steps, which a limit may end earlier; `cost_usd`: of these
-    at the policy's price. None: not known, and `unknown` says why."""
+    """The resources of a policy's training on this machine, before its first step. `step_seconds`: work of the policy for one
+    of the `steps`, as the run `measured_in` took it; `gpu_hours`: of all steps, which a limit may end earlier; `cost_usd`: of
+    these at the policy's price. None: not known, and `unknown` says why."""
 
     policy: str
     processes: int

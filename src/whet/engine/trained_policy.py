@@ -10,6 +10,7 @@ from typing import Any
 from whet.engine.options import Options
 from whet.errors import UsageError, parameter
 from whet.methods import POLICY, Method
+from whet.rl.launched import launched
 from whet.task import Task
 from whet.task.spec import POLICY as POLICY_MODEL
 
@@ -34,7 +35,11 @@ class PolicyChoice:
     def pinned(self) -> str:
         """The policy as the header of the run describes it."""
         address = f"{self.address} ({self.digest[:16]})" if self.digest else self.address
-        return address if self.sampler == "transformers" else f"{address} sampled by {self.sampler}"
+        return (
+            address
+            if self.sampler == "transformers"
+            else f"{address} sampled by {self.sampler if self.sampler == 'vllm' else 'a server of vLLM'}"
+        )
 
 
 def choose_policy(task: Task, options: Options, method: Method, task_address: str) -> PolicyChoice | None:
@@ -59,6 +64,7 @@ def choose_policy(task: Task, options: Options, method: Method, task_address: st
             )
         return None
     fallback = task_address if task_address.startswith("hf/") else DEFAULT
+    processes = max(options.processes, launched()[1])
     named = options.policy or spec.address
     address = named or fallback
     folder = Path(address)
@@ -69,7 +75,7 @@ def choose_policy(task: Task, options: Options, method: Method, task_address: st
                 "RUN/checkpoint, hf/PATH or embedded/tiny."
             )
         return PolicyChoice(
-            address, "", spec.price_per_hour, options.processes, default=not named, sampler=spec.sampler
+            address, "", spec.price_per_hour, processes, default=not named, sampler=spec.sampler
         )
     weights = folder / WEIGHTS
     if not weights.is_file():
@@ -78,7 +84,7 @@ def choose_policy(task: Task, options: Options, method: Method, task_address: st
             f"RUN/{CHECKPOINT}; a model's own folder is addressed as hf/{address}."
         )
     digest = hashlib.sha256(weights.read_bytes()).hexdigest()
-    return PolicyChoice(address, digest, spec.price_per_hour, options.processes, sampler=spec.sampler)
+    return PolicyChoice(address, digest, spec.price_per_hour, processes, sampler=spec.sampler)
 
 
 def check_policy(choice: PolicyChoice | None, config: Any) -> None:
@@ -90,11 +96,14 @@ def check_policy(choice: PolicyChoice | None, config: Any) -> None:
         return
     try:
         from whet.rl.policy_model import checkpoint, distributed
+        from whet.rl.policy_model.vllm_server import check_server
         from whet.rl.policy_model.vllm_writer import check_vllm
     except ModuleNotFoundError as error:
         raise _missing(error) from error
     if choice.sampler == "vllm":
         check_vllm(config.lora.rank)
+    elif choice.sampler != "transformers":
+        check_server(choice.sampler, config.lora.rank)
     distributed.check_processes(choice.processes)
     if not choice.digest:
         return

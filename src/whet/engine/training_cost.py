@@ -1,6 +1,6 @@
-"""What training a policy takes, before a step of it: memory by a formula, hours by the steps of an earlier run.
+"""The resources of a policy's training before its first step: memory by a formula, hours by the steps of an earlier run.
 
-Nothing is trained or loaded. What cannot be known is None, and `unknown` says why.
+Nothing is trained or loaded. An unknown value is None, and `unknown` says why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GIB = 2**30
 
 
 def forecast_training(plan: RunPlan, root: Path) -> TrainingCostJSON | None:
-    """What the training of a run takes on this machine; None for a method without a policy."""
+    """The resources of a run's training on this machine; None for a method without a policy."""
     choice = plan.policy
     if choice is None:
         return None
@@ -57,7 +57,7 @@ def _memory(choice: PolicyChoice, config: Any) -> tuple[MemoryJSON | None, str]:
 
         folder = Path(choice.address)
         address = str(checkpoint.read_checkpoint(folder)[0]["address"]) if choice.digest else choice.address
-        memory = foresee_memory(address, config.lora, anchored=bool(choice.digest))
+        memory = foresee_memory(address, config.lora, anchored=bool(choice.digest), sampler=choice.sampler)
     except ModuleNotFoundError as error:
         return None, f"the forecast needs {error.name}: pip install 'whet[train]'"
     except UsageError as error:
@@ -66,6 +66,7 @@ def _memory(choice: PolicyChoice, config: Any) -> tuple[MemoryJSON | None, str]:
         "weights": memory.weights,
         "learning": memory.learning,
         "passes": memory.passes,
+        "sampler": memory.sampler,
         "total": memory.total,
     }
     return parts, ""
@@ -95,7 +96,7 @@ def _step_of(header: Any) -> str:
 
 
 def describe_training(cost: TrainingCostJSON, command: str = "") -> str:
-    """What a training takes in one line; `command` begins the run, whose first step says what is not known."""
+    """The resources of a training in one line. `command` begins the run, which reports the unknown values."""
     each = f" in each of {cost['processes']} processes" if cost["processes"] > 1 else ""
     memory, unknown = cost["memory"], cost["unknown"]
     if memory is None:
@@ -107,10 +108,13 @@ def describe_training(cost: TrainingCostJSON, command: str = "") -> str:
         )
         parts = [
             f"by a formula at most {total} GiB{each}: {weights} weights, {learning} gradients and Adam, {passes} the largest pass"
+            + (f", {memory['sampler'] / _GIB:.2g} vLLM" if memory["sampler"] else "")
         ]
     if cost["gpu_hours"] is None:
         begin = command and f": {command}"
-        parts.append(f"hours unknown ({unknown['gpu_hours']}); the run says them after its first step{begin}")
+        parts.append(
+            f"hours unknown ({unknown['gpu_hours']}); the run says them before its first step{begin}"
+        )
     else:
         dollars = "" if cost["cost_usd"] is None else f", ${cost['cost_usd']:,.2f}"
         parts.append(

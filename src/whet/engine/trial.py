@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from whet._util.workers import Work
 from whet.engine.durable import DurableRun
 from whet.environments.environment import Environment
+from whet.environments.replayed import make_world_work
 from whet.errors import UsageError, parameter
 from whet.rewards import ProgramReward
 from whet.rewards.agreement import parts_with_humans, select_labelled
 from whet.rewards.asking import UNREAD
 from whet.rewards.program import STATE_RANGE, programs_of, try_rewards
+from whet.rewards.verifiers.measured import measured_in
 from whet.run import convert_record
 from whet.task import Task
 from whet.task.spec import TaskContent
@@ -35,12 +37,15 @@ async def try_reward(run: DurableRun, task: Task) -> list[str]:
 
 
 def works_to_load(task: Task) -> list[Work]:
-    """Work that loads each function of the user that a worker may call. Raises UsageError for one that cannot be sent."""
+    """Work that loads each function of the user that a worker may call, and each verifier. Raises UsageError for what cannot be
+    sent."""
     contents: list[TaskContent] = [*(case.task for case in task.cases), task]
     rewards = [reward.make_work_to_load() for one in contents for reward in programs_of(one.reward)]
     programs = [one.program.make_work_to_load() for one in contents if one.program is not None]
     works: list[Work] = []
-    for work in (*rewards, *programs):
+    verifiers = [one.make_work_to_load() for content in contents for one in measured_in(content.reward)]
+    games = [make_world_work(content.world) for content in contents]
+    for work in (*rewards, *programs, *verifiers, *games):
         if work is not None and work not in works:
             works.append(work)
     return works
@@ -86,7 +91,8 @@ def refuse_range(rollouts: Sequence[Rollout]) -> None:
 
 
 def _remedy(errors: Sequence[str], again: str) -> str:
-    """What to do: another judge, where one answers and nothing can be read; and how what is mended is asked again."""
+    """The remedies: another judge, where a judge answers and nothing can be read; and the command that asks again after a
+    repair."""
     if not all(UNREAD in error for error in errors):
         return f"If something outside the task was at fault and is mended now, ask again with {again}."
     judge = parameter("judge_lm", "provider/name")

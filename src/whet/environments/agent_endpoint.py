@@ -1,6 +1,7 @@
 """The endpoint of one rollout of a command, on the loopback interface: Chat Completions, Responses and Messages.
 
-What a command asks there goes through the run, so that calls are counted, limited, recorded and replayed as those of any program.
+A command's requests there go through the run, so that its calls are counted, limited, recorded and replayed like those of any
+program.
 """
 
 from __future__ import annotations
@@ -67,13 +68,13 @@ async def serve_agent(lm: ProgramModelHere, warnings: set[str]) -> AsyncIterator
 
 
 class _Endpoint:
-    """What answers the requests of a rollout that know its key."""
+    """The object that answers those requests of a rollout that carry its key."""
 
     def __init__(self, lm: ProgramModelHere, warnings: set[str]) -> None:
         self._lm, self._warnings, self.token = lm, warnings, secrets.token_urlsafe(24)
 
     def answer_in(self, form: AgentForm) -> Any:
-        """What answers the requests of a form."""
+        """The handler of one interface's requests."""
 
         async def answer(request: web.Request) -> web.StreamResponse:
             call = await self._read(request, form, form.read)
@@ -92,7 +93,7 @@ class _Endpoint:
         return answer
 
     def count_in(self, form: MessagesForm) -> Any:
-        """What answers how many tokens a request has."""
+        """The handler that counts a request's tokens."""
 
         async def count(request: web.Request) -> web.Response:
             counted = await self._read(request, form, form.count)
@@ -103,7 +104,7 @@ class _Endpoint:
     async def _read(
         self, request: web.Request, form: AgentForm, read: Callable[[Any], R]
     ) -> R | web.Response:
-        """What `read` makes of the body of a request, or the refusal of the request."""
+        """The value of `read` for the body of a request, or the refusal of the request."""
         keys = request.headers.get("x-api-key"), request.headers.get("Authorization")
         if keys[0] != self.token and keys[1] != f"Bearer {self.token}":
             return write_failure(

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whet.environments.episodes import Conversation, WorldStep
+from whet.environments.episodes import Conversation
+from whet.environments.replayed import ReplayedEpisode
 from whet.errors import UsageError, did_you_mean
-from whet.run import Run, convert_record
-from whet.types import Example, content_hash
+from whet.types import JSON, Example
 
 INSTALL = "pip install 'whet[games]'"
 RANDOM = "random"
@@ -49,8 +49,8 @@ def _streets(env: Any, state: Any) -> str:
 
 @dataclass(frozen=True)
 class Game:
-    """What is known of a game: its actions by word, its text, its options (a type, or the texts that are possible),
-    and the range of its rewards.
+    """The description of a game: its actions by word, its text, its options (a type, or the possible texts), and the range of
+    its rewards.
 
     `turn` is the lowest and the highest reward of a turn that does not end the game, `end` that of the last turn.
     `wasted` is the reward of a turn whose text names no action, `forfeit` that of running out of turns.
@@ -118,7 +118,7 @@ class GameWorld:
 
     @property
     def game(self) -> Game:
-        """What is known of it."""
+        """The description of the game."""
         return GAMES[self.id]
 
     @property
@@ -152,69 +152,45 @@ class GameWorld:
         words = list(self.game.actions)
         return f"Choose one action: {', '.join(words[:-1])} or {words[-1]}."
 
-    def reset(self, example: Example, opening: Conversation) -> GameEpisode:
+    def reset(self, example: Example, opening: Conversation) -> ReplayedEpisode:
         """The game of the example's seed."""
-        return GameEpisode(self, seed_of(example), opening)
+        return ReplayedEpisode(self, seed_of(example), opening)
 
-    def begin(self, seed: int) -> tuple[Any, Any]:
-        """A fresh game of Gymnasium and its first state."""
+    package = "gymnasium"
+
+    def describe(self) -> tuple[str, dict[str, JSON]]:
+        """See `ReplayedWorld`."""
+        options: dict[str, JSON] = dict(self.options)
+        how: dict[str, JSON] = {"penalty": self.penalty, "strict": self.strict}
+        return f"{__name__}:game_world", {"id": self.id, "turns": self.turns, "options": options, **how}
+
+    def begin(self, start: JSON) -> tuple[Any, Any]:
+        """A fresh game of Gymnasium, of a seed, and its first state."""
+        assert isinstance(start, int)
+        seed = start
         env = make_game(self.id, _options(self, seed))
         return env, env.reset(seed=seed)[0]
+
+    def turn(self, live: tuple[Any, Any], text: str, last: bool) -> tuple[tuple[Any, Any], list[JSON]]:
+        """See `ReplayedWorld`."""
+        env, state = live
+        game, action = self.game, self.action(text)
+        if action is None:
+            reward, over = game.wasted - self.penalty, self.strict
+            seen = f"That names no single action.\n{game.text(env, state)}"
+        else:
+            state, gained, terminated, truncated, _ = env.step(action)
+            reward, over = float(gained), bool(terminated or truncated)
+            seen = "The game is over." if over else game.text(env, state)
+        if (last and not over) or (over and action is None):
+            reward += game.forfeit
+        outcome: list[JSON] = [seen if over else f"{seen}\n{self.choice()}", reward, over, action is None]
+        return (env, state), outcome
 
     def action(self, text: str) -> int | None:
         """The action that a text names; None when it names none or several (see `find_action`)."""
         word = find_action(text, list(self.game.actions))
         return None if word is None else self.game.actions[word]
-
-
-class GameEpisode:
-    """A game on its way. Texts are the actions so far; the game itself is replayed from them when it is needed."""
-
-    def __init__(self, world: GameWorld, seed: int, opening: Conversation) -> None:
-        self.opening, self.turns = opening, world.turns
-        self._world, self._seed = world, seed
-        self._texts: list[str] = []
-        self._live: tuple[Any, object] | None = None
-        self._played = 0
-
-    async def step(self, run: Run, text: str) -> WorldStep:
-        """One action: recorded, so that a resumed run finds the same answer even when Gymnasium has changed."""
-        self._texts.append(text)
-
-        async def compute() -> object:
-            return self._catch_up()
-
-        outcome = await run.effect("step", compute, [len(self._texts), content_hash(text)])
-        observation, reward, done, wasted = convert_record(outcome, tuple[str, float, bool, bool])
-        return WorldStep(observation, reward, done, notes={"wasted": float(wasted)})
-
-    def _catch_up(self) -> list[object]:
-        """Play the texts that the live game has not seen; what the last one brought."""
-        if self._live is None:
-            self._live, self._played = self._world.begin(self._seed), 0
-        outcome: list[object] = []
-        while self._played < len(self._texts):
-            self._played += 1
-            outcome = self._turn(self._texts[self._played - 1], self._played == self.turns)
-        return outcome
-
-    def _turn(self, text: str, last: bool) -> list[object]:
-        """[observation, reward, whether it is over, whether the turn was wasted]."""
-        world, game = self._world, self._world.game
-        assert self._live is not None
-        env, state = self._live
-        action = world.action(text)
-        if action is None:
-            reward, over = game.wasted - world.penalty, world.strict
-            seen = f"That names no single action.\n{game.text(env, state)}"
-        else:
-            state, gained, terminated, truncated, _ = env.step(action)
-            self._live = env, state
-            reward, over = float(gained), bool(terminated or truncated)
-            seen = "The game is over." if over else game.text(env, state)
-        if (last and not over) or (over and action is None):
-            reward += game.forfeit
-        return [seen if over else f"{seen}\n{world.choice()}", reward, over, action is None]
 
 
 def find_action(text: str, words: list[str]) -> str | None:

@@ -35,8 +35,16 @@ Differences from the paper:
 11. A task without labels is trained for its own reward on what the model writes, by default one answer an input. The paper's text
    style transfer is `samples=128`, `parts=4`, `compare=inputs`: the mean of the maxima of four parts of the samples, compared
    input by input (whet.rl.best_samples). The paper standardises the maxima of all parts together, here their mean is. Validation
-   and use ask for one answer. Its prompts that depend on the input are left out: one prompt serves all inputs.
-12. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
+   and use ask for one answer.
+12. `condition=input`: the policy starts behind the input and writes a prompt for it, as in the paper's text style transfer:
+
+        for step in 1..steps:  draw `inputs` rows;  k / inputs prompts for each, by the policy behind that row
+            r_i <- reward of prompt i on its own row;  R_i <- 5 (r_i - mean) / (std + 1e-4) over the prompts of the row
+            the same update
+        the start prompt or the state of the policy (greedy) that validated best
+
+   The result is a system. The reward is the task's own; the policy reads the first 128 tokens of a row. No replay.
+13. Under a limit on calls, steps and examples are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method rlprompt --lm embedded/encoder
 """
@@ -56,14 +64,16 @@ from whet.errors import UsageError, named_fields, parameter
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rl.best_samples import NOTE, check_samples, compare_by_input, with_samples
-from whet.rl.score_book import ScoreBook
+from whet.rl.conditioned_prompts import PromptForInput, compare_within_inputs, reward_each, start_in
+from whet.rl.prompt_router import routed_environment
+from whet.rl.score_book import CHECKS, ScoreBook, TrainedCandidates
 from whet.rl.token_policy import TokenBackbone, TokenPolicy, TokenPolicySettings
 from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import replace_region
 from whet.search.label_signal import Signal, label_signal
 from whet.search.minibatch import minibatch
-from whet.search.plan import fit
+from whet.search.plan import fit, share_out
 from whet.search.vocabulary import vocabulary
 from whet.types import JSON
 
@@ -112,6 +122,10 @@ class Config:
     """Answers to each input that a prompt is scored on, where the model writes (the paper's style transfer: 128)."""
     parts: PositiveInt = 1
     """Parts of the samples: the reward is the mean of the best of each (the paper's style transfer: 4)."""
+    condition: Literal["none", "input"] = "none"
+    """Whether one prompt serves all inputs, or the policy reads each input and writes a prompt for it."""
+    inputs: PositiveInt = 2
+    """Training rows of a step that share its k prompts (condition=input)."""
     compare: Literal["prompts", "inputs"] = "prompts"
     """The rewards that are standardised over the prompts of a step: their mean rewards, or their rewards on each input."""
     reward: Signal = "auto"
@@ -126,15 +140,19 @@ class Config:
         """What the plan of a run says of its size."""
         return self.k
 
+    @property
+    def deploys(self) -> bool:
+        """Whether the result is more than a text."""
+        return self.condition == "input"
+
 
 async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, config: Config) -> Candidate:
     """Soft Q-learning over the words of the editable text; see the module. `policy` is not used."""
-    settings = TokenPolicySettings(
-        config.length, config.vocabulary, config.top_k, config.lr, centre=config.update == "steered"
-    )
-    learner = TokenPolicy(_body(env), settings, run.rng.getrandbits(63), vocabulary(env, config.vocabulary))
+    learner = _policy_of(env, config, run.rng.getrandbits(63))
     if len(learner.words) < config.vocabulary:
         run.log("vocabulary", {"words": len(learner.words), "asked": config.vocabulary})
+    if config.condition == "input":
+        return await write_for_inputs(run, env, learner, start, config)
     signal = label_signal(env, config.reward, "accuracy+likelihood")
     sampled = config.samples > 1 or config.compare == "inputs"
     scoring = with_samples(env, config.samples, config.parts, learner) if sampled else env
@@ -175,6 +193,65 @@ async def rlprompt(run: Run, env: Environment, policy: object, start: Prompt, co
     return await book.finish(run, scoring, plan, archive, learner.text(words), config.finalists)
 
 
+async def write_for_inputs(
+    run: Run, env: Environment, learner: TokenPolicy, start: Prompt, config: Config
+) -> Candidate:
+    """Soft Q-learning of a policy that reads the input; see difference 12."""
+    chooser, inputs = PromptForInput(learner, start), min(config.inputs, len(env.train))
+    each = max(2, config.k // inputs)
+    share = share_out(run, env, CHECKS, 1, writes=False)
+    steps = share.payable(config.steps, inputs * each * config.samples)
+    archive = Archive()
+    await archive.validate(run, share.env, [Candidate(start)])
+    systems = TrainedCandidates(
+        chooser.policy, start, "rlprompt", max(1, steps), min(steps, share.validations - 1)
+    )
+    learner.notes.update(temperature=1.0, entropy=math.log(len(learner.words)))
+
+    async def step(run: Run, number: int) -> None:
+        rows = minibatch(run.rng, env.train, inputs)
+        seeds = [run.rng.getrandbits(63) for _ in rows]
+
+        async def draw() -> JSON:
+            groups = [
+                learner.sample(each, seed, row.user_text) for row, seed in zip(rows, seeds, strict=True)
+            ]
+            return [list[JSON](words) for group in groups for words in group]
+
+        prompts = convert_record(await run.effect("sample", draw), list[list[int]])
+        owners = [row for row in rows for _ in range(each)]
+        texts, given = [learner.text(words) for words in prompts], [row.user_text for row in owners]
+        rewards = await reward_each(run, env, start, texts, owners, config.samples, config.parts)
+        shaped = [SHAPE * z for z in compare_within_inputs(rewards, given)]
+        temperature, before = learner.notes["temperature"], learner.notes["entropy"]
+        entropy = learner.update(prompts, shaped, temperature, given)
+        if config.update == "steered":
+            goal = entropy_goal(number / steps, config.entropy, len(learner.words))
+            temperature = warmer(temperature, entropy, before, goal, len(learner.words))
+        learner.notes.update(temperature=temperature, entropy=entropy)
+        run.log("step", {"step": number, "reward": sum(rewards) / len(rewards), "entropy": entropy})
+        if systems.due(number):
+            digest = await run.keep(chooser)
+            await systems.validate(run, archive, routed_environment(share.env, chooser), digest)
+
+    await run.train(steps, step, chooser)
+    return systems.recall(archive)
+
+
+def deploy(env: Environment, policy: object, blob: bytes, config: Config) -> Environment:
+    """The task with a trained policy that writes a prompt for each input. Raises UsageError for another blob."""
+    chooser = PromptForInput(_policy_of(env, config, 0), start_in(blob))
+    chooser.load(blob)
+    return routed_environment(env, chooser)
+
+
+def _policy_of(env: Environment, config: Config, seed: int) -> TokenPolicy:
+    settings = TokenPolicySettings(
+        config.length, config.vocabulary, config.top_k, config.lr, centre=config.update == "steered"
+    )
+    return TokenPolicy(_body(env), settings, seed, vocabulary(env, config.vocabulary))
+
+
 def input_rewards(
     learner: TokenPolicy, env: Environment, start: Prompt, texts: Sequence[str]
 ) -> list[list[float]]:
@@ -209,6 +286,16 @@ def check(env: Environment, config: Config) -> None:
     check_samples(env, config.samples, config.parts)
     if config.compare == "inputs" and (env.scores or type(env) is not Environment):
         raise UsageError("compare=inputs is for a model that writes one answer to one question.")
+    if config.condition == "input" and (
+        config.compare != "prompts" or config.replay or config.reward != "auto"
+    ):
+        raise UsageError(
+            "condition=input compares the prompts of a row: leave compare, replay and reward as they are."
+        )
+    if config.condition == "input" and type(env) is not Environment:
+        raise UsageError(
+            "condition=input is for one question with one answer; this task is made of several turns."
+        )
     label_signal(env, config.reward, "accuracy+likelihood")
 
 

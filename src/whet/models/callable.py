@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from whet._util.sources import name_of, source_hash
 from whet._util.storable import describe_exception
 from whet._util.user_code import OutOfTime, await_result, call_beside, watch
-from whet.errors import ProviderError, UsageError
+from whet.errors import ProviderError, UsageError, quantity
 from whet.models.addresses import resolve
 from whet.models.chat_values import FORMS, ChatMessage, as_completion, as_mappings
 from whet.models.language_model import AnswersOnly, LanguageModel
@@ -25,11 +25,13 @@ Answer: TypeAlias = Callable[..., Any | Awaitable[Any]]
 ModelChoice: TypeAlias = str | LanguageModel | Answer
 """How a caller names a model: an address, an object with the methods of `LanguageModel`, or a function."""
 
-BROKEN_AFTER = 5
+BROKEN_AFTER, DEAD_AFTER = 5, 100
+"""Failed calls after which a function that never answered is broken, and those in a row, of one kind, after which one that has
+answered is."""
 LONGEST = 600.0
 """Seconds that a call may take where the user says nothing."""
 FUNCTION = "callable/"
-"""What the address of a function begins with."""
+"""The prefix of a function's address."""
 _log = logging.getLogger(__name__)
 _OF_REQUESTS = ("temperature", "stop", "seed")
 """Options that reach a function in its requests."""
@@ -48,13 +50,13 @@ class CallableModel(AnswersOnly):
     receives the whole `Request` (temperature, sample number, schema). A function that is not a coroutine runs in a thread, so
     that many calls are in flight at once. Its answer is cut at the request's stop texts. An exception is a failed call:
     OSError and TimeoutError are tried again, a ProviderError does what it says, any other one is not tried again, and ends
-    the run when nothing was ever answered. A call that takes longer than `timeout` seconds ends, as far as code in a thread
-    can be ended, and is tried again.
+    the run when nothing was ever answered, or when a hundred calls in a row failed with the same kind of exception. A call that
+    takes longer than `timeout` seconds ends, as far as code in a thread can be ended, and is tried again.
 
-    The address is `callable/NAME@HASH`; HASH stands for what the function does, so that neither a cache nor
-    a journal hands the answers of other code out as its own. What the hash cannot see, such as the model that a server
-    has loaded, belongs in the function's attribute `version`. Tokens are those that the answer reports, or a quarter of the
-    characters where it reports none, and such counts are marked as estimates.
+    The address is `callable/NAME@HASH`. HASH identifies the function's code, so that no cache or journal returns the answers of
+    other code as its own. Put anything that the hash cannot see, such as the model that a server has loaded, into the
+    function's attribute `version`. Tokens are those that the answer reports, or a quarter of the characters where it reports
+    none, and such counts are marked as estimates.
     """
 
     local = False
@@ -73,6 +75,7 @@ class CallableModel(AnswersOnly):
         called = getattr(function, "__call__", function)  # noqa: B004 - the method of an object that is a function
         self._is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
         self._answered, self._failed = 0, 0
+        self._alike, self._last = 0, ""
 
     def __repr__(self) -> str:
         return f"CallableModel({self.address!r})"
@@ -103,12 +106,20 @@ class CallableModel(AnswersOnly):
             raise self._count_failure(describe_exception(error)) from error
         if made is None:
             raise self._count_failure(f"it returned {_describe_answer(answer)}. {FORMS}")
-        self._answered += 1
+        self._answered, self._alike = self._answered + 1, 0
         return _cut_at_stop(made, request.stop)
 
     def _count_failure(self, what: str) -> ProviderError:
         self._failed += 1
+        kind = what.partition(":")[0]
+        self._alike, self._last = (self._alike if kind == self._last else 0) + 1, kind
         words = f"{self.address}: {what.removesuffix('.')}{_of_row()}."
+        if self._alike >= DEAD_AFTER and self._answered:
+            return ProviderError(
+                f"{words} The last {self._alike} calls all failed with {kind}, after {quantity(self._answered, 'answer')}. "
+                "Everything learned so far is kept. Run the same command again when the function works.",
+                fatal=True,
+            )
         never = self._answered == 0 and self._failed >= BROKEN_AFTER
         return BrokenFunction(words, fatal=True) if never else ProviderError(words)
 

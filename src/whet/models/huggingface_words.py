@@ -39,7 +39,7 @@ _BEFORE = "the"
 
 @dataclass(frozen=True)
 class _Row:
-    """What the model reads, the word that owns each of its tokens (-1: none), and the tokens that are right as well."""
+    """The model's input, the word that owns each of its tokens (-1: none), and the other tokens that are right."""
 
     item: ScoringItem
     owner: list[int]
@@ -195,6 +195,10 @@ class TransformersBody:
             if word not in self._words:
                 raise UsageError(f'"{word}" is not a single token of the vocabulary.')
         return torch.tensor([self._words[word] for word in words], dtype=torch.long)
+
+    def read(self, text: str) -> list[int]:
+        """Tokens of any text."""
+        return list(self._weights.encode(text))
 
     @torch.no_grad()
     def hidden(self, pieces: Tensor) -> Tensor:

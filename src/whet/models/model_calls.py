@@ -1,4 +1,4 @@
-"""What a worker does for a local model: it reads the weights once, and computes the batches of calls that are its part.
+"""The work of a worker for a local model: it reads the weights once and computes its share of the batches.
 
 See `whet.models.model_workers` for the run's side. Requests and answers are JSON values; a number keeps all of its digits.
 """
@@ -12,6 +12,7 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
+from whet._util.workers.surroundings import find_version
 from whet.errors import ProviderError, UsageError, WhetError
 from whet.models.addresses import resolve
 from whet.models.huggingface import HuggingFaceModel
@@ -19,13 +20,14 @@ from whet.models.huggingface_generate import generate_batch
 from whet.models.huggingface_load import BatchPart
 from whet.models.huggingface_score import score
 from whet.models.language_model import LanguageModel
-from whet.models.model_files import ModelFiles, describe_files, find_version
+from whet.models.model_files import ModelFiles, describe_files
 from whet.prompt import Prompt
 from whet.types import Message, Request
 
 
 def load_call(address: str, call: str, arguments: str) -> Callable[[], dict[str, Any]]:
-    """What computes a call of the model at an address: its `value`, or the `error` that the model raises. `arguments` is JSON."""
+    """The function that computes a call of the model at an address. It returns the `value`, or the `error` that the model
+    raises. `arguments` is JSON."""
     return lambda: _answer(address, call, json.loads(arguments))
 
 

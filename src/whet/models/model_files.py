@@ -1,9 +1,9 @@
-"""What a local model needs on a machine: its files, how large they are, and packages; how another machine differs."""
+"""The requirements of a local model on a machine: its files, their sizes, and packages. Also the differences of another
+machine."""
 
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ _FROM_HALF = 2
 
 
 def describe_files(place: str) -> ModelFiles:
-    """What tells the files of a model in a folder, or of one GGUF file, apart from others; empty where nothing is there.
+    """The fingerprint of a model's files in a folder, or of one GGUF file; empty where there is none.
 
     Of a file of more than two MiB the first and the last MiB are read: the head of a file with weights names all tensors.
     """
@@ -43,11 +43,3 @@ def measure_weights(place: str) -> int:
         return 0
     half = str(config.get("dtype") or config.get("torch_dtype") or "") in ("bfloat16", "float16")
     return sum(path.stat().st_size for path in files) * (_FROM_HALF if half else 1)
-
-
-def find_version(package: str) -> str | None:
-    """The installed version of a package, without the mark of its build (`+cpu`); None where it is missing."""
-    try:
-        return importlib.metadata.version(package).partition("+")[0]
-    except importlib.metadata.PackageNotFoundError:
-        return None

@@ -1,6 +1,6 @@
-"""What the body of an HTTP 200 holds: completions, usage, log-probabilities, vectors, or an error after all.
+"""The content of an HTTP 200's body: completions, usage, log-probabilities, vectors, or an error after all.
 
-Pure functions. What an HTTP 200 may turn out to be, and what becomes of it:
+Pure functions. The possible contents of an HTTP 200, and the handling of each:
 
     text                                   Completion
     an error and no text beside it         Failure: the provider's, no answer of the model
@@ -30,6 +30,7 @@ from whet.models.openai_usage import estimate_parts, read_usage, share_usage, wi
 from whet.models.openai_wire import PAGE, WEB_PAGE, Failure, loads, unreadable_reply
 from whet.models.provider_tools import count_provider_tools
 from whet.replies import split_thought, without_thought
+from whet.replies.thoughts import UNENDED
 from whet.types import Completion, Request, Usage
 
 _SHOWN, _PARTS = 300, 10_000
@@ -70,7 +71,7 @@ _KINDS = (
     (object, "no text"),
 )
 _COMPLAINTS = ("error", "message", "detail", "msg", "error_msg")
-"""Where a body says what went wrong."""
+"""The places of a body that name the failure."""
 OLLAMA = "the answer holds no choices but a message, as in Ollama's own API (its base URL for this one ends with /v1)"
 _NO_CHOICE = "model: empty answer (no choice in it)"
 
@@ -86,7 +87,7 @@ NEGLECTS = {
     "bytes": "sends bytes that are not UTF-8; a replacement character stands for each in its answers",
     "queue": "lets calls wait while it answers earlier ones; the time limit of a call counts from the last of these",
 }
-"""What servers do not do although they were asked and refused nothing, and what whet does about it."""
+"""The requested features that servers ignore without refusing them, and whet's handling of each."""
 
 
 def completions(
@@ -156,7 +157,7 @@ def filter_answer(status: int, words: str, request: Request, count: Callable[[st
 
 
 def find_neglected_options(body: Mapping[str, Any], data: Mapping[str, Any], usage: Usage | None) -> set[str]:
-    """What an answer shows that the server does not do of what `body` asked for: keys of `NEGLECTS`."""
+    """The features that `body` asked for and that the answer shows to be ignored: keys of `NEGLECTS`."""
     choices = [c for c in data["choices"] if isinstance(c, dict) and isinstance(c.get("message"), dict)]
     written = [(c, text) for c in choices if (text := _text(c["message"].get("content"))).strip()]
     limit = body.get("max_tokens", body.get("max_completion_tokens"))
@@ -293,6 +294,7 @@ def _completion(choice: Any, request: Request, usage: Usage, model: str) -> Comp
     split = split_thought(_text(message.get("content")))
     text = cut_at_stop(split.answer, request.stop)
     thought = "\n".join(filter(None, (_read_thought(message), split.thought)))
+    unended = split.cut and finish == "stop"
     if split.cut:
         finish = "length"
     elif not text and finish == "stop" and request.schema is not None and _is_object(thought):
@@ -305,7 +307,7 @@ def _completion(choice: Any, request: Request, usage: Usage, model: str) -> Comp
     elif (failed := _error_of(choice)) is not None:
         error = f"provider: {str(failed['error'])[:_SHOWN]}"
     elif not text.strip():
-        error = f"model: {_instead(message, finish)}"
+        error = UNENDED if unended else f"model: {_instead(message, finish)}"
     first = None if thought else _first_token(choice.get("logprobs"))
     return Completion(text, finish, usage, error, first, thought=thought, model=model)
 

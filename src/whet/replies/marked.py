@@ -1,4 +1,4 @@
-"""What an answer marks as its result: the last box of LaTeX, else what stands in tags."""
+"""The marked result of an answer: the last LaTeX box, else the content of tags."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ _BOX = regex.compile(
     rf"|(?:\s++|(?!\p{{L}})){_BARE}((?:(?1)|\\(?![)\]])|[.,](?=\p{{Nd}})|[^\s{{}}$\\.,;:!?*`\u3002])++))"
 )
 _LISTED = regex.compile(r"[\s$]{0,20}[,;][\s$]{0,20}")
-_TAG = regex.compile(r"<([A-Za-z][\w-]*+)>\s*+([^<>]*+)</\1>")
+_CDATA = r"(?i:<!\[CDATA\[)((?:[^\]]|\](?!\]>))*+)\]\]>"
+_TAG = regex.compile(rf"<([A-Za-z][\w-]*+)>\s*+(?:{_CDATA}\s*+|([^<>]*+))</\1>|{_CDATA}")
+_LITERAL = regex.compile(_CDATA)
+_EMPHASISED = regex.compile(r"(\*\*|\*|`)((?:(?!\1).)++)\1", regex.DOTALL)
 _BESIDE = regex.compile(r"[\s$*_`]{0,9}[,;/|&]?[\s$*_`]{0,9}(?:\p{L}[\p{L}\p{M}]{0,19})?[\s$*_`]{0,9}")
-"""What stands between marks that belong together: a sign of a list or a single word."""
+"""The text between marks that belong together: a list separator or a single word."""
 _WORDING = regex.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*+\{([^{}]*+)\}")
 
 
@@ -46,21 +49,43 @@ def last_boxes(text: str) -> list[str]:
 
 
 def _content(box: regex.Match[str]) -> str:
-    """What stands in braces, or, without them, what follows up to a blank: the last digit of 42 is in the box too."""
+    """The text in braces, or, without braces, the text up to a blank: the last digit of 42 is in the box too."""
     return str(box[2] if box[1] is None else box[1][1:-1])
 
 
 def marked_results(text: str) -> list[str]:
     """The content of the last `\\boxed{...}` of an answer, without LaTeX's marks of words; where there is none, the content of
-    each pair of tags that holds no other.
+    each pair of tags that holds no other, and of each section of XML's literal text.
 
     >>> marked_results("\\\\boxed{5}? No, \\\\boxed{\\\\text{7}}, as 3 + 4."), marked_results("<answer>7</answer> of 8")
     (['7'], ['7'])
+    >>> marked_results("**<answer>**7**</answer>**"), marked_results("<answer><![CDATA[a<b]]></answer>")
+    (['7'], ['a<b'])
     """
     box = last_box(text)
     if box is not None:
         return [_WORDING.sub(r"\1", box).strip()]
-    return [match[2].strip() for match in _TAG.finditer(text)] if "</" in text else []
+    return [_within(match) for match in _TAG.finditer(text)] if _may_hold_tags(text) else []
+
+
+def _may_hold_tags(text: str) -> bool:
+    return "</" in text or "]]>" in text
+
+
+def _within(pair: regex.Match[str]) -> str:
+    """What stands in a pair of tags or in a section of XML's literal text, without emphasis around all of it."""
+    content = next(group for group in (pair[2], pair[3], pair[4]) if group is not None).strip()
+    emphasised = _EMPHASISED.fullmatch(content)
+    return (content if emphasised is None else emphasised[2]).strip()
+
+
+def without_literal_marks(text: str) -> str:
+    """A text with blanks in the place of the marks around XML's literal text (CDATA), so that all else keeps its place.
+
+    >>> without_literal_marks('<a><![CDATA[{"n": [[1]]}]]></a>')
+    '<a>         {"n": [[1]]}   </a>'
+    """
+    return str(_LITERAL.sub(lambda match: f"{' ' * 9}{match[1]}   ", text)) if "]]>" in text else text
 
 
 class Mark(NamedTuple):
@@ -81,9 +106,9 @@ def last_marks(text: str) -> list[Mark]:
     ['']
     """
     boxes = [*_BOX.finditer(text)] if "box" in text else []
-    pairs = [] if boxes or "</" not in text else [*_TAG.finditer(text)]
+    pairs = [] if boxes or not _may_hold_tags(text) else [*_TAG.finditer(text)]
     marks = [Mark(_WORDING.sub(r"\1", _content(box)).strip(), box.start(), box.end()) for box in boxes]
-    marks += [Mark(pair[2].strip(), pair.start(), pair.end()) for pair in pairs if pair[1] == pairs[-1][1]]
+    marks += [Mark(_within(pair), pair.start(), pair.end()) for pair in pairs if pair[1] == pairs[-1][1]]
     first = len(marks) - 1
     while first > 0 and _BESIDE.fullmatch(text, marks[first - 1].end, marks[first].start):
         first -= 1

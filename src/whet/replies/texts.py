@@ -106,7 +106,7 @@ def indent_further_lines(text: str) -> str:
 
 
 def between(text: str, opening: str, closing: str) -> list[str]:
-    """What stands between each opening mark and the next closing one, without outer space.
+    """The text between each opening mark and the next closing mark, without outer space.
 
     >>> between("<b> one </b> <b>two", "<b>", "</b>")
     ['one']
@@ -119,6 +119,8 @@ def between(text: str, opening: str, closing: str) -> list[str]:
     return pieces
 
 
+_WHOLLY_LITERAL = re.compile(r"<!\[CDATA\[((?:[^\]]|\](?!\]>))*+)\]\]>", re.IGNORECASE)
+"""A text that stands in XML's literal text as a whole."""
 _CLOSING_TAG = re.compile(r"\s*+</([A-Za-z][\w-]*+)\s*+(?:>\s*+)?")
 
 
@@ -178,14 +180,16 @@ def unwrap(text: str, tag: str) -> str:
 
 
 def _with_tags(reply: str, tag: str) -> str:
-    """A reply that stands escaped as a whole, `&lt;TAG&gt;...`, with its signs; any other one as it is."""
+    """A reply that stands escaped as a whole, `&lt;TAG&gt;...`, with its signs, and with tags that are not emphasised; any other
+    one as it is."""
+    reply = re.sub(rf"(\*\*|`)(</?{re.escape(tag)}>)\1", r"\2", reply, flags=re.IGNORECASE)
     escaped = re.search(rf"&lt;{re.escape(tag)}&gt;", reply, re.IGNORECASE)
     written = re.search(rf"<{re.escape(tag)}>", reply, re.IGNORECASE)
     return html.unescape(reply) if escaped and not written else reply
 
 
 def _find_enclosed(reply: str, tag: str, whole: bool, lenient: bool) -> Iterator[list[str] | str]:
-    """What encloses texts in a reply, the surest first: texts, or why what is there cannot be read."""
+    """The forms that enclose texts in a reply, the most reliable first: texts, or the reason why they cannot be read."""
     fence = _whole_fence(reply)
     yield _json_texts(reply if fence is None else fence[1], tag, whole)
     if (pair := _whole_pair(reply, tag)) is not None:
@@ -304,7 +308,7 @@ def _prose(reply: str) -> list[bool] | None:
 
 
 def _whole_pair(reply: str, tag: str) -> str | None:
-    """What stands between two tags that enclose a whole reply: the wanted one, or of an instruction one of its names."""
+    """The text between two tags that enclose a whole reply: the wanted tag, or for an instruction one of its names."""
     names = _INSTRUCTION_TAGS if tag.lower() in _INSTRUCTION_TAGS else (tag.lower(),)
     first = _TAG.match(reply)
     if first is None or first[1] or first[2].lower() not in names:
@@ -381,10 +385,13 @@ def _is_json(text: str, whole: bool) -> bool:
 
 
 def _clean(texts: list[str]) -> list[str]:
-    """Texts without outer space, wrapping quotes and code fences; those that say nothing are left out."""
+    """Texts without outer space, XML's marks of literal text, wrapping quotes and code fences; those that say nothing are left
+    out."""
     cleaned = []
     for text in texts:
         text = text.strip()
+        if literal := _WHOLLY_LITERAL.fullmatch(text):
+            text = literal[1].strip()
         if fence := _whole_fence(text):
             text = fence[1].strip()
         for opening, closing in ('""', "''", "“”", "``"):

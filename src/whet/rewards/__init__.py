@@ -96,7 +96,7 @@ READ: dict[str, Callable[[RewardOptions], RewardFunction]] = {
     **VERIFIERS,
 }
 NAMES = (*BUILT_IN, *READ, "concise", "program", "return")
-"""What a task file may call a reward without a package of somebody else."""
+"""The names of rewards that a task file may use without a third-party package."""
 WITHOUT_LABELS = frozenset({"number", "date", "json", "list", *VERIFIERS})
 """Rewards that compare values, items, calls or what code does: few different targets are no labels under them."""
 FIXED = ("name", "low", "high", "needs")

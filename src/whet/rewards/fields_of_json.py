@@ -11,6 +11,7 @@ from whet._util.words import fold
 from whet.errors import UsageError
 from whet.replies import read_json_float, without_thought
 from whet.replies.blocks import blocks_in
+from whet.replies.marked import without_literal_marks
 from whet.rewards.json_alignment import MISSING, Alignment, fields
 from whet.rewards.numbers import are_close, number_of, parse_number
 from whet.rewards.reward import TARGET
@@ -42,7 +43,7 @@ def json_in(text: str, wanted: Callable[[object], bool] = lambda _: True) -> lis
     >>> json_in('{"a": 1}, see [1]', holds_object)
     [{'a': 1}, [1]]
     """
-    answer = without_thought(text)
+    answer = _answer_of(text)
     wholes = [
         value for piece in (answer, *reversed(blocks_in(answer))) if (value := _load_json(piece)) is not None
     ]
@@ -64,9 +65,15 @@ def _load_json(text: str) -> object:
     return value if isinstance(value, dict | list) and not _is_deep(value) else None
 
 
+def _answer_of(text: str) -> str:
+    """An answer without its thought, and where it is no JSON, without the marks around XML's literal text."""
+    answer = without_thought(text)
+    return answer if _load_json(answer) is not None else without_literal_marks(answer)
+
+
 def _load_scalar(text: str) -> list[object]:
     """The number, truth value or null that an answer, or the last of its fenced blocks, is as JSON, in a list; else nothing."""
-    answer = without_thought(text)
+    answer = _answer_of(text)
     for piece in (answer, *reversed(blocks_in(answer))):
         try:
             value = json.loads(piece, parse_float=read_json_float, parse_constant=_refuse_constant)

@@ -3,9 +3,10 @@
 Its replies come through one road. A reply that cannot be read, that repeats the question, or whose text the prompt refuses
 (its slots, its fence, its length), is asked for once more with the reason; after that it is skipped. One that copies the form
 of a reply or the question is asked for in another way: in plain text, without a form. A model that never writes a text of
-use is asked no more after a while. Lines of the prompt around the text that a reply repeats, and lines that hold nothing but a
-slot from there, are left out. So a caller may get fewer results than it asked for, but never an empty text, a changed fence or
-an exception. What was of no use is logged by reason. Text from a model is never a template.
+use, or always the same, or whose calls all fail, is asked no more after a while. Lines of the prompt around the text that a
+reply repeats, and lines that hold nothing but a slot from there, are left out. So a caller may get fewer results than it asked
+for, but never an empty text, a changed fence or an exception. What was of no use is logged by reason. Text from a model is never
+a template.
 """
 
 from __future__ import annotations
@@ -52,8 +53,11 @@ class CopiedQuestion(EditRejected):
     """A text that repeats the question."""
 
 
-REPEATED, MANY_REPEATS = "repeated", 12
-"""So many equal texts in a row are worth a word: the optimizer model varies nothing."""
+REPEATED, MANY_REPEATS, MOST_REPEATS = "repeated", 12, 40
+"""The number of equal texts in a row that causes a warning: the optimizer model varies nothing. After the most, a search asks
+for none."""
+MOST_ABSENT = 20
+"""The number of texts in a row without a reply, because each call failed, after which a search asks for no more."""
 IN_VAIN = 10
 """Texts that were asked for by different questions, none of them of any use, after which a search asks for no more."""
 
@@ -62,7 +66,7 @@ IN_VAIN = 10
 class FormUse:
     """How replies to questions with a form were. First ones: `copied` from the form or the question, or `filled` in somehow. By
     tag: `useful` texts, and for each question how many texts it gave up (`vain`). How often the `last` rewritten text came in a
-    row (`repeats`)."""
+    row (`repeats`), and how many texts in a row were lost because no reply came (`absent`)."""
 
     copied: int = 0
     filled: int = 0
@@ -70,6 +74,7 @@ class FormUse:
     vain: dict[str, list[int]] = field(default_factory=dict)
     last: str = ""
     repeats: int = 0
+    absent: int = 0
 
     def count_repeats(self, texts: Sequence[str]) -> int:
         """Take in the texts of a question's replies; how many texts in a row were the same, the last one included."""
@@ -78,11 +83,23 @@ class FormUse:
             self.last = text
         return self.repeats
 
+    def count_absent(self, losses: Sequence[bool]) -> None:
+        """Take in, for each text of a question, whether it was lost because none of its replies came."""
+        for lost in losses:
+            self.absent = self.absent + 1 if lost else 0
+
     @property
     def hopeless(self) -> bool:
-        """Whether texts of some kind were asked for by several questions, and none of many replies was of use."""
-        return any(
-            len(lost) > 1 and sum(lost) >= IN_VAIN for tag, lost in self.vain.items() if not self.useful[tag]
+        """Whether texts of some kind were asked for by several questions, and none of many replies was of use, or very many
+        rewrites in a row were the same text, or no reply came for many texts in a row."""
+        return (
+            self.repeats >= MOST_REPEATS
+            or self.absent >= MOST_ABSENT
+            or any(
+                len(lost) > 1 and sum(lost) >= IN_VAIN
+                for tag, lost in self.vain.items()
+                if not self.useful[tag]
+            )
         )
 
 
@@ -101,7 +118,8 @@ class LanguagePolicy:
     plain: bool = False
     """Whether texts are asked for without a form of the reply from the first time on, for a model that copies the form."""
     silent: bool = False
-    """Whether nothing is asked and no text comes back, for a model that never wrote a useful one."""
+    """Whether nothing is asked and no text comes back, for a model that never wrote a useful one, or always the same, or
+    whose calls fail."""
     forms: FormUse = field(default_factory=FormUse, compare=False, repr=False)
 
     def adapt(self) -> LanguagePolicy:
@@ -183,8 +201,8 @@ class LanguagePolicy:
         is_old: Callable[[T], bool] = lambda result: False,
         written: Callable[[T], str] | None = None,
     ) -> list[T]:
-        """What `accept` makes of each reply to a question and a form that can be read; counts are logged as `replies`, those that
-        are no new text (`is_old`) as `unchanged`, and equal texts in a row (`written`) from `REPEATED` on as `repeated`."""
+        """The value of `accept` for each readable reply to a question and a form. Counts are logged as `replies`, replies
+        without a new text (`is_old`) as `unchanged`, and equal texts in a row (`written`) from `REPEATED` on as `repeated`."""
 
         bare = list[str]()
 
@@ -228,6 +246,9 @@ class LanguagePolicy:
         self.forms.useful[tag] += len(kept)
         lost = sum(not results and any(u.reply.strip() for u in why) for results, why in outcomes)
         self.forms.vain.setdefault(tag, []).extend([lost] if lost else [])
+        self.forms.count_absent(
+            [not results and all(u.reason.startswith(NOT_COME) for u in why) for results, why in outcomes]
+        )
         unchanged = sum(map(is_old, kept))
         self.charge(len(kept) + sum(len(unusable) for _, unusable in outcomes))
         counts = _counts([one for _, unusable in outcomes for one in unusable])
@@ -302,7 +323,8 @@ def _copies_form(reply: str, tag: str) -> bool:
 
 
 def _text_in_markers(text: str) -> str | None:
-    """What stands between the markers of a prompt with one fence; None unless the first begins its line and the other ends it."""
+    """The text between the markers of a prompt with one fence; None unless the first marker begins its line and the other ends
+    its line."""
     marks = list(MARKER.finditer(text))
     if [mark[1] for mark in marks] != ["begin", "end"]:
         return None
@@ -313,7 +335,7 @@ def _text_in_markers(text: str) -> str | None:
 
 
 def setting(description: str, start: Prompt, name: str | None = None) -> str:
-    """What an improver of `start` should know: the task, what stands around the region (by default the first). May be ''.
+    """The context for an improver of `start`: the task, and the text around the region (by default the first). May be ''.
 
     The prompt is shown without its fence markers, a mark in the place of the editable text. Of a program's prompts the one in
     which the region lies is shown, and the others are named.
@@ -337,7 +359,7 @@ def setting(description: str, start: Prompt, name: str | None = None) -> str:
 
 
 def show_instruction(description: str, start: Prompt, text: str, heading: str | None = None) -> str:
-    """What an improver of `start` should know (`setting`), and under a heading its text as it is now."""
+    """The context for an improver of `start` (`setting`), and under a heading its present text."""
     return f"{setting(description, start)}{heading or INSTRUCTION}\n\n{in_tags(text)}"
 
 

@@ -174,6 +174,12 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "docs/methods/online_dpo.md",
     ),
     Mechanism(
+        ("r3", "direct-reasoning-optimization"),
+        "--method direct_reasoning",
+        "whet.rl.reasoning_reward:r3",
+        "docs/methods/direct_reasoning.md",
+    ),
+    Mechanism(
         ("dynamic-cheatsheet",),
         "--method ace --set online=true --set merge=rewrite",
         "whet.methods.ace:",

@@ -6,6 +6,8 @@ the value of a state, and their difference is the log-probability of the word.
 
     logits_t = head @ MLP(normalise(state_t))        MLP: d -> hidden -> d, ReLU, no residual connection
 
+The state is that behind the words written so far; of a policy that is conditioned on an input, behind the input and these words.
+
 Only the MLP is trained, and only the MLP has a target copy (a Polyak average). The frozen states of sampled
 words are computed once and serve the sampling, the loss and the target alike.
 """
@@ -27,6 +29,8 @@ from whet.rl.network import TrainedNetwork, Weights
 
 INIT_GAIN = 1e-4
 INIT_BIAS = -1e-4
+MOST_READ = 128
+"""Pieces of an input that a policy reads at most: the first ones."""
 
 
 class TokenBackbone(Protocol):
@@ -43,6 +47,10 @@ class TokenBackbone(Protocol):
 
     def ids(self, words: Sequence[str]) -> Tensor:
         """Piece numbers of words, int64 (len(words),). Raises UsageError for one that is no single piece."""
+        ...
+
+    def read(self, text: str) -> list[int]:
+        """Piece numbers of any text."""
         ...
 
     def hidden(self, pieces: Tensor) -> Tensor:
@@ -119,8 +127,9 @@ class TokenPolicy(TrainedNetwork):
         """The prompt that `text` made this text of."""
         return [self._place[word] for word in text.split(" ")]
 
-    def sample(self, k: int, seed: int) -> list[list[int]]:
-        """`k` prompts as positions in `words`, (k, T): temperature 1 among the `top_k` likeliest words.
+    def sample(self, k: int, seed: int, given: str = "") -> list[list[int]]:
+        """`k` prompts as positions in `words`, (k, T): temperature 1 among the `top_k` likeliest words. They are for the
+        input `given`, if it is not empty.
 
         The seed is all the chance there is: the same weights and seed give the same prompts.
         """
@@ -131,25 +140,34 @@ class TokenPolicy(TrainedNetwork):
             top = logits.topk(most, sorted=False)
             return top.indices.gather(1, torch.multinomial(top.values.softmax(-1), 1, generator=generator))
 
-        self._last = self._roll(k, draw)
-        ids: list[list[int]] = self._last.ids.tolist()
+        visits = self._roll(k, draw, given)
+        if not given:
+            self._last = visits
+        ids: list[list[int]] = visits.ids.tolist()
         return ids
 
-    def greedy(self) -> list[int]:
-        """The prompt of the likeliest word at each place, (T,)."""
-        ids: list[int] = self._roll(1, lambda logits: logits.argmax(-1, keepdim=True)).ids[0].tolist()
+    def greedy(self, given: str = "") -> list[int]:
+        """The prompt of the likeliest word at each place, (T,); for the input `given`, if it is not empty."""
+        ids: list[int] = self._roll(1, lambda logits: logits.argmax(-1, keepdim=True), given).ids[0].tolist()
         return ids
 
-    def update(self, prompts: list[list[int]], rewards: list[float], temperature: float) -> float:
+    def update(
+        self,
+        prompts: list[list[int]],
+        rewards: list[float],
+        temperature: float,
+        given: Sequence[str] = (),
+    ) -> float:
         """One step of soft Q-learning on `prompts` (k, T) with shaped rewards (k,).
 
         `temperature` weighs the entropy against the reward: rewards are divided by it and the loss is
         multiplied by it, so that the reward's share of the gradient stays the same. With `settings.centre` the target's
         values are moved to a mean residual of zero (see `centre_values`). The prompts may be earlier ones: path consistency holds
-        for every sequence of words, whoever chose it. Returns the mean entropy of a word in nats.
+        for every sequence of words, whoever chose it. `given` has the input of each prompt, where the policy reads
+        one. Returns the mean entropy of a word in nats.
         """
         ids = torch.tensor(prompts, dtype=torch.long)
-        visits = self._visits(ids)
+        visits = self._visits_of_inputs(ids, given) if given else self._visits(ids)
         began = time.perf_counter()
         with torch.no_grad():
             for name, target in self._target.items():
@@ -177,9 +195,22 @@ class TokenPolicy(TrainedNetwork):
             self._last = self._roll(len(ids), lambda logits: next(steps)[:, None])
         return self._last
 
+    def _visits_of_inputs(self, ids: Tensor, given: Sequence[str]) -> Visits:
+        """The states before each word of `ids` (k, T), each prompt behind its own input."""
+        states: list[Tensor] = []
+        place = torch.zeros_like(ids)
+        for text in dict.fromkeys(given):
+            rows = [i for i, one in enumerate(given) if one == text]
+            steps = iter(ids[rows].unbind(1))
+            visits = self._roll(len(rows), lambda logits, steps=steps: next(steps)[:, None], text)
+            place[rows] = visits.place + sum(map(len, states))
+            states.append(visits.states)
+        return Visits(ids, torch.cat(states), place)
+
     @torch.no_grad()
-    def _roll(self, k: int, choose: Callable[[Tensor], Tensor]) -> Visits:
-        """Write `k` prompts word by word; `choose` takes logits (k, V) to words (k, 1)."""
+    def _roll(self, k: int, choose: Callable[[Tensor], Tensor], given: str = "") -> Visits:
+        """Write `k` prompts word by word behind the input `given`; `choose` takes logits (k, V) to words (k, 1)."""
+        read = torch.tensor(self._backbone.read(given)[:MOST_READ] if given else [], dtype=torch.long)
         ids = torch.zeros(k, 0, dtype=torch.long)
         states: list[Tensor] = []
         places: list[Tensor] = []
@@ -188,7 +219,7 @@ class TokenPolicy(TrainedNetwork):
             prefixes, place = (
                 torch.unique(ids, dim=0, return_inverse=True) if ids.shape[1] else (ids[:1], _zeros(k))
             )
-            states.append(self._encode(prefixes))
+            states.append(self._encode(prefixes, read))
             places.append(place + seen)
             seen += len(prefixes)
             ids = torch.cat([ids, choose(self._soft_q(self._weights, states[-1])[place])], 1)
@@ -198,15 +229,20 @@ class TokenPolicy(TrainedNetwork):
         inner = F.linear(states, weights["first.weight"], weights["first.bias"]).relu()
         return F.linear(F.linear(inner, weights["second.weight"], weights["second.bias"]), self._head)
 
-    def _encode(self, prefixes: Tensor) -> Tensor:
-        """States (n, d) after prefixes (n, t), standardised over their d entries; the start is encoded once."""
-        if prefixes.shape[1] == 0 and self._start is not None:
+    def _encode(self, prefixes: Tensor, read: Tensor) -> Tensor:
+        """States (n, d) after the pieces `read` and prefixes (n, t), standardised over their d entries.
+
+        The start without an input is encoded once.
+        """
+        first = prefixes.shape[1] == 0 and not len(read)
+        if first and self._start is not None:
             return self._start
         began = time.perf_counter()
-        hidden = self._backbone.hidden(self._pieces[prefixes])
+        pieces = torch.cat([read.expand(len(prefixes), -1), self._pieces[prefixes]], 1)
+        hidden = self._backbone.hidden(pieces)
         self.seconds["backbone"] += time.perf_counter() - began
         states = F.layer_norm(hidden.float(), hidden.shape[-1:])
-        if prefixes.shape[1] == 0:
+        if first:
             self._start = states
         return states
 

@@ -1,4 +1,4 @@
-"""What a task is made of beside one question and one answer: `environment:`, `program:`, `prompts:` and `region:`."""
+"""The parts of a task beyond one question and one answer: `environment:`, `program:`, `prompts:` and `region:`."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from whet.environments.plugin import load_world
 from whet.environments.program import CALLS, Program, load_user_program, program_of
 from whet.environments.program import SECONDS as PROGRAM_SECONDS
 from whet.environments.shaping import Potential, Shaping, TurnBonus, check_shaping
+from whet.environments.text_games import FUNCTION, TextGame
 from whet.environments.tools import SECONDS, ToolWorld, describe_tools, load_tools
 from whet.environments.turn_bonuses import FeedbackFile, GoalQuestions, HumanSignal
 from whet.errors import UsageError, did_you_mean, near_word
@@ -30,13 +31,21 @@ from whet.task.decode import decode, decode_field, field_names, set_fields
 from whet.task.prompts import fence_headings, load_prompt
 from whet.task.rows import SourceRow
 from whet.task.spec import HEADINGS, REGION_POLICIES, ROUND_ROBIN, read_label_words
-from whet.task.task_file import DialogueEntry, GameEntry, ProgramEntry, ShapingEntry, ToolsEntry
+from whet.task.task_file import (
+    DialogueEntry,
+    GameEntry,
+    ProgramEntry,
+    ShapingEntry,
+    TextGameEntry,
+    ToolsEntry,
+)
 from whet.task.tree import Node
 from whet.types import Example
 from whet_client.prompt.slots import canonical_name
 
-NAMES = tuple(dict.fromkeys((*field_names(GameEntry), *field_names(ToolsEntry), *field_names(DialogueEntry))))
-KINDS = ("gymnasium", "tools", "mcp", "user", "script")
+_ENTRIES = (GameEntry, TextGameEntry, ToolsEntry, DialogueEntry)
+NAMES = tuple(dict.fromkeys(name for entry in _ENTRIES for name in field_names(entry)))
+KINDS = ("gymnasium", "game", "tools", "mcp", "user", "script")
 EXAMPLE = "environment: {gymnasium: FrozenLake-v1, turns: 20}, {tools: tools.py, turns: 5} or {user: user.md, turns: 6}"
 RETURN = "return"
 BONUSES = ("potential", "questions", "human")
@@ -92,8 +101,9 @@ class TaskEnvironment:
                 self.node.refuse(str(error))
 
     def content(self) -> Any:
-        """What a result depends on, as JSON: the description, and the hash of the file that the world comes from."""
+        """The facts that a result depends on, as JSON: the description, and the hash of the world's file."""
         own = (self.world.path,) if isinstance(self.world, ToolWorld | DialogueWorld) else ()
+        own = (self.world.file,) if isinstance(self.world, TextGame) else own
         paths = [path for path in (*own, *plugins.source_files(self.world)) if path is not None]
         digest = program_digest(paths[0]) if paths else None
         shaped = None if self.shaping is None else self.shaping.path
@@ -169,7 +179,7 @@ def _read_world(keys: Mapping[str, Node], folder: Path) -> TaskEnvironment | Non
         return _dialogue(node, folder)
     if labels:
         node.refuse("a game is played by actions, and `labels` are answers. Remove `labels`.")
-    return _game(node)
+    return _text_game(node, folder) if kinds[0] == "game" else _game(node)
 
 
 def _turns(node: Node, known: Sequence[str]) -> int:
@@ -241,6 +251,21 @@ def _dialogue(node: Node, folder: Path) -> TaskEnvironment:
         return TaskEnvironment(load_dialogue(folder, set_fields(entry), entry.turns), node)
     except UsageError as error:
         node.refuse(str(error.args[0]))
+
+
+def _text_game(node: Node, folder: Path) -> TaskEnvironment:
+    """`environment: {game: game.py, turns: N, episodes: N}`."""
+    _turns(node, field_names(TextGameEntry))
+    entry = decode(node, TextGameEntry, "`environment`")
+    own = set_fields(entry)
+    options = {name: own[name] for name in ("low", "high", "scores") if name in own}
+    path = folder / entry.game
+    try:
+        function_of_setting(str(path), FUNCTION, ("row",))
+        world = TextGame(path, entry.turns, **options)
+    except UsageError as error:
+        node.value["game"].refuse(str(error))
+    return TaskEnvironment(world, node, own.get("episodes"), own.get("seed", 0))
 
 
 def _game(node: Node) -> TaskEnvironment:

@@ -42,7 +42,7 @@ _OTHERS = (
     *("rouge-n", "ruby", "search-rubric", "select-best", "similar", "skill-used", "tool-call-f1"),
     *("trace-error-spans", "trace-span-count", "trace-span-duration", "webhook", "word-count"),
 )
-"""What else a cell of a table of tests may name."""
+"""The other names that a cell of a table of tests may hold."""
 _EXPECTED = re.compile(r"([a-z0-9-]+)(?:\([0-9]+(?:[.][0-9]+)?\))?(?::(.*))?", re.DOTALL)
 """A cell of `__expected` as promptfoo reads it: a type, perhaps with a threshold, perhaps with a value; any other is equal."""
 EXPECTED = "__expected"
@@ -73,7 +73,7 @@ _NEUTRAL = (
 
 @dataclass
 class _Left:
-    """What the new task does not take over: assertions by kind, and other keys by place."""
+    """The parts that the new task does not take over: assertions by kind, and other keys by place."""
 
     checks: Counter[str] = field(default_factory=Counter)
     keys: Counter[str] = field(default_factory=Counter)
@@ -81,6 +81,8 @@ class _Left:
     """The variable of each row that is left out, since it computes something."""
     empty: list[str] = field(default_factory=list)
     """The variable of each test that is left out, since it is an empty list: promptfoo makes no row of it either."""
+    lists: int = 0
+    """Variables of tests whose list is one value."""
 
     def note(self, nodes: Mapping[str, Node], place: str) -> None:
         """Count the keys of a mapping that are not read."""
@@ -103,6 +105,9 @@ class _Left:
         if self.empty:
             are = "is" if len(self.empty) == 1 else "are"
             yield f"{quantity(len(self.empty), 'test')} {are} left out: a variable is an empty list, the first `{self.empty[0]}`"
+        if self.lists:
+            stay = "stays" if self.lists == 1 else "stay"
+            yield f"{quantity(self.lists, 'list')} under `vars` {stay} one value, as in promptfoo, in JSON"
 
 
 def read_promptfoo(path: Path) -> ImportedData:
@@ -126,7 +131,7 @@ def read_promptfoo(path: Path) -> ImportedData:
     notes = [f"the first of {len(prompts)} prompts"] if len(prompts) > 1 else []
     settings = _model(config.get("providers", config.get("targets")), notes)
     base = _base(config.get("defaultTest"), path)
-    left.note(base, "a test")
+    left.note(_without_options_of_lists(base), "a test")
     rows = [row for test in _tests(config["tests"], path) for row in _rows(test, base, path, left)]
     if left.rows and not rows:
         config["tests"].refuse(
@@ -380,15 +385,21 @@ def _expected_assertion(cell: str) -> dict[str, object]:
 def _rows(test: Node, base: Mapping[str, Node], path: Path, left: _Left) -> Iterator[dict[str, Any]]:
     """The rows of a test: one for each combination of the values of its variables."""
     own = test.mapping("a test")
-    left.note(own, "a test")
+    whole = _keeps_lists(base, own)
+    left.note(_without_options_of_lists(own), "a test")
     values = {**_vars(base), **_vars(own)}
     checks = [
         check
         for one in (*_list(base.get("assert")), *_list(own.get("assert")))
         if (check := _check(one, left, values)) is not None
     ]
-    choices = [[(name, _value(value, path)) for value in _values(node)] for name, node in values.items()]
-    left.empty += [name for name, node in values.items() if not _values(node)][:1]
+    choices = [
+        [(name, _value(value, path)) for value in _values(node, whole)] for name, node in values.items()
+    ]
+    left.empty += [name for name, node in values.items() if not _values(node, whole)][:1]
+    left.lists += sum(
+        isinstance(n.value, list) and bool(n.value) and _values(n, whole) == [n] for n in values.values()
+    )
     if (count := math.prod(map(len, choices))) > MOST_ROWS:
         test.refuse(
             f"the lists under `vars` make {count:,} rows of this test, more than {MOST_ROWS:,}. Shorten them."
@@ -486,9 +497,32 @@ def _metric(node: Node | None) -> str:
     return name
 
 
-def _values(node: Node) -> list[Node]:
-    """The values of a variable: the items of a list, else the variable itself, null too."""
-    return node.value if isinstance(node.value, list) else [node]
+def _values(node: Node, whole: bool) -> list[Node]:
+    """The values of a variable: the items of a list that begins with a text, unless lists stay whole, else the variable itself,
+    null too. An empty list has none."""
+    if not isinstance(node.value, list) or (
+        node.value and (whole or not isinstance(node.value[0].value, str))
+    ):
+        return [node]
+    return node.value
+
+
+_WHOLE = "disableVarExpansion"
+"""The option of a test under which its lists are values, and make no rows."""
+
+
+def _keeps_lists(base: Mapping[str, Node], own: Mapping[str, Node]) -> bool:
+    """Whether the lists of a test stay one value: its own options say so, else those of `defaultTest`."""
+    options = [test["options"].value for test in (own, base) if "options" in test]
+    stated = [one[_WHOLE].plain() for one in options if isinstance(one, dict) and _WHOLE in one]
+    return bool(stated) and stated[0] is True
+
+
+def _without_options_of_lists(test: Mapping[str, Node]) -> dict[str, Node]:
+    """The keys of a test without options that say nothing else than whether its lists make rows."""
+    options = test["options"].value if "options" in test else None
+    taken = isinstance(options, dict) and not options.keys() - {_WHOLE}
+    return {key: node for key, node in test.items() if key != "options" or not taken}
 
 
 def _value(node: Node, path: Path) -> str:

@@ -20,7 +20,7 @@ from typing import Any, cast
 from whet._util.user_code import ENDED_AFTER, working_folder
 from whet._util.user_modules import is_installed
 from whet._util.workers import Work
-from whet._util.workers.elsewhere import Talk, WorkerDied
+from whet._util.workers.elsewhere import DEATHS, Talk, WorkerDied
 from whet._util.workers.pool import Processes, share_threads
 from whet._util.workers.ray_actor import RayActor, Reply
 from whet._util.workers.ray_cluster import RayCluster, connect_to_ray, describe_ray_error
@@ -30,7 +30,7 @@ from whet.errors import UsageError, parameter, quantity
 JOINING_SECONDS = 60.0
 """How long a run waits at its start for all workers. It goes on with those that are there then."""
 LOST = 20
-"""Actors that may be lost before they have joined, over a run."""
+"""Actors that may be lost before they have joined, over a run; at its start, `DEATHS` end it."""
 _MIB = 1024 * 1024
 
 
@@ -169,9 +169,8 @@ class RayWorkers:
             tag, value = await self._wait(actor.do.remote(self._inspection, ENDED_AFTER))
         except WorkerDied as error:
             self._lost += 1
-            if (
-                self._started and self._lost <= LOST
-            ):  # Ray may place an actor on a node that is dead, and that it has not missed yet
+            # Something may end an actor at any time, and Ray may place one on a node that is dead and that it has not missed yet.
+            if self._lost < (LOST if self._started else DEATHS):
                 self._begin_joining()
             else:
                 self._refuse(actor, f"{node} of the Ray cluster: the worker there {error}")

@@ -66,6 +66,14 @@ def _describe(brought: Collection[ModuleType]) -> Surroundings:
     }
 
 
+def find_version(package: str) -> str | None:
+    """The installed version of a package, without the mark of its build (`+cpu`); None where it is missing."""
+    try:
+        return importlib.metadata.version(package).partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def _top(name: str) -> str:
     return name.partition(".")[0]
 

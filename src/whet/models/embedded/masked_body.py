@@ -87,6 +87,10 @@ class PolicyBody:
             raise UsageError(f'"{words[ids.index(None)]}" is not a single piece of the vocabulary.')
         return torch.tensor(ids, dtype=torch.long)
 
+    def read(self, text: str) -> list[int]:
+        """Piece numbers of any text."""
+        return list(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
     @torch.no_grad()
     def hidden(self, pieces: Tensor) -> Tensor:
         """Encoder state at `[MASK]` in `[CLS] pieces [MASK] [SEP]`: int64 (k, t), t at most 500, to float32 (k, 384)."""

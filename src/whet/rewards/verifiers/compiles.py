@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from whet._util.confined import (
     Limits,
@@ -21,6 +19,7 @@ from whet._util.confined import (
 from whet.replies import without_thought
 from whet.replies.blocks import stretches_of
 from whet.rewards.asking import RewardOptions
+from whet.rewards.verifiers.measured import Measured
 from whet.rewards.verifiers.python_code import UNREADABLE
 from whet.rewards.verifiers.reading import LONGEST_ANSWER, PYTHON, code_in, cut, number_option
 from whet.run import Run
@@ -33,7 +32,7 @@ NO_FENCE = "No fenced block stands in the answer, so all of it was taken for cod
 
 
 @dataclass(frozen=True)
-class Compiles:
+class Compiles(Measured):
     """1 when the code of the answer compiles, else 0, with what the compiler says as critique.
 
     The code is the last fenced block, else the whole answer: prose around code without a fence does not compile. The part
@@ -50,6 +49,11 @@ class Compiles:
     high: float = 1.0
     needs: frozenset[str] = frozenset()
 
+    @property
+    def places(self) -> tuple[str, ...]:
+        """See `Measured`."""
+        return self.command[:1]
+
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         code = code_in(completion.text, () if self.command else PYTHON)
         if not code.strip() or len(code) > LONGEST_ANSWER:
@@ -57,11 +61,8 @@ class Compiles:
                 0.0,
                 critique=f"The code was refused: it is empty, or longer than {LONGEST_ANSWER:,} characters.",
             )
-
-        async def measure() -> Any:
-            return await asyncio.to_thread(self._command_fault if self.command else self._python_fault, code)
-
-        fault: Any = await run.effect("reward", measure, [example.id, completion.text])
+        what = "find_command_fault" if self.command else "find_python_fault"
+        fault = await self.compute(run, what, [code], example.place, [example.id, completion.text])
         if not fault:
             return Reward(1.0)
         critique = f"The code does not compile: {cut(fault)}."
@@ -69,13 +70,15 @@ class Compiles:
             return Reward(0.0, {UNREADABLE: 1.0}, f"{critique} {NO_FENCE}")
         return Reward(0.0, critique=critique)
 
-    def _python_fault(self, code: str) -> str:
+    def find_python_fault(self, code: str) -> str:
+        """What is wrong with Python, or ''."""
         try:
             return str(run_confined(_PYTHON, {"code": code}, Limits(self.timeout, self.memory))["fault"])
         except OutOfBounds as error:
             return f"it was refused: {error}"
 
-    def _command_fault(self, code: str) -> str:
+    def find_command_fault(self, code: str) -> str:
+        """What the command says of code that it refuses, or ''."""
         limits = Limits(self.timeout, self.memory)
         variables = {"WHET_COMMAND": json.dumps(self.command)}
         with (

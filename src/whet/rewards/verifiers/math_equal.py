@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 from whet._util.confined import Limits, OutOfBounds, run_confined
 from whet._util.words import fold
@@ -34,16 +32,17 @@ from whet.rewards.verifiers.math_reading import (
     number,
     read_formula,
 )
+from whet.rewards.verifiers.measured import Measured
 from whet.rewards.verifiers.reading import LONGEST_ANSWER, cut, number_option
 from whet.run import Run
-from whet.types import Completion, Example, Reward
+from whet.types import JSON, Completion, Example, Reward
 
 _PROCESS = Path(__file__).with_name("math_process.py")
 _MOST_PAIRS = 200
 
 
 @dataclass(frozen=True)
-class MathEqual:
+class MathEqual(Measured):
     """1 when the answer equals the target as mathematics, else 0: numbers exactly, expressions as SymPy proves it.
 
     The formula is the last `\\boxed{}`, else what stands in the only pair of tags, else the last one between dollar signs, else
@@ -59,6 +58,8 @@ class MathEqual:
     low: float = 0.0
     high: float = 1.0
     needs: frozenset[str] = frozenset({TARGET})
+
+    packages = ("sympy",)
 
     def check(self, example: Example) -> None:
         """Raise UsageError for a target that is no formula, or that is a word whose letters would be multiplied."""
@@ -79,15 +80,12 @@ class MathEqual:
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         answer = completion.text[-LONGEST_ANSWER:]
         targets = targets_of(example)
-
-        async def compare() -> Any:
-            return await asyncio.to_thread(self._critique, answer, targets)
-
-        critique: Any = await run.effect("reward", compare, [example.id, completion.text])
+        values: list[JSON] = [answer, list(targets)]
+        critique = await self.compute(run, "find_fault", values, example.place, [example.id, completion.text])
         return Reward(0.0, critique=critique) if critique else Reward(1.0)
 
-    def _critique(self, answer: str, targets: Sequence[str]) -> str:
-        """What is wrong with an answer, or ''."""
+    def find_fault(self, answer: str, targets: Sequence[str]) -> str:
+        """The fault of an answer, or ''."""
         wanted, text = [read_formula(formula_in(target)) for target in targets], formula_in(answer)
         words = _fold_words(without_emphasis(text))
         if any(target.node.kind == "text" and _fold_words(target.node.text) == words for target in wanted):

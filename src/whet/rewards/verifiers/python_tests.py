@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -23,11 +22,12 @@ from whet._util.confined import (
 )
 from whet.errors import UsageError, quantity
 from whet.rewards.asking import RewardOptions
+from whet.rewards.verifiers.measured import Measured
 from whet.rewards.verifiers.python_code import NO_CODE, UNREADABLE, is_unreadable, python_in
 from whet.rewards.verifiers.reading import LONGEST_ANSWER, cut, flag_option, number_option
 from whet.rewards.verifiers.tests_process import parse_tests
 from whet.run import Run
-from whet.types import Completion, Example, Reward
+from whet.types import JSON, Completion, Example, Reward
 
 _TESTS, _ANSWER = (Path(__file__).with_name(name) for name in ("tests_process.py", "answer_process.py"))
 _MOST_NAMED = 3
@@ -38,7 +38,7 @@ BEYOND_TESTS = "beyond_tests"
 
 
 @dataclass(frozen=True)
-class PythonTests:
+class PythonTests(Measured):
     """The share of a row's tests that the code of the answer passes, 0 to 1; with `all`, 1 when all pass, else 0.
 
     The code is the fenced block that makes what the tests call, with the earlier ones that it needs, else the last one, else the
@@ -62,6 +62,11 @@ class PythonTests:
     low: float = 0.0
     high: float = 1.0
     needs: frozenset[str] = frozenset()
+
+    @property
+    def denies(self) -> bool:
+        """See `Measured`."""
+        return self.confined
 
     def check(self, example: Example) -> None:
         """Raise UsageError for a row without tests, or with tests that are no Python."""
@@ -96,11 +101,8 @@ class PythonTests:
             return Reward(
                 0.0, critique=f"The code was refused: it is longer than {LONGEST_ANSWER:,} characters."
             )
-
-        async def measure() -> Any:
-            return await asyncio.to_thread(self._measure, code, example)
-
-        graded: Any = await run.effect("reward", measure, [example.id, completion.text])
+        values: list[JSON] = [code, tests, self._entry(example)]
+        graded = await self.compute(run, "run_tests", values, example.place, [example.id, completion.text])
         if not graded["value"] and is_unreadable(completion.text, code):
             critique = f"{graded['critique']}\n{NO_CODE}"
             return Reward(0.0, {**graded["parts"], UNREADABLE: 1.0}, critique)
@@ -110,8 +112,9 @@ class PythonTests:
         """The name of the function that `check` is called with; an empty text where the row names none."""
         return str(example.row.get(self.entry) or "")
 
-    def _measure(self, code: str, example: Example) -> dict[str, Any]:
-        question = {"code": code, "tests": example.row[self.tests], "entry": self._entry(example)}
+    def run_tests(self, code: str, tests: JSON, entry: str) -> dict[str, Any]:
+        """The grade of the code."""
+        question = {"code": code, "tests": tests, "entry": entry}
         lines, why, late = self._run(question)
         count = next((line["tests"] for line in lines if "tests" in line), 0)
         results = [line for line in lines if "passed" in line]

@@ -7,7 +7,6 @@ is right within 1e-6 of |target| + 1. Differences: (1) the answer is a model, no
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import math
 from collections.abc import Mapping
@@ -22,9 +21,10 @@ from whet.rewards.asking import RewardOptions
 from whet.rewards.fields_of_json import holds_object, json_in
 from whet.rewards.targets import accepted_answers, quote_target, show_target
 from whet.rewards.verifiers.linear_model import LinearModel, NoModel, read_model
+from whet.rewards.verifiers.measured import Measured
 from whet.rewards.verifiers.reading import LONGEST_ANSWER, code_in, cut, number_option
 from whet.run import Run
-from whet.types import Completion, Example, Reward
+from whet.types import JSON, Completion, Example, Reward
 
 Measure = Literal["objective", "sirl"]
 _PROCESS = Path(__file__).with_name("solver_process.py")
@@ -45,7 +45,7 @@ def is_same_optimum(value: float, target: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Solver:
+class Solver(Measured):
     """1 when the model that the answer writes has the optimum, or the status, that is the row's target.
 
     The model is the last fenced block, else the whole answer: a linear program as JSON or in the LP format (HiGHS by SciPy), or
@@ -63,6 +63,8 @@ class Solver:
     low: float = 0.0
     high: float = 1.0
     needs: frozenset[str] = frozenset()
+
+    packages = ("scipy", "z3-solver")
 
     def check(self, example: Example) -> None:
         """Raise UsageError for a row with neither an optimum nor a status, or with a model that cannot be read."""
@@ -93,11 +95,12 @@ class Solver:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         text = completion.text[-LONGEST_ANSWER:]
-
-        async def measure() -> Any:
-            return await asyncio.to_thread(self._measure, text, example)
-
-        graded: Any = await run.effect("reward", measure, [example.id, completion.text])
+        row = {self.model: example.row.get(self.model)} if self.model else {}
+        values: list[JSON] = [
+            text,
+            {"id": example.id, "target": example.target, "row": row, "where": example.where},
+        ]
+        graded = await self.compute(run, "solve", values, example.place, [example.id, completion.text])
         right = graded["right"]
         value = right
         if self.measure == "sirl":
@@ -107,7 +110,9 @@ class Solver:
         parts = {"format": graded["format"], ran: graded["ran"], "right": right}
         return Reward(value, parts, graded["critique"] or None)
 
-    def _measure(self, text: str, example: Example) -> dict[str, Any]:
+    def solve(self, text: str, described: dict[str, Any]) -> dict[str, Any]:
+        """The grade of an answer to a row."""
+        example = Example(values={}, **described)
         if self.model:
             return self._measure_assignment(text, example)
         code = code_in(text)
@@ -125,7 +130,7 @@ class Solver:
         )
 
     def _solve_text(self, code: str) -> dict[str, Any]:
-        """What the solver says of a model. Raises NoModel."""
+        """The solver's result for a model. Raises NoModel."""
         if code.lstrip().startswith(("(", ";")):
             if importlib.util.find_spec("z3") is None:
                 return {"fault": "SMT-LIB needs Z3, which is not installed: pip install 'whet[solver]'"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.util
 import math
 import sqlite3
@@ -19,6 +18,7 @@ from whet.errors import UsageError, quantity
 from whet.rewards.asking import RewardOptions
 from whet.rewards.reward import TARGET
 from whet.rewards.targets import targets_of
+from whet.rewards.verifiers.measured import Measured
 from whet.rewards.verifiers.reading import (
     LONGEST_ANSWER,
     SQL,
@@ -29,12 +29,12 @@ from whet.rewards.verifiers.reading import (
     path_option,
 )
 from whet.run import Run
-from whet.types import Completion, Example, Reward
+from whet.types import JSON, Completion, Example, Reward
 
 _PROCESS = Path(__file__).with_name("sql_process.py")
 _DUCKDB_PROCESS = Path(__file__).with_name("duckdb_process.py")
 _READ_BY_DUCKDB = (Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-"""Where DuckDB looks up how much memory there is; it does not open a database without."""
+"""The place where DuckDB looks up the amount of memory. Without it DuckDB opens no database."""
 _MOST_NAMED = 3
 _NEAR = 5e-10
 """Numbers that differ by this share are equal: half a unit of the ninth digit at most."""
@@ -47,7 +47,7 @@ EMPTY_RESULT = "empty_result"
 
 
 @dataclass(frozen=True)
-class Sql:
+class Sql(Measured):
     """1 when the query of the answer returns the rows of the target query on the same database, else 0.
 
     The `engine` is SQLite, or DuckDB where it is installed.
@@ -70,6 +70,13 @@ class Sql:
     high: float = 1.0
     needs: frozenset[str] = frozenset({TARGET})
 
+    packages = ("duckdb",)
+
+    @property
+    def places(self) -> list[str]:
+        """See `Measured`."""
+        return [self.database] if self.database else []
+
     def check(self, example: Example) -> None:
         """Raise UsageError for a target that cannot be prepared on this database."""
         for target in targets_of(example):
@@ -85,15 +92,13 @@ class Sql:
         if len(query) > LONGEST_ANSWER or "\0" in query:
             return Reward(0.0, critique="The query was refused: it is too long or holds a null character.")
         targets = targets_of(example)
-
-        async def compare() -> Any:
-            return await asyncio.to_thread(self._compare_all, query, targets, example.place)
-
-        graded: Any = await run.effect("reward", compare, [example.id, completion.text])
+        values: list[JSON] = [query, list(targets), example.place]
+        graded = await self.compute(run, "compare_all", values, example.place, [example.id, completion.text])
         parts = {EMPTY_RESULT: 1.0} if graded.get("empty") else {}
         return Reward(graded["value"], parts, graded["critique"])
 
-    def _compare_all(self, query: str, targets: list[str], place: str) -> dict[str, object]:
+    def compare_all(self, query: str, targets: list[str], place: str) -> dict[str, object]:
+        """Whether a query returns what one of the targets returns."""
         critique = ""
         for target in targets:
             critique, empty = self._compare(query, target, place)
@@ -102,7 +107,7 @@ class Sql:
         return {"value": 0.0, "critique": critique}
 
     def _compare(self, query: str, target: str, place: str) -> tuple[str, bool]:
-        """What is wrong with a query beside the target, or '', and whether the target has no rows."""
+        """The fault of a query compared with the target, or '', and whether the target has no rows."""
         question = {
             "database": self.database, "setup": self.setup, "query": query, "target": target,
             "seconds": self.timeout, "rows": self.rows,

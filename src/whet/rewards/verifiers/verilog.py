@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from whet._util.confined import Limits, OutOfBounds, is_enforced, run_confined
 from whet.errors import UsageError, quantity
 from whet.rewards.asking import RewardOptions
+from whet.rewards.verifiers.measured import Measured
 from whet.rewards.verifiers.reading import LONGEST_ANSWER, code_in, cut, flag_option, number_option
 from whet.run import Run
-from whet.types import Completion, Example, Reward
+from whet.types import JSON, Completion, Example, Reward
 
 _PROCESS = Path(__file__).with_name("verilog_process.py")
 _MOST_NAMED = 3
 _CASE = re.compile(r"^(ok|not ok)\b.*$", re.MULTILINE)
 _PLAN = re.compile(r"^1\.\.([0-9]{1,9})\s*$", re.MULTILINE)
 _REACHES_OUT = re.compile(r"\$(?!(?:clog2|signed|unsigned|bits)\b)[^\s]{0,40}|`[ \t]*include\b|``")
-"""What a design that can be built needs not: tasks of the simulator, other files, and names put together."""
+"""The constructs that no synthesizable design needs: tasks of the simulator, other files, and names put together."""
 NO_CASE = "No line `ok` or `not ok` came: the test bench writes none, or it waits for a signal that the design never gives."
 _FENCES = "verilog", "systemverilog", "sv", "v"
 
 
 @dataclass(frozen=True)
-class Verilog:
+class Verilog(Measured):
     """The share of the cases of a row's test bench that hold in a simulation of the answer's design, 0 to 1.
 
     The design is the last fenced block, else the whole answer. The bench stands in the row's column `bench` and writes a line
@@ -46,6 +45,13 @@ class Verilog:
     low: float = 0.0
     high: float = 1.0
     needs: frozenset[str] = frozenset()
+
+    denies = True
+
+    @property
+    def places(self) -> list[str]:
+        """See `Measured`."""
+        return [tool for tool in (self.iverilog, self.vvp, self.yosys) if tool]
 
     def check(self, example: Example) -> None:
         """Raise UsageError for a row without a bench."""
@@ -66,11 +72,8 @@ class Verilog:
                 0.0,
                 critique=f"The design was refused: it uses {cut(task[0])}, which only a test bench may. Leave it out.",
             )
-
-        async def measure() -> Any:
-            return await asyncio.to_thread(self._simulate, design, str(example.row[self.bench]))
-
-        done: Any = await run.effect("reward", measure, [example.id, completion.text])
+        values: list[JSON] = [design, str(example.row[self.bench])]
+        done = await self.compute(run, "simulate", values, example.place, [example.id, completion.text])
         if done["fault"]:
             return Reward(0.0, critique=f"The design does not compile or does not end: {cut(done['fault'])}.")
         cases, plan = list(_CASE.finditer(done["output"])), _PLAN.search(done["output"])
@@ -88,7 +91,8 @@ class Verilog:
         lines += ["The simulation ended before the last case."] if of > len(cases) else []
         return Reward(passed / of, parts, "\n".join(lines))
 
-    def _simulate(self, design: str, bench: str) -> dict[str, str]:
+    def simulate(self, design: str, bench: str) -> dict[str, str]:
+        """What the simulation wrote, and why there is none."""
         tools = {"iverilog": self.iverilog, "vvp": self.vvp, "yosys": self.yosys}
         folders = [Path(folder) for folder in ("/bin", "/usr/bin", "/usr/share")]
         folders += [Path(tool).resolve().parent.parent for tool in tools.values() if tool]

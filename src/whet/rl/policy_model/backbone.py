@@ -7,7 +7,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ class Backbone:
 
     @property
     def device(self) -> str:
-        """Where the weights are: cpu, cuda, ..."""
+        """The device of the weights: cpu, cuda, ..."""
         return self.weights.device
 
     @property
@@ -115,23 +115,37 @@ class MemoryForecast:
 
     `weights`: the model. `learning`: 12 for each number that learns, its gradient and Adam's two moments in float32; 16 where a
     copy is the reference policy. `passes`, at most: for each token of the largest training pass 17 numbers a layer and unit of
-    width, and one of float32 for each token of the vocabulary.
+    width, and one of float32 for each token of the vocabulary. `sampler`: what vLLM reserves of the GPU's memory, where it writes
+    the texts.
     """
 
     weights: int
     learning: int
     passes: int
+    sampler: int = 0
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.weights + self.learning + self.passes
+        return self.weights + self.learning + self.passes + self.sampler
 
 
-def forecast_memory(body: Backbone, tokens: int) -> MemoryForecast:
-    """What training takes whose passes hold at most so many tokens; nothing is measured."""
+VLLM_SHARE = 0.3
+"""The part of the GPU's memory that vLLM takes; the training has the rest."""
+
+
+def forecast_memory(body: Backbone, tokens: int, *, sampler: str = "transformers") -> MemoryForecast:
+    """The memory of a training whose passes hold at most this number of tokens; nothing is measured."""
     config = body.weights.model.config
-    return _memory_of(body.model, config, body.device, tokens, anchored=body.anchor is not None)
+    memory = _memory_of(body.model, config, body.device, tokens, anchored=body.anchor is not None)
+    return replace(memory, sampler=_sampler_bytes(body.device, sampler))
+
+
+def _sampler_bytes(device: str, sampler: str) -> int:
+    """Bytes that vLLM reserves on a GPU in this process; without a GPU, or with another sampler, none."""
+    if sampler != "vllm" or not device.startswith("cuda"):
+        return 0
+    return int(VLLM_SHARE * torch.cuda.get_device_properties(device).total_memory)
 
 
 def _memory_of(model: Any, config: Any, device: str, tokens: int, *, anchored: bool) -> MemoryForecast:
@@ -141,9 +155,12 @@ def _memory_of(model: Any, config: Any, device: str, tokens: int, *, anchored: b
     return MemoryForecast(weights, (16 if anchored else 12) * trained, tokens * each)
 
 
-def foresee_memory(address: str, settings: LoraSettings, *, anchored: bool = False) -> MemoryForecast:
-    """What training a model takes on this machine, by the same formula, from its configuration here: no weights are read and
-    nothing is downloaded. `anchored`: the policy is a checkpoint, which is its own reference.
+def foresee_memory(
+    address: str, settings: LoraSettings, *, anchored: bool = False, sampler: str = "transformers"
+) -> MemoryForecast:
+    """The memory of a model's training on this machine, by the same formula, from its local configuration: no weights are read
+    and nothing is downloaded. `anchored`: the policy is a checkpoint, which is its own reference. `sampler`: what writes its
+    texts.
 
     Raises UsageError for a model whose configuration is not on this machine, and for one that takes no adapters.
     """
@@ -152,7 +169,7 @@ def foresee_memory(address: str, settings: LoraSettings, *, anchored: bool = Fal
     place, file = gguf_of(folder_of(address))
     if file is not None:
         raise UsageError(f"{address} is a GGUF file, whose sizes are known once it is read")
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = device_for(address)
     kind = torch.bfloat16 if device == "cuda" else torch.float32
     try:
         config = transformers.AutoConfig.from_pretrained(
@@ -169,11 +186,12 @@ def foresee_memory(address: str, settings: LoraSettings, *, anchored: bool = Fal
     if not settings.rank:
         model = model.float().requires_grad_(True)
     tokens = _tokens_of_a_pass(config, device)
-    return _memory_of(model, config, device, tokens, anchored=anchored or not settings.rank)
+    memory = _memory_of(model, config, device, tokens, anchored=anchored or not settings.rank)
+    return replace(memory, sampler=_sampler_bytes(device, sampler))
 
 
 def folder_of(address: str) -> str:
-    """Where the weights at `hf/PATH`, `hf/HUB-NAME` or `embedded/NAME` lie: a folder or the hub name.
+    """The place of the weights at `hf/PATH`, `hf/HUB-NAME` or `embedded/NAME`: a folder or the hub name.
 
     Raises UsageError for another provider or an embedded model that cannot be trained.
     """

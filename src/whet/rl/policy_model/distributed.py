@@ -5,8 +5,8 @@ The first process is the ordinary one, with the run, the optimiser and the sampl
 that changed; then each process takes a slice of the texts to write, the samples to read or the minibatch to learn
 from. A minibatch's loss is a sum over tokens with a weight known beforehand, so the gradients that come back are added
 up, in the order of the workers, and the first process takes the step. Only samples, adapters and their gradients
-travel, as safetensors bytes, through a pipe between the first process and each worker: a worker whose first process is gone
-ends, and a worker that is gone is an error here.
+travel, as safetensors bytes, by torch.distributed's gloo between the first process and each worker: a worker whose first process
+is gone ends, and a worker that is gone is an error here.
 """
 
 from __future__ import annotations
@@ -14,12 +14,16 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Sequence
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -27,13 +31,19 @@ import torch
 from whet.errors import ProviderError, UsageError, parameter
 from whet.rl import blob
 from whet.rl.advantages import Rows
+from whet.rl.launched import launched
+from whet.rl.policy_model.gloo_link import GlooLink, dist, store_in, store_of_launcher
 from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import Update
 from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow
 
 WORKER = "whet.rl.policy_model.distributed_worker"
+OPENING, READY = "opening.json", "ready"
+"""Files in a folder that a worker shares with the first process: what it opens, and that it has."""
 PATIENCE = 10.0
 """Seconds after which a worker that no longer answers is killed."""
+LOOK = 0.02
+"""Seconds between two looks whether a worker that was just started is there."""
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -48,6 +58,13 @@ def check_processes(processes: int, device: str | None = None) -> None:
     """
     if processes < 1:
         raise UsageError(f"{parameter('processes')} must be 1 or more; this is {processes}.")
+    started = launched()[1]
+    if started > 1 and processes != started:
+        raise UsageError(
+            f"torchrun started {started} processes: leave {parameter('processes', processes)} out, or start so many."
+        )
+    if started > 1:
+        return
     first = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     available = torch.cuda.device_count()
     if first.type == "cuda" and (first.index or 0) + processes > available:
@@ -57,23 +74,17 @@ def check_processes(processes: int, device: str | None = None) -> None:
 
 
 class Worker:
-    """Another process with a replica of the model, on the GPU that is `rank` places behind the first one's.
+    """Another process with a replica of the model, on the GPU that is `rank` places behind the first one's. It is started here.
 
     `memory`: the largest use that it has reported so far, in GiB.
     """
 
     def __init__(self, rank: int, here: PolicyPasses, threads: int) -> None:
         self.rank, self.memory = rank, 0.0
-        self._connection, other = Pipe()
-        with other:
-            fd = other.fileno()
-            command = [sys.executable, "-P", "-m", WORKER, str(fd)]
-            quiet = subprocess.DEVNULL
-            self.process = subprocess.Popen(
-                command, stdin=quiet, stdout=quiet, pass_fds=[fd], start_new_session=True
-            )
+        self._link: GlooLink | None = None
         device = torch.device(here.body.device)
-        opening = {
+        opening: Facts = {
+            "parent": os.getpid(),
             "address": here.body.address,
             "base": here.body.fingerprint,
             "lora": dataclasses.asdict(here.body.settings),
@@ -81,18 +92,26 @@ class Worker:
             "threads": threads,
             "batch_tokens": here.batch_tokens,
         }
-        self.ask({"job": "open", **opening})
+        self._start(json.dumps(opening))
+
+    def _start(self, opening: str) -> None:
+        """Let it open its replica."""
+        self._place = Path(tempfile.mkdtemp(prefix="whet-worker-"))
+        (self._place / OPENING).write_text(opening, encoding="utf-8")
+        command = [sys.executable, "-P", "-m", WORKER, str(self._place)]
+        quiet = subprocess.DEVNULL
+        self.process = subprocess.Popen(command, stdin=quiet, stdout=quiet, start_new_session=True)
 
     def ask(self, facts: Facts, tensors: blob.Parts | None = None) -> None:
         """Give it something to do. Raises ProviderError when it is gone."""
         try:
-            self._connection.send_bytes(blob.pack(tensors or {}, facts))
+            self._connected().send_bytes(blob.pack(tensors or {}, facts))
         except OSError:
             self._raise_end()
 
     def answer(self) -> Answer:
         """Its answer. Raises ProviderError when it is gone, UsageError or ProviderError as it failed."""
-        answer = receive(self._connection)
+        answer = receive(self._connected())
         if answer is None:
             self._raise_end()
         self._check(answer[0])
@@ -101,9 +120,21 @@ class Worker:
 
     def close(self) -> None:
         """End it at once, whatever it does: it holds nothing of its own."""
-        self._connection.close()
+        if self._link is not None:
+            self._link.close()
         self.process.kill()
         self.process.wait()
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def _connected(self) -> GlooLink:
+        """The link to it, which is made when it is needed first; until then it opens its replica."""
+        if self._link is None:
+            while not (self._place / READY).exists():
+                if self.process.poll() is not None:
+                    self._raise_end()
+                time.sleep(LOOK)
+            self._link = GlooLink(store_in(self._place), 0, here=True)
+        return self._link
 
     def _check(self, facts: Facts) -> None:
         if "usage" in facts:
@@ -112,7 +143,7 @@ class Worker:
             raise ProviderError(f"process {self.rank} of the training failed: {facts['failed']}", fatal=True)
 
     def _raise_end(self) -> NoReturn:
-        while (last := receive(self._connection)) is not None:  # its last message
+        while self._link is not None and (last := receive(self._link)) is not None:  # its last message
             self._check(last[0])
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(PATIENCE)
@@ -126,10 +157,56 @@ class Worker:
         )
 
 
-def receive(connection: Connection) -> Answer | None:
+class LaunchedWorker(Worker):
+    """A worker that torchrun started, on this machine or another one. torchrun ends all processes when one of them fails."""
+
+    groups = 0
+    """Groups of workers that this process has made: each worker opens a replica for each of them."""
+
+    def _start(self, opening: str) -> None:
+        self._store = store_of_launcher()
+        self._key = key_of(self.rank, self.groups)
+        self._store.set(self._key, opening)
+
+    def close(self) -> None:
+        """Let it go: it waits for the next replica to open."""
+        if self._link is not None:
+            self._link.close()
+
+    def _connected(self) -> GlooLink:
+        if self._link is None:
+            self._link = GlooLink(link_store(self._store, self._key), 0, here=False)
+        return self._link
+
+    def _raise_end(self) -> NoReturn:
+        raise ProviderError(
+            f"process {self.rank} of the training, which torchrun started, has ended. Everything recorded is kept: run the same "
+            "command again.",
+            fatal=True,
+        )
+
+
+def key_of(rank: int, group: int) -> str:
+    """The key in torchrun's store of what a worker opens for a group; an empty value: there is nothing more to do."""
+    return f"whet/{rank}/{group}"
+
+
+def link_store(store: Any, key: str) -> Any:
+    """The part of torchrun's store by which the two ends of a link find each other."""
+    return dist.PrefixStore(f"{key}/link", store)
+
+
+def dismiss_launched() -> None:
+    """In the first of the processes that torchrun started: tell the others that there is nothing more to do."""
+    store = store_of_launcher()
+    for rank in range(1, launched()[1]):
+        store.set(key_of(rank, LaunchedWorker.groups), "")
+
+
+def receive(link: GlooLink) -> Answer | None:
     """The next message: facts and tensors; None when the other side is gone."""
     try:
-        return blob.read_blob(connection.recv_bytes(), "a message")
+        return blob.read_blob(link.recv_bytes(), "a message")
     except (EOFError, OSError):
         return None
 
@@ -151,8 +228,10 @@ class WorkerGroup:
         self._sent: dict[tuple[str, str], torch.Tensor] = {}
         self.workers: list[Worker] = []
         with self._or_close():
+            kind = Worker if launched()[1] == 1 else LaunchedWorker
             for rank in range(1, processes):
-                self.workers.append(Worker(rank, here, self._threads))
+                self.workers.append(kind(rank, here, self._threads))
+            LaunchedWorker.groups += kind is LaunchedWorker
         self._opening = list(self.workers)
 
     def write(self, rows: Sequence[SamplingRow], how: Sampling) -> list[Sample]:

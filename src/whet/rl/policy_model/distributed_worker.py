@@ -1,4 +1,4 @@
-"""A worker of data-parallel training: ``python -m whet.rl.policy_model.distributed_worker FD``, started by `WorkerGroup`.
+"""A worker of data-parallel training: ``python -m whet.rl.policy_model.distributed_worker FOLDER``, started by `WorkerGroup`.
 
 It answers what the first process asks, one request after the other, and ends when the first process is gone, also
 in the middle of a computation.
@@ -8,54 +8,105 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import json
 import os
 import queue
 import sys
 import threading
-from multiprocessing.connection import Connection
+import time
+from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
 import whet.rl.policy_model.checkpoint as checkpoint
 from whet.errors import WhetError
 from whet.rl import blob
+from whet.rl.launched import launched
 from whet.rl.policy_model.backbone import LoraSettings, open_body
-from whet.rl.policy_model.distributed import Answer, Facts, receive, state
+from whet.rl.policy_model.distributed import OPENING, READY, Answer, Facts, key_of, link_store, receive, state
+from whet.rl.policy_model.gloo_link import GlooLink, store_in, store_of_launcher
 from whet.rl.policy_model.learning import PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import Update
 from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow
 
+LOOK = 1.0
+"""Seconds between two looks whether the first process is there."""
 
-def main(fd: int) -> None:
-    """Serve requests from the pipe `fd` until it is closed."""
-    connection = Connection(fd)
-    requests: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-    threading.Thread(target=_listen, args=(connection, requests), daemon=True).start()
+
+def main(folder: Path) -> None:
+    """Serve requests of the process that shares `folder` until it is gone."""
+    opening = json.loads((folder / OPENING).read_text(encoding="utf-8"))
+    threading.Thread(target=_end_with_parent, args=(opening["parent"],), daemon=True).start()
+    replica = _open(opening)
+    (folder / READY).touch()
+    _serve(replica, GlooLink(store_in(folder), 1, here=True), lambda: os._exit(0))
+    threading.Event().wait()  # the first process reads why, and then ends this one: a link that closes at once would lose it
+
+
+def serve_launched() -> None:
+    """In a process that torchrun started behind the first one: open a replica for each group of workers, and serve requests until
+    there is nothing more to do."""
+    rank, store = launched()[0], store_of_launcher()
+    for group in itertools.count():
+        key = key_of(rank, group)
+        said = store.get(key).decode()
+        if not said:
+            return
+        opening = json.loads(said)
+        if opening["device"].startswith("cuda"):
+            opening["device"] = f"cuda:{os.environ['LOCAL_RANK']}"
+        replica = _open(opening)
+        _serve(replica, GlooLink(link_store(store, key), 1, here=False), lambda: None)
+
+
+def _open(opening: Facts) -> PolicyPasses | WhetError:
+    """The replica, or why it cannot be opened."""
+    try:
+        return open_replica(opening)
+    except WhetError as error:
+        return error
+
+
+def _serve(replica: PolicyPasses | WhetError, link: GlooLink, gone: Callable[[], object]) -> None:
+    """Answer requests until the first process is gone, which `gone` is told at once, also in the middle of a computation."""
+    requests: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+    threading.Thread(target=_listen, args=(link, requests, gone), daemon=True).start()
     with contextlib.suppress(OSError):  # of a first process that is gone
         try:
-            _serve(connection, requests)
+            if isinstance(replica, WhetError):
+                raise replica
+            _answer_all(replica, link, requests)
         except WhetError as error:
-            connection.send_bytes(blob.pack({}, {"usage": str(error)}))
+            link.send_bytes(blob.pack({}, {"usage": str(error)}))
         except Exception as error:
-            connection.send_bytes(blob.pack({}, {"failed": f"{type(error).__name__}: {error}"}))
+            link.send_bytes(blob.pack({}, {"failed": f"{type(error).__name__}: {error}"}))
 
 
-def _serve(connection: Connection, requests: queue.SimpleQueue[Answer]) -> None:
-    replica = open_replica(requests.get()[0])
-    connection.send_bytes(blob.pack({}, {"memory": replica.memory()}))
-    while True:
-        facts, tensors = requests.get()
+def _answer_all(replica: PolicyPasses, link: GlooLink, requests: queue.SimpleQueue[Answer | None]) -> None:
+    link.send_bytes(blob.pack({}, {"memory": replica.memory()}))
+    while (request := requests.get()) is not None:
+        facts, tensors = request
         if facts["job"] == "load":
             load_replica(replica, tensors, anchored=facts["anchored"])
             continue
         result, gradients = answer_request(replica, facts)
-        connection.send_bytes(blob.pack(gradients, {**result, "memory": replica.memory()}))
+        link.send_bytes(blob.pack(gradients, {**result, "memory": replica.memory()}))
 
 
-def _listen(connection: Connection, requests: queue.SimpleQueue[Answer]) -> None:
-    """Queue what arrives; end the process when nothing can arrive any more."""
-    while (message := receive(connection)) is not None:
+def _listen(link: GlooLink, requests: queue.SimpleQueue[Answer | None], gone: Callable[[], object]) -> None:
+    """Queue what arrives, and None when nothing can arrive any more."""
+    while (message := receive(link)) is not None:
         requests.put(message)
+    gone()
+    requests.put(None)
+
+
+def _end_with_parent(parent: int) -> None:
+    """End the process when the one that started it is gone, also before there is a link."""
+    while os.getppid() == parent:
+        time.sleep(LOOK)
     os._exit(0)
 
 
@@ -107,4 +158,4 @@ def _take_gradients(replica: PolicyPasses) -> blob.Parts:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(Path(sys.argv[1]))

@@ -42,6 +42,7 @@ from whet.types import JSON, Message
 
 if TYPE_CHECKING:
     from whet.rl.policy_model.distributed import WorkerGroup
+    from whet.rl.policy_model.vllm_server import VllmServer
     from whet.rl.policy_model.vllm_writer import VllmWriter
 
 Conversation = Sequence[Message]
@@ -68,7 +69,8 @@ class PolicyModel:
         self._batch_tokens = batch_tokens or tokens_at_once(body)
         self._here = PolicyPasses(body, self._batch_tokens)
         self._all: PolicyPasses | WorkerGroup = self._here
-        self._vllm: VllmWriter | None = None
+        self._vllm: VllmWriter | VllmServer | None = None
+        self._sampler = "transformers"
 
     @classmethod
     def open(
@@ -84,7 +86,8 @@ class PolicyModel:
 
         `settings` None takes the checkpoint's, or the defaults. `seed` decides the first weights and the order of
         minibatches. `device` None takes CUDA or MPS where there is one. With `sampler` "vllm", vLLM writes the texts
-        until `close()`; see `whet.rl.policy_model.vllm_writer`. With several `processes` the others are started here
+        until `close()`; see `whet.rl.policy_model.vllm_writer`; with the address of a server of vLLM, that server does; see
+        `whet.rl.policy_model.vllm_server`. With several `processes` the others are started here
         and share in all work on the weights until `close()`; see `whet.rl.policy_model.distributed`. Raises UsageError when
         the model cannot be loaded, is not causal, or is not the one that the checkpoint was trained on.
         """
@@ -97,6 +100,11 @@ class PolicyModel:
             from whet.rl.policy_model.vllm_writer import VllmWriter
 
             policy._vllm = VllmWriter(policy.body)
+        elif sampler != "transformers":
+            from whet.rl.policy_model.vllm_server import VllmServer
+
+            policy._vllm = VllmServer(policy.body, sampler)
+        policy._sampler = sampler
         return policy
 
     @classmethod
@@ -132,8 +140,8 @@ class PolicyModel:
 
     @property
     def memory(self) -> MemoryForecast:
-        """What training takes in one process, by a formula, before anything is trained."""
-        return forecast_memory(self.body, self._batch_tokens)
+        """The memory of a training in one process, by a formula, before anything is trained."""
+        return forecast_memory(self.body, self._batch_tokens, sampler=self._sampler)
 
     def read(self, conversation: Conversation) -> tuple[int, ...]:
         """The tokens of a conversation as this model reads them, ready for its answer."""
@@ -236,6 +244,17 @@ class PolicyModel:
         means = figures.means(steps, reference=reference is not None)
         return {**means, "grad_norm": norm / steps, "seconds": clock[0], "memory": self._all.memory()}
 
+    def time_gradient(self, samples: Sequence[Sample], settings: Update) -> float:
+        """Seconds of one gradient on all samples, which is forgotten; with `settings.kl` of a reading by the reference too."""
+        began = time.perf_counter()
+        if settings.kl:
+            self._all.logprobs(samples, reference=True)
+        rows = [[1.0] * len(sample.tokens) for sample in samples]
+        self._all.gradients(UpdateBatch(samples, rows), dataclasses.replace(settings, loss="ppo", kl=0.0))
+        for weight in self.body.trainable.values():
+            weight.grad = None
+        return time.perf_counter() - began
+
     def _mean_log_ratios(self, batch: UpdateBatch, settings: Update) -> list[float]:
         """For each sample, the mean over the samples with its prompt of log pi - log pi_old (rebel) or - log reference (dro)."""
         old = [sample.logprobs for sample in batch.samples]
@@ -289,7 +308,7 @@ class PolicyModel:
         return sum(p for p, own in zip(row, sample.own, strict=True) if own)
 
     def states(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
-        """What a critic sees: the reference policy's last hidden state before each response token, (T, d) a sample."""
+        """The input of a critic: the reference policy's last hidden state before each response token, (T, d) a sample."""
         with self._measure_time("update"):
             return self._here.states(samples)
 
@@ -339,6 +358,15 @@ class PolicyModel:
         """A text that somebody else wrote, end token included; its log-probabilities are 0."""
         ids = [*self.body.weights.encode(text), *self.body.end]
         return Sample(text, self.read(conversation), tuple(ids), (0.0,) * len(ids), (True,) * len(ids), True)
+
+    def continue_with(self, sample: Sample, marker: str, text: str) -> Sample:
+        """A text that somebody else wrote behind what a sample says up to and with its first `marker`; behind all of it and a
+        marker, if it has none. As `demonstrate`."""
+        said, _, _ = sample.text.partition(marker)
+        before = self.body.weights.encode(said + marker)
+        after = [*self.body.weights.encode(text), *self.body.end]
+        prompt = (*sample.prompt, *before)
+        return Sample(text, prompt, tuple(after), (0.0,) * len(after), (True,) * len(after), True)
 
     def set_reference_policy(self) -> None:
         """Make the present weights the reference policy: what a divergence is measured from after a warm-up. The model of token

@@ -3,26 +3,17 @@ asked for an adapter with the next id."""
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import importlib.util
 import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save
-
 from whet.errors import UsageError
-from whet.rl.policy_model.backbone import Backbone, folder_of
-from whet.rl.policy_model.peft_folder import write_adapters
+from whet.rl.policy_model.adapter_folders import AdapterFolders
+from whet.rl.policy_model.backbone import VLLM_SHARE, Backbone, folder_of
 from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow, sample_of
 
-MEMORY_SHARE = 0.3
-"""The part of the GPU's memory that vLLM takes; the training has the rest."""
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Bounds on the rank of adapters that every version of vLLM knows."""
 
@@ -46,23 +37,23 @@ class VllmWriter:
     def __init__(self, body: Backbone) -> None:
         check_vllm(body.settings.rank)
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        self._body, self._base = body, folder_of(body.address)
+        self._body = body
         try:
             self._vllm = importlib.import_module("vllm")
             self._llm: Any = self._vllm.LLM(
-                model=self._base,
+                model=folder_of(body.address),
                 dtype="bfloat16" if body.device.startswith("cuda") else "float32",
                 max_model_len=body.weights.limit,
-                gpu_memory_utilization=MEMORY_SHARE,
+                gpu_memory_utilization=VLLM_SHARE,
                 enable_lora=True,
                 max_loras=1,
                 max_lora_rank=next(bound for bound in RANKS if bound >= body.settings.rank),
             )
         except (ImportError, OSError, RuntimeError, ValueError) as error:
             raise UsageError(f"vLLM cannot open {body.address} with adapters: {error}") from error
-        self._folder = Path(tempfile.mkdtemp(prefix="whet-vllm-"))
-        self.close = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._digest, self._request, self._adapters = "", None, 0
+        self._folders = AdapterFolders(body)
+        self.close = self._folders.close
+        self._number, self._request = 0, None
 
     def write(self, rows: Sequence[SamplingRow], how: Sampling) -> list[Sample]:
         """A sample for each row, in order, with the seed of the row; log-probabilities of 0."""
@@ -90,13 +81,8 @@ class VllmWriter:
 
     def _adapter(self) -> object:
         """The request for the adapters as they are now; the same one for the same weights."""
-        weights = {name: weight.detach().cpu() for name, weight in self._body.trainable.items()}
-        digest = hashlib.sha256(save(weights)).hexdigest()
-        if digest != self._digest:
-            shutil.rmtree(self._folder / str(self._adapters), ignore_errors=True)
-            self._digest, self._adapters = digest, self._adapters + 1
-            folder = self._folder / str(self._adapters)
-            write_adapters(weights, self._body.settings, self._base, folder)
+        number, folder = self._folders.current()
+        if number != self._number:
             lora = importlib.import_module("vllm.lora.request")
-            self._request = lora.LoRARequest(f"policy-{self._adapters}", self._adapters, str(folder))
+            self._number, self._request = number, lora.LoRARequest(f"policy-{number}", number, str(folder))
         return self._request
