@@ -44,7 +44,7 @@ Differences from the paper:
         the start prompt or the state of the policy (greedy) that validated best
 
    The result is a system. The reward is the task's own; the policy reads the first 128 tokens of a row. No replay.
-13. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
+13. Under a limit on calls, steps and examples are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method rlprompt --lm embedded/encoder
 """

@@ -140,7 +140,7 @@ class PolicyModel:
 
     @property
     def memory(self) -> MemoryForecast:
-        """What training takes in one process, by a formula, before anything is trained."""
+        """The memory of a training in one process, by a formula, before anything is trained."""
         return forecast_memory(self.body, self._batch_tokens, sampler=self._sampler)
 
     def read(self, conversation: Conversation) -> tuple[int, ...]:
@@ -308,7 +308,7 @@ class PolicyModel:
         return sum(p for p, own in zip(row, sample.own, strict=True) if own)
 
     def states(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
-        """What a critic sees: the reference policy's last hidden state before each response token, (T, d) a sample."""
+        """The input of a critic: the reference policy's last hidden state before each response token, (T, d) a sample."""
         with self._measure_time("update"):
             return self._here.states(samples)
 
