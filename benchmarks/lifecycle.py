@@ -104,12 +104,17 @@ async def answerer(messages: object, request: Request) -> str:
     return follow(text, text.strip().splitlines()[-1])
 
 
-async def reader(messages: object, request: Request) -> str:
-    """The simulated reader of comments, writer and comparer of instructions."""
+def read_feedback(request: Request) -> str:
+    """The simulated reader of comments, writer and comparer of instructions; also for the local server of `whet.testing`."""
     text = request.messages[-1].content
     form = next(iter(dict((request.schema or {}).get("properties") or {})), "")  # type: ignore[call-overload]
     forms = {"requirements": _read, "duplicates": _compare, "demands": _confirm, "rewrites": _shorten}
-    return json.dumps(forms[form](text))
+    return json.dumps(forms[form](text)) if form in forms else "An answer."
+
+
+async def reader(messages: object, request: Request) -> str:
+    """The simulated reader as a model."""
+    return read_feedback(request)
 
 
 for simulated in (answerer, reader):

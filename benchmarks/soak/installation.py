@@ -118,12 +118,19 @@ class ServeProcess:
     """One `whet serve`, at the same port after every restart."""
 
     def __init__(
-        self, name: str, database: str, clock: Path, folder: Path, words: Sequence[str] = (), lag: float = 0
+        self,
+        name: str,
+        database: str,
+        clock: Path,
+        folder: Path,
+        words: Sequence[str] = (),
+        lag: float = 0,
+        module: str = "benchmarks.soak.serve",
     ) -> None:
         self.name, self.port = name, free_port()
         self.log = folder / f"{name}.log"
         self.starts = 0
-        command = ["-m", "benchmarks.soak.serve", "--port", str(self.port), "--database", database]
+        command = ["-m", module, "--port", str(self.port), "--database", database]
         self._command = [sys.executable, *command, "--runs", str(folder / "runs"), *words]
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH")) if part)

@@ -9,7 +9,7 @@ import signal
 def run() -> None:
     """Load the commands, during which Ctrl-C ends the process without a word, and be `whet`.
 
-    What is loaded lives to the end: looks for cycles of objects in it took an eighth of the start.
+    Loaded modules live to the end: garbage collection among them took an eighth of the start time.
     """
     gc.set_threshold(50_000, 20, 20)
     before = signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -23,11 +23,11 @@ def run() -> None:
 
 def _leads() -> bool:
     """Whether this process, which torchrun started, is the one with the run. Another one helps it to train, until it ends."""
-    from whet.rl.launched import launched
+    from whet.rl.launcher import place_among_processes
     from whet.rl.policy_model.distributed import dismiss_launched
     from whet.rl.policy_model.distributed_worker import serve_launched
 
-    rank, processes = launched()
+    rank, processes = place_among_processes()
     if rank:
         serve_launched()
     elif processes > 1:

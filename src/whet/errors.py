@@ -27,7 +27,7 @@ from whet_client.errors import task_setting as task_setting
 
 
 class RunLocked(UsageError):
-    """This run is being worked on, by another process or elsewhere in this one."""
+    """This run is in use, by another process or elsewhere in this process."""
 
 
 class ReplayDiverged(UsageError):
@@ -37,12 +37,11 @@ class ReplayDiverged(UsageError):
 class ProviderError(WhetError):
     """A model endpoint failed.
 
-    `retryable` says whether the same request may succeed later, `retry_after` is what the server asks for
-    in seconds, `status` the HTTP status if there was an answer at all. `fatal` marks a failure
-    that concerns every request (wrong key, dead endpoint), not only this one, `billed` an answer that could not be read: it is
-    counted at its worst case (a 200, where nothing is stated). `refused` marks a call that the provider turned away without
-    working on it (429, 5xx, no connection): it is not billed and counts as no call. `result` is what is known of the run
-    that it ended, as in its `result.json`.
+    `retryable`: whether the same request may succeed later. `retry_after`: the delay that the server requests, in seconds.
+    `status`: the HTTP status, if there was an answer. `fatal`: whether the failure concerns every request (wrong key, dead
+    endpoint) and not only this request. `billed`: whether an unreadable answer counts at its worst case (if None, a 200 does).
+    `refused`: whether the provider refused the call without working on it (429, 5xx, no connection); such a call is not billed
+    and does not count. `result`: the known part of the run that the error ended, as in its `result.json`.
     """
 
     exit_code = 3
@@ -70,8 +69,8 @@ class ProviderError(WhetError):
 
 
 class BudgetExceeded(WhetError):
-    """A limit of the run is reached. Methods never catch it: the engine ends the search with the best so far; an evaluation ends
-    without a result."""
+    """A limit of the run is reached. Methods never catch this error: the engine ends the search with the best prompt so far; an
+    evaluation ends without a result."""
 
     exit_code = 3
 
@@ -81,18 +80,18 @@ class BudgetExceeded(WhetError):
 
 
 ALARM = "the alarm of the reward"
-"""The words of `ended_by` with which a search that it stopped begins."""
+"""The first words of `ended_by` for a search that an alarm stopped."""
 
 
 class SearchStopped(BudgetExceeded):
-    """The reward does not hold any more where the search has gone: the engine ends it with the best from before."""
+    """The reward is no longer valid for the prompts of the search: the engine ends the search with the best earlier prompt."""
 
     def __init__(self, why: str) -> None:
         super().__init__("alarm", why)
 
 
 class StorageError(WhetError):
-    """A write failed (full disk, I/O error). What was acknowledged before it is intact."""
+    """A write failed (full disk, I/O error). Data that was acknowledged before is intact."""
 
     exit_code = 4
 

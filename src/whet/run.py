@@ -128,7 +128,7 @@ class Run(Protocol):
     def limits(self) -> Budget: ...
     @property
     def executor(self) -> Executor:
-        """Who calls the functions of the user: this process or others."""
+        """The executor that calls the user's functions, in this process or in others."""
         ...
 
     async def effect(
@@ -214,7 +214,8 @@ class MemoryRun:
         return random.Random(f"{self.seed}|{self.path}")
 
     def branch(self, name: str) -> Self:
-        """A run that shares everything with this one but its place in the program. A simulation makes them by the million."""
+        """A run that shares everything with this run except its position in the program. A simulation makes millions of
+        them."""
         branch = object.__new__(type(self))
         branch.__dict__.update(self.__dict__)
         branch.path, branch._position = f"{self.path}/{name}", 0

@@ -62,10 +62,10 @@ def is_refused_for_good(error: str | None) -> bool:
 class Request:
     """One call to a language model.
 
-    `sample` numbers independent samples of the same request: it is part of the cache key, so that
-    three samples are three samples. `schema` asks for JSON that obeys a JSON schema where the
-    endpoint offers it; `schema_options` are the name, the description and the strictness that whoever asks gives it, None where
-    whet asks. `max_tokens` bounds the output, and with it the worst-case price; None leaves the bound to the model.
+    `sample` numbers independent samples of the same request. It is part of the cache key, so that three samples are three
+    calls. `schema` asks for JSON that obeys a JSON schema, if the endpoint supports that. `schema_options` are the name, the
+    description and the strictness of a schema that a program's own request brings; None for whet's own requests. `max_tokens`
+    bounds the output, and with it the worst-case price; None leaves the bound to the model.
     """
 
     messages: tuple[Message, ...]
@@ -83,28 +83,28 @@ class Request:
 @named_fields
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens billed for one call."""
+    """The tokens billed for one call."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_input_tokens: int = 0
-    """The part of the input that the provider read from its cache."""
+    """The number of input tokens that the provider read from its cache."""
     reasoning_tokens: int = 0
-    """The part of the output that is thought."""
+    """The number of output tokens that are thoughts."""
     cost_usd: float | None = None
     """The cost of the call as the provider states it, in US dollars; None: it states none."""
     estimated: bool = False
-    """Whether the provider stated no token counts that can be right."""
+    """Whether the tokens are estimated, because the provider stated no plausible counts."""
     cache_write_tokens: int = 0
-    """The part of the input that the provider wrote into its cache."""
+    """The number of input tokens that the provider wrote into its cache."""
     free: bool = False
     """Whether nothing was billed, because a gateway's cache answered."""
     cache_write_1h_tokens: int = 0
-    """The part of `cache_write_tokens` that was written for an hour."""
+    """The number of `cache_write_tokens` that the provider keeps for an hour."""
     pictures: int = 0
-    """Pictures that the model painted."""
+    """The number of pictures that the model painted."""
     provider_tools: int = 0
-    """Calls of tools that the provider itself ran, such as web searches."""
+    """The number of calls of tools that the provider itself ran, such as web searches."""
 
     def __add__(self, other: Usage) -> Usage:
         costs = [cost for cost in (self.cost_usd, other.cost_usd) if cost is not None]
@@ -126,7 +126,7 @@ class Usage:
 @named_fields
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One answer of a model. A bad answer is data: `error` names what was wrong with it."""
+    """One answer of a model. A bad answer is data: `error` names its fault."""
 
     text: str
     finish: str = "stop"
@@ -142,20 +142,20 @@ class Completion:
     target_score: tuple[float, int] | None = None
     """The (log-probability, tokens) of the example's target, if the model was asked to score."""
     seconds: float | None = None
-    """How long the call took, in a run that measures it."""
+    """The duration of the call in seconds, in a run that measures it."""
     thought: str = ""
-    """What the model thought before it answered, with the marks around it if it stood in the text. It is no part of the answer,
-    and only people are shown it (`whet.replies.thoughts`)."""
+    """The model's thought before its answer, with the surrounding marks if it was part of the text. A thought is not part of
+    the answer and is only shown to people (`whet.replies.thoughts`)."""
     sentence: str | None = None
     """The whole answer, if `text` is a label that only a sentence of it mentions."""
     steps: tuple[Mapping[str, JSON], ...] = ()
     """The steps of an episode or a program that ended with this answer, as JSON (docs/task-folder.md, "Steps")."""
     model: str = field(default="", compare=False)
-    """The model that answered, as the endpoint states it; it may differ from the one that was asked for."""
+    """The model that answered, as the endpoint states it; it may differ from the requested model."""
 
     @property
     def answered(self) -> bool:
-        """Whether it is an answer of the model, be it a bad one."""
+        """Whether the model answered, even with a bad answer."""
         return not lacks_answer(self.error)
 
 
@@ -217,28 +217,28 @@ class Rollout:
     """None, or `boundary: what happened`, where boundary is provider, budget, model, parse, program or reward."""
     sample: int = 0
     addressed: Mapping[str, str] = field(default_factory=dict)
-    """What a critique says about the prompts of a program, by their names."""
+    """The critiques about single prompts of a program, by the prompts' names."""
     steps: tuple[TraceStep, ...] = ()
     """The trace of a program."""
     thought: str = ""
-    """What the model thought before it answered, for people to see."""
+    """The model's thought before its answer, shown only to people."""
     sentence: str | None = None
     """The whole answer, if `output` is a label that only a sentence of it mentions."""
     cut: bool = False
-    """Whether the answer, or one on the way to it, ended at the token limit."""
+    """Whether this answer, or an intermediate answer, ended at the token limit."""
     case: str = ""
     """The case of its row, in a task made of several."""
     of_worst: bool = False
-    """Whether such rollouts together are worth the worst case instead of the mean over cases."""
+    """Whether such rollouts together are scored by the worst case instead of the mean over cases."""
 
     @property
     def answered(self) -> bool:
-        """Whether it counts for its prompt: neither the provider nor a limit kept the answer away."""
+        """Whether the rollout counts for its prompt, because neither the provider nor a limit withheld the answer."""
         return not lacks_answer(self.error)
 
     @property
     def has_reward(self) -> bool:
-        """Whether it is an answer that the reward could grade; where the reward failed, the rollout holds the lowest value."""
+        """Whether the reward could grade the answer; if the reward failed, the rollout has the lowest value."""
         return self.answered and not (self.error or "").startswith("reward:")
 
 
@@ -275,7 +275,7 @@ def mean_score(rollouts: Sequence[Rollout]) -> Score:
 
 
 def case_means(rollouts: Sequence[Rollout]) -> dict[str, float]:
-    """The mean reward of each case that has rollouts, in the order in which the cases come."""
+    """The mean reward of each case that has rollouts, in the order of the cases."""
     cases: dict[str, list[float]] = {}
     for rollout in rollouts:
         cases.setdefault(rollout.case, []).append(rollout.reward)
@@ -283,5 +283,5 @@ def case_means(rollouts: Sequence[Rollout]) -> dict[str, float]:
 
 
 def over_cases(means: Mapping[str, float], worst: bool) -> float:
-    """What the means of cases (at least one) are worth together: their mean, or the worst of them."""
+    """The score of the means of cases (at least one): their mean, or the worst of them."""
     return min(means.values()) if worst else sum(means.values()) / len(means)

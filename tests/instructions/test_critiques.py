@@ -10,7 +10,7 @@ from tests.instructions.optimizer import critiques
 
 from whet.instructions.budget import LEAST, LearningBudget
 from whet.instructions.critiques import CritiqueBatch, collect_critiques, of_people
-from whet.types import Example, Rollout
+from whet.types import Example, Rollout, Usage
 
 
 def row(key: str, target: Any = None, **more: Any) -> Example:
@@ -186,6 +186,21 @@ def test_what_wrong_answers_have_in_common_is_counted() -> None:
     ]
     tally = collect_critiques([*rollouts, replace(rollouts[1], sample=1)], rows, 1.0, (), 0.0).tally
     assert "Of 5 answers, 1 was right" in tally
-    told = "those that only repeat the input: 1; those cut off at the limit of tokens: 1."
-    assert f"Of the wrong answers, {told}" in tally
+    assert "Of the wrong answers, those that only repeat the input: 1." in tally
+    assert "The length of an answer is limited: of these answers, 1 was cut off." in tally
     assert 'Wrong answers that came more than once: "no" (2 times).' in tally
+
+
+def test_how_long_an_answer_may_be_is_told_where_answers_were_cut_off() -> None:
+    """The number of tokens is that of the answers that were cut off, which all end at it; a number that differs is no limit."""
+    rows = [row(key, key) for key in ("paris", "rome", "oslo")]
+    rollouts = [
+        Rollout("p", key, "The capital is", 0.0, usage=Usage(output_tokens=3), cut=True)
+        for key in ("paris", "rome")
+    ]
+    whole = Rollout("p", "oslo", "oslo", 1.0, usage=Usage(output_tokens=1))
+    told = "An answer may have 3 tokens at most: of these answers, 2 were cut off there."
+    assert told in collect_critiques([*rollouts, whole], rows, 1.0, (), 0.0).tally
+    longer = replace(rollouts[1], usage=Usage(output_tokens=7))
+    assert "tokens at most" not in collect_critiques([rollouts[0], longer, whole], rows, 1.0, (), 0.0).tally
+    assert "cut off" not in collect_critiques([whole], rows, 1.0, (), 0.0).tally

@@ -204,3 +204,12 @@ def _sort(text: str) -> Any:
     ]
     entries = [{"number": number, "kind": known.get(kind, kind)} for number, kind in kinds.items()]
     return {"new": [one for one in new if one["name"] not in known], "critiques": entries}
+
+
+SYSTEM = "first"
+"""The system behind the name of `answer_as_system`."""
+
+
+def answer_as_system(request: Request) -> str:
+    """A model whose first system says yes to everything, and every later one only to what asks for it."""
+    return "yes" if SYSTEM == "first" or "second" in request.messages[-1].content else "no"

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.live import reader
 from tests.live.reader import WANTS
 from tests.live.tasks import BAD, GOOD, LM, PROMPT, write_reviews
 from tests.serving import server_thread
@@ -556,6 +557,31 @@ def test_the_gate_compares_on_the_same_examples_and_is_paid_once(bench: GateConf
         asyncio.run(gate(bench, better, Prompt.parse("{{other}}"), 1))
 
 
+def test_the_gate_asks_about_the_version_that_stands_anew_since_its_model_may_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A provider puts another system behind the name of a model: what the old one answered is no evidence against a rewrite."""
+    rows = [
+        {"input": {"question": f"{split} {n}"}, "target": "yes", "split": split}
+        for split, count in (("train", 2), ("validation", 12), ("test", 2))
+        for n in range(count)
+    ]
+    (tmp_path / "data.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "prompt.md").write_text("Answer {{question}}")
+    (tmp_path / "task.yaml").write_text(
+        "name: known\nprompt: prompt.md\ndata: data.jsonl\nreward: exact_match\n"
+    )
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    stands, other = (Prompt.parse(f"Answer {{{{question}}}} {word}") for word in ("first", "second"))
+    with server_thread("--function", "tests.live.reader:answer_as_system") as url:
+        config = GateConfig(tmp_path, "openai/known", base_url=url, root=tmp_path / "runs")
+        before = asyncio.run(gate(config, Prompt.parse("Answer {{question}}"), stands, 1))
+        assert before["after"] == 1.0
+        monkeypatch.setattr(reader, "SYSTEM", "later")
+        found = asyncio.run(gate(config, stands, other, 2))
+    assert (found["before"], found["after"], found["promoted"]) == (0.0, 1.0, True), found
+
+
 def test_the_chances_of_all_attempts_add_up_to_what_is_allowed() -> None:
     assert sum(ALPHA / (k * (k + 1)) for k in range(1, 10_000)) < ALPHA
 
@@ -674,6 +700,26 @@ def test_a_person_decides_when_the_gate_cannot(
     assert lesson is not None and (lesson.outcome, lesson.mode) == ("proposed", "auto")
     assert why in lesson.reason
     assert "staging" not in world.registry.labels("shop/p")
+
+
+def test_what_waits_for_a_person_does_not_hold_up_what_needs_none(
+    database: Database, tmp_path: Path, bench: GateConfig
+) -> None:
+    """Somebody on holiday decides nothing for weeks: one request that the gate did not promote ended all learning."""
+    world = World(database, tmp_path, gates={"shop/p": bench})
+    world.auto()
+    world.say("Mention the name of the cook.", "a", "b", "c")
+    lesson = world.step()
+    assert lesson is not None and lesson.outcome == "proposed"
+    assert world.step() is None, "it is not asked again"
+    world.say(HELPS, "d", "e", "f")
+    lesson = world.step()
+    assert lesson is not None and (lesson.outcome, lesson.mode) == ("staged", "auto")
+    assert len(world.registry.proposals(state="open").items) == 1
+    world.registry.move_label("shop/p", "production", 2, actor="ann")
+    world.step()
+    (again,) = world.registry.proposals(state="open").items
+    assert again.base == 2, "it is made again for what stands now"
 
 
 def test_without_a_person_what_others_want_the_contrary_of_still_needs_one(

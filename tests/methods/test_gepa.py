@@ -30,7 +30,7 @@ from whet.search.minibatch import better
 from whet.testing.paired_benchmark import KnownWorld, advantage, play_world
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, Answers, ConstantReward, review_world, reviews
-from whet.types import Completion, Example, Request, Reward, Rollout
+from whet.types import Completion, Example, Request, Reward, Rollout, Usage
 
 CONFORMANCE = {"rounds": 4, "proposals": 2, "minibatch": 6}
 """Settings of a run in the conformance suite."""
@@ -94,6 +94,21 @@ async def test_the_optimizer_is_shown_the_rollouts_of_the_minibatch_with_their_c
     assert f"<instructions>\n{START.region_text()}\n</instructions>" in model.questions[0]
     assert "[INSTRUCTION]\nReview: {{input}}" in model.questions[0]
     assert len({(r.messages, r.sample) for r in model.requests}) == len(model.requests)
+
+
+async def test_a_request_says_how_long_an_answer_may_be_where_answers_were_cut_off() -> None:
+    class Cutting(Answers):
+        async def generate(self, request: Request) -> list[Completion]:
+            usage = Usage(input_tokens=9, output_tokens=8)
+            return [replace(one, finish="length", usage=usage) for one in await super().generate(request)]
+
+    env = replace(review_world(Cutting(lambda q, s: "The tone of this review is that of")), labels={})
+    _, model, _ = await search(lambda q, s: f"<INSTRUCTION>Text {s}.</INSTRUCTION>", env)
+    assert model.questions
+    told = re.compile(r"An answer may have 8 tokens at most: of these answers, \d+ were cut off there\.")
+    assert all(told.search(question) for question in model.questions)
+    _, model, _ = await search(lambda q, s: f"<INSTRUCTION>Text {s}.</INSTRUCTION>")
+    assert model.questions and not any("cut off" in question for question in model.questions)
 
 
 async def test_a_parent_that_is_only_copied_gives_way_to_the_others() -> None:

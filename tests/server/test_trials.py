@@ -12,6 +12,7 @@ import pytest
 from tests.server.conftest import Running, Start
 from whet.errors import UsageError
 from whet.prompt import Prompt
+from whet_client.ids import now
 from whet_client.records import Feedback, Inference
 from whet_live.experiments import tracking
 from whet_live.experiments.definition import read_definition
@@ -211,3 +212,58 @@ def test_a_body_that_is_no_experiment_is_answered_with_one(server: Running, body
     example, _ = json.JSONDecoder().raw_decode(refused.message[refused.message.index('{"definition"') :])
     example["definition"]["prompt"] = NAME
     assert approver.send("/v1/experiments", example).status == 201
+
+
+def answer_daily(server: Running, **more: Any) -> None:
+    """Ten users ask on each of the last ten days; each rates with 2 or 4 stars, and one in two copies."""
+    day = 86_400_000_000
+    asked = [
+        Inference(NAME, 1, id=f"a{n}", user=f"user-{n}", time=now() - (n // 10) * day - 1, **more)
+        for n in range(100)
+    ]
+    said = [Feedback("rating", one.id, float(2 + 2 * (n % 2)), time=one.time) for n, one in enumerate(asked)]
+    said += [Feedback("copy", one.id, 1.0, time=one.time) for one in asked[::2]]
+    server.state.live.traffic.add(asked, said)
+
+
+def test_the_form_knows_the_traffic_and_says_how_long_it_takes(start: Start) -> None:
+    """Stars that vary by 1 around 3: v = 1/16 of the range squared; 8.5 v (5 + 1.25) / 0.1^2 = 332 units at 20 per cent."""
+    with start() as server:
+        prompt(server)
+        empty = server.browser("editor").get(f"/new-experiment/{NAME}").text
+        assert "No answer came in the last 14 days" in empty
+        answer_daily(server, metadata={"plan": "free"})
+        seen = server.state.live.experiments.forecast(NAME, "user")
+        assert (seen.answers, set(seen.metrics)) == (100, {"rating", "copy"})
+        rating, copied = seen.metrics["rating"], seen.metrics["copy"]
+        assert (rating.mean, rating.variance, copied.mean, copied.variance) == (3.0, 0.0625, 0.5, 0.25)
+        assert rating.a_day == copied.a_day == seen.units_a_day == pytest.approx(100 / 9, rel=0.01)
+        assert rating.days(0.4, 0.2) == 35 and rating.days(0.4, 0.5) == 21
+        shown = server.browser("editor").get(f"/new-experiment/{NAME}").text
+        assert "11 users a day" in shown and "about 35 days" in shown
+        assert "would not end: thumb, regenerate, abandon, edit distance, external check" in shown
+
+
+def test_scores_that_the_traffic_has_can_be_chosen(start: Start) -> None:
+    with start() as server:
+        prompt(server)
+        answer_daily(server)
+        said = [Feedback("score", f"a{n}", n % 4 / 4, name="tone", source="model") for n in range(40)]
+        server.state.live.traffic.add([], said)
+        shown = server.browser("editor").get(f"/new-experiment/{NAME}").text
+        assert 'value="score tone"' in shown
+        assert begin(server, metric="score tone").definition.goal.name == "tone"
+
+
+def test_an_answer_without_a_unit_and_outcomes_that_never_vary_are_said(start: Start) -> None:
+    with start() as server:
+        prompt(server)
+        server.state.live.traffic.add([Inference(NAME, 1, id="nobody")], [])
+        assert (
+            "name no user, session or episode" in server.browser("editor").get(f"/new-experiment/{NAME}").text
+        )
+        server.state.live.traffic.add(
+            [Inference(NAME, 1, id="one", user="u")], [Feedback("thumb", "one", 1.0)]
+        )
+        seen = server.state.live.experiments.forecast(NAME, "user")
+        assert seen.metrics["thumb"].days(0.1, 0.5) is None

@@ -1,4 +1,4 @@
-"""The app's side of a live prompt: fetch it by label, try versions, report answers and what people do with them.
+"""The client for apps with live prompts: it fetches a prompt by label, assigns versions, and reports answers and feedback.
 
 It needs the standard library only, never makes the app wait for the network after the first call, and works from bundled
 copies while the server is down.

@@ -54,17 +54,16 @@ _CUT_OBJECTS = {"inputs": LONGEST_INPUTS, "metadata": LONGEST_METADATA - _MARKS}
 
 
 class Client:
-    """Everything an app needs of whet, for one server. Make one and share it between threads; a fork may use it too.
+    """The client of one whet server. Make one client and share it between threads; a forked process may use it too.
 
-    `url` and `token` default to WHET_URL (else http://127.0.0.1:8321) and WHET_TOKEN. `fallbacks` are prompts bundled
-    with the app, a mapping from names to texts or messages, or a folder (NAME.md, or what `whet prompts export` wrote):
-    with them every prompt works from the first call on, server or not. `fresh` is the age in seconds at which a prompt
-    is fetched again in the background, `timeout` bounds each wait for the network.
+    `url` and `token` default to WHET_URL (else http://127.0.0.1:8321) and WHET_TOKEN. `fallbacks` are prompts bundled with the
+    app: a mapping from names to texts or messages, or a folder (NAME.md, or the files of `whet prompts export`). With
+    fallbacks, every prompt works from the first call on, even without the server. `fresh` is the age in seconds at which a
+    prompt is fetched again in the background. `timeout` bounds each wait for the network.
 
-    What is logged goes out in batches. `spool` is the folder for rows that could not be sent when the process ends
-    or memory is full (16 MiB): True means ~/.local/state/whet/spool, None keeps nothing on disk. It holds at most 64 MiB.
-    `send` replaces the network, for tests and for apps in the server's own process. Raises UsageError for an address
-    that is none.
+    The client sends logged rows in batches. `spool` is the folder for rows that could not be sent when the process ends or
+    memory is full (16 MiB): True means ~/.local/state/whet/spool, and None stores nothing on disk. It holds at most 64 MiB.
+    `send` replaces the network, for tests and for apps in the server's own process. Raises UsageError for an invalid address.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class Client:
         session: str | None = None,
         episode: str | None = None,
     ) -> LivePrompt:
-        """The prompt that a label stands for, in the version that this user, session or episode is to see.
+        """The prompt at a label, in the version that is assigned to this user, session or episode.
 
         Only the first call for a label may wait for the server. `fallback` is a bundled copy for this prompt. Raises
         UsageError when the server does not know the prompt and Unavailable when it cannot be reached, both only when
@@ -162,7 +161,7 @@ class Client:
 
     @property
     def tally(self) -> DeliveryTally:
-        """How many rows were sent, spooled, refused, lost."""
+        """The numbers of rows that were sent, spooled, refused and lost."""
         return self._sender.tally
 
     def flush(self, timeout: float = 5.0) -> bool:
@@ -201,8 +200,8 @@ def inference_of(values: Mapping[str, Any], more: Mapping[str, object]) -> Infer
 
 
 def feedback_of(values: Mapping[str, Any], target_kind: str, target: str) -> list[Feedback]:
-    """Feedback from keywords, one record for each kind. A comment goes with the rating, thumb, score or label, or stands
-    alone. Texts that are too long are cut. Raises UsageError for a word that is none, and for a value that cannot be."""
+    """Make feedback from keywords, one record for each kind. A comment belongs to the rating, thumb, score or label, or is a
+    separate record. Texts that are too long are cut. Raises UsageError for an unknown keyword and for an impossible value."""
     left = dict(values)
     user = left.pop("user", None)
     beside = {name: left.pop(name) for name in _BESIDE if name in left}

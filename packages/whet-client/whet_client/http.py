@@ -12,7 +12,8 @@ from whet_client.errors import WhetError
 class Unavailable(WhetError):
     """The server cannot be reached, or cannot serve now; the same request may succeed later.
 
-    `status` is its answer if there was one (429 or 5xx), `retry_after` the delay that it asks for, in seconds.
+    `status` is the HTTP status of its answer, if there was an answer (429 or 5xx); `retry_after` is the requested delay in
+    seconds.
     """
 
     exit_code = 3

@@ -20,7 +20,7 @@ def now() -> int:
 
 
 def new_id() -> str:
-    """A UUIDv7 (RFC 9562, section 5.7) as 36 characters; those of one process sort in the order they were made.
+    """A UUIDv7 (RFC 9562, section 5.7) as 36 characters; the ids of one process sort in the order in which they were made.
 
     The millisecond is followed by 12 bits of its fraction (method 3 of section 6.2) and 62 random bits; a fraction
     that does not grow is counted up.

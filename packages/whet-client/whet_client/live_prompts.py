@@ -70,8 +70,8 @@ class ServedPrompt:
 class LivePrompt:
     """One version of a prompt for one request.
 
-    `source` is `server` or `fallback`. `experiment` and `variant` say what an assignment gave (None outside
-    experiments). `units` are the user, session and episode that it was asked for; `Client.log` logs them with it.
+    `source` is `server` or `fallback`. `experiment` and `variant` are those of the assignment (None outside experiments).
+    `units` are the user, session and episode of the call; `Client.log` logs them with the prompt.
     """
 
     content: Content = field(repr=False)
@@ -93,7 +93,7 @@ class LivePrompt:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """Model, temperature and what else was stored with the version."""
+        """The model, the temperature and other values that were stored with the version."""
         return self.content.config
 
     @property

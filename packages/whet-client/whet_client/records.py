@@ -116,7 +116,7 @@ IMPLICIT = tuple(name for name, kind in KINDS.items() if not kind.explicit)
 class Inference:
     """One answer of a prompt in production.
 
-    A blank user, session, episode or other such name is none. The same id and content twice are one row.
+    A blank user, session, episode or other such name counts as absent. The same id and content twice are one row.
     """
 
     prompt: str
@@ -162,7 +162,7 @@ class Inference:
 class Feedback:
     """One rating, comment or action of a person about `target`.
 
-    A blank user is none. The same id and content twice are one row.
+    A blank user counts as absent. The same id and content twice are one row.
     """
 
     kind: str
@@ -175,7 +175,7 @@ class Feedback:
     name: str | None = None
     """The metric of a score or label."""
     target_kind: str = "inference"
-    """What `target` is."""
+    """The kind of `target`."""
     source: str = "user"
     user: str | None = None
     id: str = field(default_factory=new_id)

@@ -61,7 +61,7 @@ class Example:
 
     @property
     def place(self) -> str:
-        """The row as messages name it: by its id, and by where it was read."""
+        """The name of the row in messages: its id, and its place in the file."""
         return f"row {self.id} at {self.where}" if self.where else f"row {self.id}"
 
     @property

@@ -23,7 +23,7 @@ __all__ = ["DatabaseConformance"]
 
 
 class DatabaseConformance(StorageConformance):
-    """What the database of the live part keeps besides: blocks that are written whole or not at all, snapshots that are
+    """Conformance tests for the database of the live part: blocks are written completely or not at all, and snapshots can be
     read. `place` is the address of an empty database."""
 
     def place(self) -> str:

@@ -169,7 +169,7 @@ class Batch:
         return Batch(self.rows, (before, after), self.times + 1)
 
     def as_json(self) -> dict[str, Any]:
-        """What the journal holds of it."""
+        """The journal's record of it."""
         baseline, best = ([asdict(r) for r in side] for side in self.answers)
         return {
             "rows": [asdict(row) for row in self.rows],

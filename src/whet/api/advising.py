@@ -1,4 +1,4 @@
-"""`whet.advise`: does a search pay for a task, and what is to be done first? Read off the task, without a paid call."""
+"""`whet.advise`: whether a search pays for a task, and the first steps, derived from the task without a paid call."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ from whet.task.roles import changed_spec, model_of, with_base_url
 
 TRIED = 3
 MEASURED = 50
-"""Validation rows that a model in this process answers at most."""
+"""The largest number of validation rows that a model in this process answers."""
 WORTH = 0.1
-"""Gain, of the reward's range, that a test should be able to show."""
+"""The gain that a test should be able to show, as a share of the reward's range."""
 OWN, ASKED, TARGET_SAID, NONE = "own", "a model's", "the target", "none"
 
 
@@ -114,19 +114,19 @@ async def aadvise(  # noqa: PLR0913 (each keyword is a parameter: names, types a
     dry_run: bool = False,
     progress: Progress | bool | None = None,
 ) -> Advice:
-    """Whether a search may pay for a task, which methods fit, in order, and what to do first. Without a pilot, nothing is paid
-    or written.
+    """Say whether a search may pay for a task, which methods fit, in order, and what to do first. Without a pilot, nothing is
+    paid or written.
 
-    `task`: a folder or a Task. `lm`: the task model, where the task names none; one that is simulated or in this process
-    answers at most 50 validation rows, another one is not asked. `optimizer_lm` and `judge_lm` are those of the run that is
-    planned. `answers_per_month` and `gain_value`, the dollars that one right answer more is worth (its reward goes from the
-    lowest to the highest), add after how many months a run has paid back. `pilot`: a few prompts answer `pilot_rows` training
-    rows (12 or more, drawn by `seed`), to see whether wording matters; that is paid, within `budget` (default: the task's
-    limits), and announced before. The same call again pays nothing twice. `dry_run`: the pilot's plan alone. `progress` as in
-    `whet.optimize`.
+    `task`: a folder or a Task. `lm`: the task model, if the task names none. A model that is simulated or in this process
+    answers at most 50 validation rows; other models are not called. `optimizer_lm` and `judge_lm` are the models of the planned
+    run. `answers_per_month` and `gain_value` add the time after which a run has paid for itself; `gain_value` is the value in
+    dollars of an additional right answer (its reward goes from the lowest to the highest). With `pilot`, a few prompts answer
+    `pilot_rows` training rows (12 or more, drawn by `seed`), to measure whether wording matters. The pilot is paid, within
+    `budget` (default: the task's limits), and announced before. The same call again pays for nothing twice. `dry_run`: only the
+    pilot's plan. `progress` as in `whet.optimize`.
 
-    Raises UsageError, before anything is paid, for a task that cannot be used, for a volume without a value or either not above
-    0, and for a pilot with too few rows or with limits that do not pay for it.
+    Raises UsageError, before anything is paid, for an unusable task, for a volume without a value, for a volume or a value that
+    is not above 0, and for a pilot with too few rows or too small limits.
     """
     volume = volume_of(answers_per_month, gain_value)
     if not pilot and (dry_run or budget not in (None, Budget())):
@@ -277,8 +277,7 @@ async def _families(
     plan: AdvisedPlanJSON | None,
     pilot: PilotJSON | None,
 ) -> list[FamilyCostJSON]:
-    """What a run of each family takes: by the plan of the run, then of the first method of each other family that fits, where
-    it can be planned."""
+    """The plan of this run, then the plan of the first fitting method of each other family, where it can be planned."""
     if plan is None:
         return []
     plans, first = [plan], {family_of(plan["method"]): plan["method"]}
@@ -383,7 +382,7 @@ def _reason(name: str, facts: _Facts) -> str:
 
 
 def _rank(name: str, facts: _Facts) -> tuple[int, int]:
-    """Where a method that fits stands: what uses what the task has comes first."""
+    """The rank of a method that fits: methods that use more of what the task has come first."""
     needs = METHODS[name].needs
     if name == facts.default:
         return 0, 0
@@ -478,7 +477,7 @@ def _first(
     run: tuple[AdvisedPlanJSON | None, str | None],
     measured: bool,
 ) -> list[str]:
-    """What to do before a run, the most useful first."""
+    """The steps to take before a run, the most useful first."""
     steps, (plan, missing) = [], run
     if reward["problem"] is not None:
         steps.append(f"Repair the reward: {_command('doctor', task, options)}")

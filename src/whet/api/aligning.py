@@ -1,9 +1,7 @@
-"""A judge whose rubric is aligned with people: the rubric becomes the prompt of a task, people's scores its targets.
-
-Any method then searches for a rubric (MPO lets the rubric of a judge evolve, arXiv:2504.20157; MLflow aligns judges by SIMBA and
-GEPA; `memalign` gives the judge a memory), and the sealed test accepts it only where its scores are nearer to people's on rows
-that the search has not seen.
-"""
+"""A judge whose rubric is aligned with people: the rubric becomes the prompt of a task, and people's scores become its targets.
+Any method then searches for a rubric (MPO lets the rubric of a judge evolve, arXiv:2504.20157; MLflow aligns judges by SIMBA
+and GEPA; `memalign` gives the judge a memory). The sealed test accepts the rubric only if its scores are nearer to people's
+scores on rows that the search has not seen."""
 
 from __future__ import annotations
 
@@ -48,13 +46,13 @@ def judge_task(
     rater: str | None = None,
     only: str | None = None,
 ) -> dict[str, Any]:
-    """Write a task folder `out` in which the rubric of a task's judge is the prompt, and say what is in it.
+    """Write a task folder `out` in which the rubric of a task's judge is the prompt, and return its facts.
 
     Its rows are the answers of the training and validation rows that people scored (the judge's `human` column), each as the
     judge sees it, with the person's score as target; answers to one input stay in one split. The reward is `human_score`. `part`
-    names the judge where there are several. `reason`: the column that says why a person scored so; `rater`: the column that says
-    who did. Raters who put the same answers in opposite orders are named in the warnings; `only` takes the rows of one rater.
-    `whet.optimize(out, lm=JUDGE)` then searches.
+    names the judge if there are several. `reason` is the column with the person's reason, and `rater` the column with the
+    rater. The warnings name raters who put the same answers in opposite orders; `only` takes the rows of one rater. Then search
+    with `whet.optimize(out, lm=JUDGE)`.
 
     Raises UsageError for a folder that is not empty, a task without such a judge, and fewer than 10 scored answers.
     """
@@ -178,11 +176,11 @@ def _row_of(
 
 @check_arguments
 def aligned_rubric(run: str | Path, root: str | Path = "runs", *, memory: str | Path | None = None) -> str:
-    """The rubric that a finished run of `judge_task` found, or that it began with where nothing was promoted.
+    """Return the rubric that a finished run of `judge_task` found, or its start rubric if nothing was promoted.
 
-    `memory`: the file to write the memory to that stands beside the rubric, which the judge's option `memory` names.
-    Raises UsageError for a run without a result, one of another kind of task, one with a memory where no file is named, and one
-    without a memory where one is.
+    `memory`: the file for the memory that belongs to the rubric; the judge's option `memory` names this file. Raises UsageError
+    for a run without a result, for a run of another kind of task, for a run with a memory if no file is named, and for a file
+    if the run has no memory.
     """
     folder = find_run(run, root)
     result = read_result(folder)
@@ -206,10 +204,10 @@ def aligned_rubric(run: str | Path, root: str | Path = "runs", *, memory: str | 
 
 @check_arguments
 def forget_judgements(memory: str | Path, keys: Collection[str]) -> dict[str, int]:
-    """Take judgements back from the file of a judge's memory: they go, and so does every guideline that rests on nothing else.
+    """Remove judgements from the file of a judge's memory, and every guideline that comes only from them.
 
-    `keys` are those in the file. Returns how many judgements and guidelines went. Raises UsageError for a file that is no
-    memory, and for a key that is not in it.
+    `keys` are keys of the file. Returns the numbers of removed judgements and guidelines. Raises UsageError for a file that is
+    not a memory, and for a key that is not in the file.
     """
     path = Path(memory)
     try:

@@ -1,4 +1,5 @@
-"""What `whet compare` measures beside each run: how the found text reads, and what it is worth with another model."""
+"""The measurements that `whet compare` adds to each run: the perplexity of the found text, and its reward with another
+model."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ class PartOfRuns(Protocol):
 
 
 class RunPool(Protocol):
-    """Who makes several runs at once (`whet.api.jobs`)."""
+    """The object that makes several runs at once (`whet.api.jobs`)."""
 
     async def make(
         self,
@@ -94,8 +95,8 @@ class RunPool(Protocol):
 
 @dataclass
 class RunMeasurements:
-    """What is measured of every finished run of a comparison. `reader` is the address of the model whose perplexity says
-    how a text reads, `transfer` that of another model for the found prompts; None measures nothing."""
+    """The measurements of every finished run of a comparison. `reader` is the address of the model that measures the perplexity
+    of the found text. `transfer` is the address of another model that answers with the found prompts. None measures nothing."""
 
     task: Task
     options: Options
@@ -252,8 +253,8 @@ async def compare_runs(
     part: PartOfRuns | None = None,
     pool: RunPool | None = None,
 ) -> ComparisonJSON:
-    """Every method with every seed by `run_task`, in turn: the runs, and a summary of each method; with `part` those of its runs.
-    What `pool` makes of them at once, in other processes, is only read and measured here.
+    """Every method with every seed by `run_task`, in turn: the runs, and a summary of each method; with `part` those of its
+    runs. Runs that `pool` makes at once, in other processes, are only read and measured here.
 
     `configs` are the settings of methods that come with all of them. `progress` gets the plan of all runs together, before
     anything is paid, and follows one run after the other."""
@@ -365,7 +366,7 @@ def own_options(
 
 
 def _whole_plan(rows: Sequence[RunJSON]) -> PlanJSON | None:
-    """What was planned for all runs together; None where a run of an older version does not say."""
+    """The plan for all runs together; None where a run of an older version has no plan."""
     plans = [row["plan"] for row in rows if "validation" in row.get("plan", {})]
     return total_plan(plans) if len(plans) == len(rows) else None
 

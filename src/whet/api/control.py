@@ -28,8 +28,8 @@ def asks_optimizer(method: str) -> bool:
 
 
 def share_left_for_control(limits: Budget, share: Budget, spent: UsageJSON, folder: Path) -> Budget:
-    """What was kept for a control of the limits, which hold for both runs, or what a run left where that is less. Raises
-    UsageError where nothing is left of one."""
+    """The part of the limits that was kept for a control, or what the run left where that is less. The limits hold for both
+    runs. Raises UsageError where nothing is left of one."""
     rest = limits_left(limits, spent)
     if limits.seconds is not None:
         rest = dataclasses.replace(rest, seconds=max(0.0, limits.seconds - spent["seconds"]))
@@ -62,8 +62,8 @@ def settings_of_control(task: Task, result: RunJSON, method: str) -> dict[str, o
 
 
 def settings_shared_with(main: Method, config: Mapping[str, object], control: Method) -> dict[str, Any]:
-    """What a control takes over of the run's settings before anything is known of the run: those that both methods know, but
-    none that is left open, and the space of its prompts."""
+    """The settings of the run that a control takes over before the run begins: those that both methods have and that are not
+    left open, and the space of its prompts."""
     known = {f.name for f in dataclasses.fields(control.config)}
     settings = {name: config[name] for name in _SHARED if name in known and config.get(name) is not None}
     if main.entry.space and "space" in known:
@@ -89,8 +89,8 @@ def options_of_control(opts: Options, method: str, settings: Mapping[str, object
 def _count_scored_prompts(task: Task, result: RunJSON, examples: int) -> int:
     """Prompts whose rollouts on `examples` training examples each a finished run's search could pay; at least 1.
 
-    What the search spent on validation is taken off: nothing for the start where its answers were recorded. A rollout takes as
-    many calls as one of the baseline took.
+    The calls that the search spent on validation are subtracted. The start prompt adds none where its answers were recorded. A
+    rollout takes as many calls as one of the baseline took.
     """
     journal, start = Path(result["run"]) / "journal.sqlite", result["baseline"]
     calls, validation = count_search_calls(journal), start["validation"]

@@ -106,7 +106,7 @@ class OpenComparison:
 
 
 def comparison_folder(options: Options, task: Task) -> Path:
-    """Where a comparison writes. Raises UsageError for the folder of a run."""
+    """The folder that a comparison writes into. Raises UsageError for the folder of a run."""
     folder = Path(options.run) if options.run is not None else Path(options.root) / f"{task.name}-compare"
     check_run_folder(folder)
     if read_header(folder) is not None:
@@ -138,7 +138,7 @@ class _Job:
 
     @classmethod
     async def start(cls, first: bytes, folder: str, progress: Progress) -> _Job:
-        """A process with this one's import path that knows the comparison. What it prints is said by `progress`."""
+        """A process that has this process's import path and loads the comparison. `progress` says what it prints."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",

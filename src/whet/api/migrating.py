@@ -1,4 +1,4 @@
-"""`whet.migrate`: a prompt that was found for one task model is sharpened for another one, and tested with both.
+"""`whet.migrate`: a prompt that was found for one task model is improved for another model, and tested with both.
 
 The old prompt is the start of a run with the new model, so that the run's sealed test compares both prompts there. The old model
 then answers the same rows under both prompts (`whet.transfer`), which says what the move itself costs.
@@ -15,7 +15,14 @@ from typing import Any, Unpack
 from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
 from whet.api.comparison import found_candidate
-from whet.api.keywords import CallKeywords, RunKeywords, SearchKeywords
+from whet.api.keywords import (
+    CALL_GROUPS,
+    RUN_GROUPS,
+    SEARCH_GROUPS,
+    CallKeywords,
+    RunKeywords,
+    SearchKeywords,
+)
 from whet.api.results import MigrationResult
 from whet.api.running import find_run, optimize_task, with_prompt
 from whet.api.transferring import atransfer, read_finished, task_of_run, usage_of_trials
@@ -45,7 +52,7 @@ class MigrateKeywords(AlphaKeywords, SearchKeywords, RunKeywords, CallKeywords, 
 
 
 @check_arguments
-@describe_keywords(AlphaKeywords, SearchKeywords, RunKeywords, CallKeywords, defaults=Options)
+@describe_keywords(AlphaKeywords, *SEARCH_GROUPS, *RUN_GROUPS, *CALL_GROUPS, defaults=Options)
 async def amigrate(
     prompt: str | Path | Prompt,
     *,
@@ -55,18 +62,20 @@ async def amigrate(
     method: MethodChoice | None = None,
     **keywords: Unpack[MigrateKeywords],
 ) -> MigrationResult:
-    """Sharpen a prompt of one task model for another one, test it on the sealed rows with both, and say which prompt to use.
+    """Improve a prompt of one task model for another model, test it on the sealed rows with both models, and say which prompt
+    to use.
 
-    `prompt`: a finished run, by its folder or its name below `root`, whose best prompt is meant; or a prompt file, or a Prompt.
-    `to_lm`: the new task model; `from_lm`: the old one (default: that of the run); `task`: a task folder or a Task (default: that
-    of the run). `method`: as in `whet.optimize`. A limit on calls holds for everything; the answers of the old model are kept of
-    it. The same call again pays nothing.
+    `prompt`: the folder or the name below `root` of a finished run, whose best prompt is used; or a prompt file, or a Prompt.
+    `to_lm`: the new task model; `from_lm`: the old task model (default: that of the run); `task`: a task folder or a Task
+    (default: that of the run). `method`: as in `whet.optimize`. A limit on calls holds for the whole migration, including the
+    answers of the old model. The same call again pays nothing.
 
-    The verdict is `new prompt` where the gate promotes it with the new model; `old prompt` where the search found no other, or
-    where the interval of the gate excludes that the new one is better by more than 5% of the reward's range; else `undecided`.
+    The verdict is `new prompt` if the gate promotes the new prompt with the new model. It is `old prompt` if the search found
+    no other prompt, or if the interval of the gate excludes a gain of more than 5% of the reward's range. Otherwise it is
+    `undecided`.
 
-    Raises UsageError before anything is paid for what `whet.optimize` refuses, a run without a result and a prompt without a
-    task; ProviderError for a dead endpoint.
+    Raises UsageError before anything is paid for everything that `whet.optimize` refuses, for a run without a result and for a
+    prompt without a task. Raises ProviderError for a dead endpoint.
     """
     root = keywords.get("root", "runs")
     start, known, home = _origin(prompt, task, root)

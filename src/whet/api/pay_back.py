@@ -1,4 +1,4 @@
-"""What a run pays back, from a person's own volume and value, and what is decided from that and from the task.
+"""The return of a run, from the user's own volume and value, and the decision that follows from it and from the task.
 
 The value of a gain is `answers a month x gain / width of the reward x value of one right answer more`; a run pays back after its
 cost over that value, in months. The longer prompt that a search may find costs more with each answer; that is not counted.
@@ -182,7 +182,7 @@ def describe_pay_back(pay_back: PayBackJSON) -> str:
 
 def family_of(method: str) -> DecisionName:
     """Whether a method learns from critiques as instructions, searches, or trains a policy: weights that a package of an extra
-    updates. What a search counts beside its prompts (clusters, a weight for each label) is none."""
+    updates. A search's other figures (clusters, a weight for each label) are not a policy."""
     entry = METHODS[method]
     if entry.extra and not entry.trains.startswith(NO_WEIGHTS):
         return "train"
@@ -243,7 +243,7 @@ def _cost_interval(
 
 
 def _describe_training(plan: AdvisedPlanJSON, command: str) -> str:
-    """What the training takes; empty for a family that trains nothing."""
+    """The resources of the training; empty for a family that trains nothing."""
     if family_of(plan["method"]) != "train":
         return ""
     if (training := plan.get("training")) is not None:
@@ -270,8 +270,9 @@ def decide_next_step(
     pay_back: PayBackJSON | None,
     pilot: PilotJSON | None = None,
 ) -> DecisionJSON:
-    """What to do, with the reasons: the first of mend, nothing, write by hand, and the family of the method that is taken. A
-    prompt of the pilot that is surely better on fresh rows, and leaves less than the test shows, is to be taken by hand."""
+    """The recommendation with its reasons: the first that applies of mend, nothing, write by hand, and the family of the chosen
+    method. A prompt of the pilot that is surely better on fresh rows, and leaves less than the test shows, is to be taken by
+    hand."""
     if reward["problem"] is not None:
         return _decision("mend", [f"the reward cannot guide a search: {reward['problem']}"])
     if not test["possible"]:

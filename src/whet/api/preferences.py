@@ -1,4 +1,5 @@
-"""`whet.learn_preferences`: what people preferred becomes a reward model, and a search with it becomes a proposal for a prompt.
+"""`whet.learn_preferences`: people's judgements become a reward model, and a search with the model becomes a proposal for a
+prompt.
 
 The steps, in order: read the judgements; fit a reward model and measure it on inputs that it has not seen; go on only where it
 orders answers better than chance; write a task folder whose reward is that model and whose sealed rows are inputs that it did not
@@ -19,7 +20,16 @@ from typing import Any, Unpack
 
 from whet._util.arguments import check_arguments, check_path, describe_keywords
 from whet._util.blocking import blocking
-from whet.api.keywords import CallKeywords, RunKeywords, SearchKeywords, TaskModelKeywords, TrainingKeywords
+from whet.api.keywords import (
+    CALL_GROUPS,
+    RUN_GROUPS,
+    SEARCH_GROUPS,
+    CallKeywords,
+    RunKeywords,
+    SearchKeywords,
+    TaskModelKeywords,
+    TrainingKeywords,
+)
 from whet.api.results import PreferencesResult
 from whet.api.running import optimize_task
 from whet.engine.options import Options, options_of_method
@@ -76,7 +86,7 @@ class UnclearPreferences(UsageError):
 
 @check_arguments
 @describe_keywords(
-    TaskModelKeywords, SearchKeywords, TrainingKeywords, RunKeywords, CallKeywords, defaults=Options
+    TaskModelKeywords, *SEARCH_GROUPS, TrainingKeywords, *RUN_GROUPS, *CALL_GROUPS, defaults=Options
 )
 async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: names, types and help for the reader)
     prompt: str | Path,
@@ -95,19 +105,19 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
     confirm: Callable[[dict[str, Any]], bool] = lambda proposal: True,
     **keywords: Unpack[PreferencesKeywords],
 ) -> PreferencesResult:
-    """Fit a reward model to what people preferred, search with it, and propose the prompt that it prefers.
+    """Fit a reward model to people's judgements, search with the model as the reward, and propose the resulting prompt.
 
     `prompt` is the file of a prompt; `feedback` a file, files and rows: pairs, choices, ratings, thumbs, corrections
-    (docs/preferences.md). `person`: learn from this one alone. `good` and `bad` say what words in a column of ratings are
-    worth; `scale` the lowest and the highest rating of a scale of numbers, where the ratings do not show it. `features`:
-    surface, words or embedded/encoder. `brake`: how many standard deviations of the members' disagreement the reward gives
-    away; `alarm`: whether the search stops where the model was never tested by people. `method` is one of `whet methods`
-    (default opro, with a `policy` prewrite). `anyway` goes on where the model cannot be told from chance. `confirm` sees the
-    proposal and decides whether it is written into the file of the prompt, or to `out`. `run` is the folder of everything, by
+    (docs/preferences.md). `person`: learn only from this person. `good` and `bad` name the good and the bad values in a column
+    of ratings; `scale` is the lowest and the highest rating of a scale, if the ratings do not show it. `features`: surface,
+    words or embedded/encoder. `brake`: the number of standard deviations of the members' disagreement that the reward
+    subtracts. `alarm`: whether the search stops at answers unlike those that people judged. `method` is one of `whet methods`
+    (default opro, or prewrite with a `policy`). `anyway` continues even if the model is no better than chance. `confirm` sees
+    the proposal and decides whether to write it into the file of the prompt, or to `out`. `run` is the folder of all files, by
     default below `root`; the same call again resumes.
 
-    Raises UnclearPreferences (a UsageError) where the held-out accuracy cannot be told from chance, UsageError for what cannot be
-    used, both before anything is paid or written; ProviderError for a dead endpoint.
+    Raises UnclearPreferences (a UsageError) if the held-out accuracy is no better than chance, and UsageError for unusable
+    input, both before anything is paid or written. Raises ProviderError for a dead endpoint.
     """
     path, target = _files_of(prompt, out)
     read = read_judgements(feedback, good, bad, person, scale)
@@ -201,13 +211,13 @@ def preference_questions(
 ) -> list[dict[str, Any]]:
     """The `most` pairs of answers that a person should compare next, the most informative first.
 
-    `answers` are rows with an input and an answer, two or more for an input, or with two answers. The information is what the
-    members of a reward model fitted to `feedback` disagree about (BALD, `whet.rewards.preference.information_gain`); where the
-    judgements are too few to fit one, the pairs are drawn at random and `information_bits` is None. One pair an input
-    comes first.
+    `answers` are rows with an input and an answer, two or more for an input, or with two answers. The information is the
+    disagreement of the members of a reward model fitted to `feedback` (BALD, `whet.rewards.preference.information_gain`). If
+    there are too few judgements to fit a model, the pairs are drawn at random and `information_bits` is None. One pair for each
+    input comes first.
 
     Each question is a row (id, input, output_1, output_2, preferred, information_bits) that is feedback once `preferred` holds 1,
-    2 or tie. Raises UsageError for answers of which no input has two that nobody has compared.
+    2 or tie. Raises UsageError if no input has two answers that nobody has compared.
     """
     if most < 1:
         raise UsageError(f"{parameter('most')} must be 1 or more; this is {most}.")
@@ -488,7 +498,8 @@ def _judgements_by_input(judged: JudgedAnswers) -> dict[str, dict[str, Any]]:
 
 
 def _describe_weights(run: Mapping[str, Any], warnings: Sequence[str]) -> dict[str, Any]:
-    """Where the trained weights lie that a result consists of, and a warning that its prompt alone is not what was tested."""
+    """The folder of the trained weights that belong to a result, and a warning that the test did not measure its prompt
+    alone."""
     folder = str(Path(run["run"]) / "checkpoint")
     warning = (
         f"The result is a trained model with its prompt. The weights are in {folder}, and only with them does the "

@@ -1,4 +1,4 @@
-"""What the public functions return: read-only mappings of their JSON, with typed names for what matters most."""
+"""The results of the public functions: read-only mappings of their JSON, with typed names for the most important values."""
 
 from __future__ import annotations
 
@@ -57,21 +57,21 @@ class MeanEstimate:
     high: float | None
     n: int
     method: str | None = None
-    """How the interval was made: `Wilson` for right-or-wrong rewards, else `confidence sequence`."""
+    """The method of the interval: `Wilson` for right-or-wrong rewards, else `confidence sequence`."""
     answered: int | None = None
-    """Rows whose answer neither the provider nor a limit withheld."""
+    """The number of rows with an answer, which neither the provider nor a limit withheld."""
     of: int | None = None
-    """All rows."""
+    """The number of all rows."""
     groups: int | None = None
-    """Groups that the rows form, which are the units of the interval; None: every row is independent."""
+    """The number of groups of rows, which are the units of the interval; None: every row is independent."""
     cases: Mapping[str, float] = field(default_factory=dict)
-    """Of a task made of several, the mean of each case by name."""
+    """The mean of each case by name, for a task made of several."""
     compared: int | None = None
-    """Answered rows that enter the mean of a comparison, because the other prompt has an answer too; None: all."""
+    """The number of answered rows in the mean of a comparison, for which the other prompt has an answer too; None: all."""
 
     @classmethod
     def from_json(cls, value: MeanJSON) -> MeanEstimate:
-        """The mean as result.json holds it; one that it does not know is not a number here."""
+        """Read the mean from result.json; an unknown mean becomes NaN."""
         mean = value["mean"]
         return cls(
             math.nan if mean is None else mean,
@@ -100,11 +100,9 @@ class MeanEstimate:
 
 @dataclass(frozen=True)
 class ScoredPrompt:
-    """A prompt with its scores on the validation split and on the sealed test; None where it was not measured.
-
-    `prompt.text` is what to copy, `prompt.source` the same with the fence markers. `system` is the digest of trained
-    weights that the prompt needs.
-    """
+    """A prompt with its scores on the validation split and on the sealed test; None if it was not measured there. `prompt.text`
+    is the text to copy, `prompt.source` the same text with the fence markers. `system` is the digest of trained weights that
+    the prompt needs."""
 
     prompt: Prompt
     id: str
@@ -115,7 +113,8 @@ class ScoredPrompt:
 
 @dataclass(frozen=True)
 class GateResult:
-    """What best is worth more than baseline on the sealed test, its 95% interval, and what the gate decided, with the reason."""
+    """The gain of the best prompt over the baseline on the sealed test, its 95% interval, and the decision of the gate with the
+    reason."""
 
     difference: float | None
     low: float | None
@@ -126,10 +125,10 @@ class GateResult:
 
 @dataclass(frozen=True)
 class RunUsage:
-    """What was spent: calls by role, attempts that were turned away by role, tokens, US dollars (None: a price is not known),
-    seconds over all sessions. The cached input is a part of the input tokens, the reasoning of the output tokens.
-    `estimated`: calls by role whose tokens the provider did not say. `provider_tools`: calls of the provider's own tools, by
-    role, which the dollars do not hold."""
+    """The usage of a run: calls by role, refused attempts by role, tokens, US dollars (None: a price is unknown), and seconds
+    over all sessions. Cached input is part of the input tokens, and reasoning is part of the output tokens. `estimated`: calls
+    by role for which the provider did not report tokens. `provider_tools`: calls of the provider's own tools, by role, whose
+    cost the dollars do not include."""
 
     calls: Mapping[str, int]
     input_tokens: int
@@ -144,7 +143,7 @@ class RunUsage:
 
     @classmethod
     def from_json(cls, value: UsageJSON) -> RunUsage:
-        """The usage as result.json holds it."""
+        """Read the usage from result.json."""
         return cls(
             value.get("calls", {}),
             value.get("input_tokens", 0),
@@ -161,8 +160,8 @@ class RunUsage:
 
 @dataclass(frozen=True)
 class HistoryPoint:
-    """The validation mean of a new best prompt over `n` rows (None in results of older versions), and the calls that had been
-    made by then."""
+    """The validation mean of a new best prompt over `n` rows (None in results of older versions), and the number of calls up to
+    then."""
 
     calls: int
     validation: float
@@ -190,29 +189,27 @@ class JSONResult(Mapping[str, Any], Generic[J]):
 
     @property
     def status(self) -> str:
-        """How it ended."""
+        """The status of the result."""
         return str(self["status"])
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader should know before trusting the result."""
+        """Warnings about limits of the result."""
         return tuple(self["warnings"])
 
     @property
     def usage(self) -> RunUsage:
-        """What was spent."""
+        """The usage."""
         return RunUsage.from_json(self["usage"])
 
 
 class RunResult(JSONResult[RunJSON]):
-    """The result of `whet.optimize`. As a mapping it has the keys of result.json, and `run`, the folder.
-
-    `status` is completed, budget_exhausted or stopped. `to_dict()` is result.json. A result that was recorded before, so that
-    nothing was asked, has `recorded` and `ended`, when that was.
-    """
+    """The result of `whet.optimize`. As a mapping, it has the keys of result.json, and `run`, the folder. `status` is
+    completed, budget_exhausted or stopped. `to_dict()` is result.json. A result that was recorded earlier, so that no call was
+    made, has `recorded`, and `ended` with its time."""
 
     def to_dict(self) -> dict[str, Any]:
-        """What result.json holds, a copy."""
+        """A copy of the content of result.json."""
         return {
             key: value for key, value in super().to_dict().items() if key not in ("run", "recorded", "ended")
         }
@@ -234,22 +231,23 @@ class RunResult(JSONResult[RunJSON]):
 
     @property
     def ended_by(self) -> str:
-        """What ended the run, in words: a limit, or the method itself with what it had found; empty for a plan."""
+        """The reason for the end of the run, in words: a limit, or the method itself; empty for a plan."""
         return str(self.json.get("ended_by", ""))
 
     @property
     def models(self) -> Mapping[str, str]:
-        """The address of each model that was named, by its role."""
+        """The address of each named model, by its role."""
         return dict(self.json.get("models", {}))
 
     @property
     def simulated(self) -> bool:
-        """Whether a scripted model answered, so that the figures say nothing about a real one."""
+        """Whether a scripted model answered, so that the figures do not describe a real model."""
         return bool(self.json.get("simulated", False))
 
     @property
     def plan(self) -> PlanJSON:
-        """What was said before anything was paid: `calls` by role, `tokens`, `cost_usd`, `limits` (docs/report.md)."""
+        """The plan that was shown before anything was paid: `calls` by role, `tokens`, `cost_usd`, `limits`
+        (docs/report.md)."""
         return self.json.get("plan", PlanJSON()).copy()
 
     @property
@@ -264,7 +262,7 @@ class RunResult(JSONResult[RunJSON]):
 
     @property
     def best(self) -> ScoredPrompt:
-        """The prompt that the method ended with; the baseline where it has found no better one."""
+        """The final prompt of the method; the baseline if the method found no better prompt."""
         return _side(self.json["best"])
 
     @property
@@ -280,22 +278,25 @@ class RunResult(JSONResult[RunJSON]):
 
     @property
     def cases(self) -> Mapping[str, Mapping[str, Any]]:
-        """Of a task made of several, the verdict of the sealed test on each case by name (docs/several-tasks.md); else empty."""
+        """The verdict of the sealed test on each case by name, for a task made of several (docs/several-tasks.md); else
+        empty."""
         return dict(self.get("cases", {}))
 
     @property
     def labels(self) -> Mapping[str, Any]:
-        """What baseline and best make of each label of the sealed test (docs/report.md); empty for a task without labels."""
+        """The accuracy of baseline and best for each label of the sealed test (docs/report.md); empty for a task without
+        labels."""
         return dict(self.json.get("labels", {}))
 
     @property
     def front(self) -> tuple[FrontPointJSON, ...]:
-        """Prompts that no other one is shown to beat, with their means on validation, and `gate`: what the sealed test says."""
+        """The prompts that no other prompt is shown to beat, with their means on validation, and `gate`, the verdict of the
+        sealed test."""
         return tuple(self.json.get("front", ()))
 
     @property
     def history(self) -> tuple[HistoryPoint, ...]:
-        """How the best validation mean rose."""
+        """The rise of the best validation mean."""
         return tuple(
             HistoryPoint(point["calls"], point["validation"], point.get("n"))
             for point in self.json["history"]
@@ -348,12 +349,12 @@ class Evaluation(JSONResult[EvaluationJSON]):
 
     @property
     def agreement(self) -> tuple[AgreementJSON, ...]:
-        """How far each judge agrees with the people whose scores stand in the rows (docs/judges.md); else empty."""
+        """The agreement of each judge with people's scores in the rows (docs/judges.md); else empty."""
         return tuple(self.json.get("agreement", ()))
 
     @property
     def failed(self) -> int:
-        """Rollouts that failed; they count as the lowest reward."""
+        """The number of failed rollouts, which count as the lowest reward."""
         return int(self.json["failed"])
 
     def __repr__(self) -> str:
@@ -373,32 +374,33 @@ class MethodComparison(JSONResult[ComparisonJSON]):
 
     @property
     def runs(self) -> tuple[RunResult, ...]:
-        """Every run, in the order in which they took place."""
+        """All runs, in the order in which they were made."""
         return tuple(RunResult(row) for row in self.json["runs"])
 
     @property
     def methods(self) -> Mapping[str, MethodSummaryJSON]:
-        """The summary of each method: `test_mean` with its ends, `promoted`, `calls`, `cost_usd`, how its text reads."""
+        """The summary of each method: `test_mean` with the ends of its interval, `promoted`, `calls`, `cost_usd`, and the
+        readability of its text."""
         return {row["method"]: row for row in self.json["methods"]}
 
     @property
     def status(self) -> str:
-        """Completed: a comparison has a result when every run has one; or planned (a dry run)."""
+        """`completed` if every run has a result, or `planned` (a dry run)."""
         return str(self.json.get("status", "completed"))
 
     @property
     def folder(self) -> Path:
-        """Where the runs lie, and the comparison as comparison.html, .csv, .md, .tex and .json."""
+        """The folder of the runs, with the comparison as comparison.html, .csv, .md, .tex and .json."""
         return Path(self.json["folder"])
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """The warnings of all runs, each once."""
+        """The warnings of all runs, each warning once."""
         return tuple(dict.fromkeys(warning for run in self.runs for warning in run.warnings))
 
     @property
     def usage(self) -> RunUsage:
-        """What all runs together took."""
+        """The usage of all runs together."""
         each = [run.usage for run in self.runs]
         roles = dict.fromkeys(role for one in each for role in one.calls)
         calls = {role: sum(one.calls.get(role, 0) for one in each) for role in roles}
@@ -432,26 +434,26 @@ class MethodComparison(JSONResult[ComparisonJSON]):
 
 
 class Advice(JSONResult[AdviceJSON]):
-    """The result of `whet.advise`: what a task has, and what that makes of a search."""
+    """The result of `whet.advise`: the facts of a task, and their consequences for a search."""
 
     @property
     def verdict(self) -> str:
-        """Whether it pays, in one sentence."""
+        """Whether a search pays, in one sentence."""
         return str(self.json["verdict"])
 
     @property
     def pays(self) -> bool | None:
-        """Whether a search may pay; None where that depends on a mean that nobody has measured."""
+        """Whether a search may pay; None if that depends on a mean that was not measured."""
         return self.json["pays"]
 
     @property
     def methods(self) -> Mapping[str, str]:
-        """Methods that fit, the best first, and what speaks for each."""
+        """The suitable methods, the best first, each with its reason."""
         return {row["name"]: row["why"] for row in self.json["methods"]}
 
     @property
     def first(self) -> tuple[str, ...]:
-        """What to do before a run, the most useful first."""
+        """The steps to take before a run, the most useful first."""
         return tuple(self.json["first"])
 
     def __repr__(self) -> str:
@@ -460,10 +462,8 @@ class Advice(JSONResult[AdviceJSON]):
 
 @dataclass(frozen=True)
 class ModelTransfer:
-    """Start prompt and best prompt of a run with one model, what the best gains there, and the ends of its 95% interval.
-
-    `n` rows have an answer to both; with none of them the difference says nothing.
-    """
+    """Start prompt and best prompt of a run with one model, the gain of the best prompt there, and the ends of its 95%
+    interval. `n` rows have an answer to both prompts; if there are none, the difference is not informative."""
 
     baseline: MeanEstimate
     best: MeanEstimate
@@ -478,7 +478,7 @@ class TransferResult(JSONResult[TransferJSON]):
 
     @property
     def models(self) -> Mapping[str, ModelTransfer]:
-        """What each model makes of the two prompts, by its address."""
+        """The scores of the two prompts with each model, by its address."""
         return {
             row["model"]: ModelTransfer(
                 MeanEstimate.from_json(row["baseline"]), MeanEstimate.from_json(row["best"]), **row["gain"]
@@ -504,12 +504,13 @@ class MatrixResult(JSONResult[MatrixJSON]):
 
     @property
     def verdict(self) -> str:
-        """Whether prompts are locked in to the model that they were found with, in one sentence."""
+        """Whether prompts are locked in to the model with which they were found, in one sentence."""
         return str(self.json["verdict"])
 
     @property
     def scores(self) -> Mapping[str, Mapping[str, MeanEstimate]]:
-        """What a prompt is worth, by the address of the model that it was found for and that of the model that answered."""
+        """The score of a prompt, by the address of the model for which it was found and the address of the model that
+        answered."""
         by_origin: dict[str, dict[str, MeanEstimate]] = {}
         for cell in self.json["cells"]:
             by_origin.setdefault(cell["origin"], {})[cell["model"]] = MeanEstimate.from_json(cell["score"])
@@ -529,12 +530,12 @@ class MigrationResult(JSONResult[Mapping[str, Any]]):
 
     @property
     def reason(self) -> str:
-        """What the verdict rests on."""
+        """The reason for the verdict."""
         return str(self["reason"])
 
     @property
     def prompt(self) -> Prompt:
-        """The prompt to use: the new one where it was promoted, else the old one."""
+        """The prompt to use: the new prompt if it was promoted, else the old prompt."""
         return Prompt.parse(self["prompt"])
 
     def __repr__(self) -> str:
@@ -542,19 +543,18 @@ class MigrationResult(JSONResult[Mapping[str, Any]]):
 
 
 class LearnResult(JSONResult[Mapping[str, Any]]):
-    """The result of `whet.learn`: a proposal and what became of it.
-
-    `status` is written, proposed (a dry run), declined, nothing (there is nothing to learn) or undone.
-    """
+    """The result of `whet.learn`: a proposal and its outcome. `status` is written, proposed (a dry run), declined, nothing
+    (there is nothing to learn) or undone."""
 
     @property
     def prompt(self) -> Prompt:
-        """The prompt with what was learned, written or not."""
+        """The prompt with the proposed changes, whether written or not."""
         return Prompt.parse(str(self["text"]))
 
     @property
     def changes(self) -> tuple[Mapping[str, Any], ...]:
-        """Instructions that come, go or change: `id`, `kind`, `before`, `after`, and what they rest on."""
+        """The instructions that are added, removed or changed: `id`, `kind`, `before`, `after`, and the feedback behind
+        them."""
         return tuple(self["changes"])
 
     @property
@@ -569,12 +569,12 @@ class LearnResult(JSONResult[Mapping[str, Any]]):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a reader should know before trusting the result."""
+        """Warnings about limits of the result."""
         return tuple(self.get("warnings", ()))
 
     @property
     def usage(self) -> RunUsage:
-        """What was spent; nothing without a model."""
+        """The usage; zero without a model."""
         return RunUsage.from_json(self.get("usage", {}))
 
     def __repr__(self) -> str:
@@ -597,15 +597,13 @@ def _prompt(value: PromptJSON | EvaluationJSON) -> Prompt:
 
 
 class PreferencesResult(JSONResult[Mapping[str, Any]]):
-    """The result of `whet.learn_preferences`: what the reward model is worth, its run, and the proposal.
-
-    `status` is written, proposed (not agreed to), trained (weights that answer with the prompt as it was; `weights` is their
-    folder), nothing (the gate promoted nothing) or planned (a dry run).
-    """
+    """The result of `whet.learn_preferences`: the quality of the reward model, its run, and the proposal. `status` is written,
+    proposed (not accepted), trained (weights that answer with the unchanged prompt; `weights` is their folder), nothing (the
+    gate promoted nothing) or planned (a dry run)."""
 
     @property
     def prompt(self) -> Prompt | None:
-        """The proposed prompt; None where there is none."""
+        """The proposed prompt; None if there is none."""
         return Prompt.parse(str(self["text"])) if "text" in self else None
 
     @property

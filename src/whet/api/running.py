@@ -187,7 +187,7 @@ async def run_task(
 ) -> RunJSON:
     """One run of a loaded task: find its folder, resume or begin it, write result, report and best prompt.
 
-    What `measurements` measures of the finished run is in the returned result only.
+    Only the returned result holds the values of `measurements`.
     """
     task = with_longest(with_gate(task, opts.alpha, opts.minimum_effect, opts.alpha_policy), opts.longest)
     task = dataclasses.replace(task, warnings=(*task.warnings, *sampling_warnings(task, opts)))
@@ -364,7 +364,7 @@ def _is_of(folder: Path, plan: RunPlan) -> bool:
 
 
 def _result_of_dry_run(plan: RunPlan, foreseen: PlanJSON, progress: Progress) -> RunJSON:
-    """What a dry run returns, after the warnings of the task are said."""
+    """The value of a dry run, after the warnings of the task are printed."""
     for warning in plan.task.warnings:
         progress.warn(warning)
     return {
@@ -398,7 +398,7 @@ def _assemble_models(task: Task, opts: Options, limits: Budget, models: Models |
 
 
 def _plan(task: Task, opts: Options, assembly: Assembly) -> RunPlan:
-    """What the run does. Raises UsageError for a method or a policy that does not fit."""
+    """The work of the run. Raises UsageError for a method or a policy that does not fit."""
     method = get_method(assembly.method)
     settings = {**(task.settings if opts.method in (None, task.method) else {}), **opts.settings}
     plan = RunPlan(
@@ -439,7 +439,8 @@ def _folder(opts: Options, plan: RunPlan) -> Path:
 
 
 def _describe_unfinished(opts: Options, plan: RunPlan, folder: Path) -> str | None:
-    """What a run that is not finished differs in, where this one takes another folder for it; None where there is none."""
+    """The settings in which an unfinished run differs, where this run takes another folder because of it; None where there is
+    no such run."""
     if opts.run is not None or (folder / "journal.sqlite").exists():
         return None
     name = f"{plan.task.name}-{plan.method.entry.name}-{plan.seed}"

@@ -1,4 +1,4 @@
-"""Ask and tell: a run whose answers come from the caller, by hand or from machines of their own."""
+"""Ask and tell: a run whose answers come from the caller, by hand or from other machines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 from whet._util.arguments import check_arguments, describe_keywords, select_keywords
 from whet._util.blocking import LoopThread
-from whet.api.keywords import MethodKeywords, RunKeywords, SearchKeywords, SessionKeywords
+from whet.api.keywords import RUN_GROUPS, SEARCH_GROUPS, TASK_GROUPS, MethodKeywords, SessionKeywords
 from whet.api.results import RunResult
 from whet.api.running import optimize_task
 from whet.engine.options import Options, options_of_method
@@ -56,7 +56,7 @@ class Ask:
 
 
 class Session:
-    """An ordinary run of `whet.optimize` whose task model is the caller.
+    """A run of `whet.optimize` in which the caller takes the place of the task model.
 
         with whet.Session("Route it.\\n\\n{{ticket}}", data=rows, method="random_search") as session:
             while asks := session.ask():
@@ -64,26 +64,26 @@ class Session:
                     session.tell(ask.id, output, reward=1.0, critique="Right.")
             print(session.result.best.prompt.text)
 
-    `model` names what answers; it is pinned with the run as `session/MODEL`. Without a `reward` each answer to an example is
-    told with its own, between `low` and `high`; with one (or a task that has one) none is told. Where the method needs an
-    optimizer model and none is named, its calls are asked too; so are those of a judge. `concurrency` calls wait at once at
-    most. The other keywords are those of `whet.optimize`, without the task model.
+    `model` names the source of the answers; it is pinned with the run as `session/MODEL`. Without a `reward`, the caller tells
+    a reward between `low` and `high` with each answer to an example; with a `reward` (or a task that has one), the caller tells
+    none. If the method needs an optimizer model or a judge and none is named, the session hands out its calls too. At most
+    `concurrency` calls wait at once. The other keywords are those of `whet.optimize`, without the task model.
 
-    The plan and warnings are written to stderr; with `progress=True` also a line that shows how the run goes on, with
-    `progress=False` nothing.
+    The plan and warnings are written to stderr; with `progress=True`, so is a progress line; with `progress=False`, nothing is
+    written.
 
-    What was told is on the disk when `tell` returns: the same session again, after a kill as well, goes on where it stopped
-    and asks nothing twice. Raises what `whet.optimize` raises, when it is made or from `ask`.
+    An answer is on the disk when `tell` returns. The same session again, also after a kill, continues where it stopped and asks
+    for no answer twice. The constructor and `ask` raise the same errors as `whet.optimize`.
     """
 
     @check_arguments
     @describe_keywords(
-        TaskKeywords,
+        *TASK_GROUPS,
         AlphaKeywords,
         GateKeywords,
         MethodKeywords,
-        SearchKeywords,
-        RunKeywords,
+        *SEARCH_GROUPS,
+        *RUN_GROUPS,
         defaults=Options,
     )
     def __init__(
@@ -141,7 +141,8 @@ class Session:
         self._settle()
 
     def _display(self, progress: Progress | bool | None) -> Progress:
-        """What the run writes into. Without a word of the caller nothing moves: the terminal may be where answers are typed."""
+        """The progress display of the run. Nothing moves unless the caller asks for it: the user may be typing answers in the
+        terminal."""
         self._line = ExitStack()
         if progress is None:
             return Display().progress
@@ -155,7 +156,8 @@ class Session:
         return RunResult(future.result()) if future.done() and not self._closed else None
 
     def ask(self) -> list[Ask]:
-        """The calls that wait for an answer; waits until there are some. Empty when the run has ended."""
+        """Return the calls that wait for an answer. If there are none, wait for some. The list is empty if the run has
+        ended."""
         if self._closed:
             raise UsageError("The session is closed. To continue, create the same session again.")
         self._settle()
@@ -163,10 +165,10 @@ class Session:
             return [ask for ask, _ in self._waiting.values()]
 
     def tell(self, id: str, output: str, reward: float | None = None, critique: str | None = None) -> None:
-        """Answer a call. `reward` and `critique` go with the answer to an example in a session without a reward of its own.
+        """Answer a call. In a session without a reward, `reward` and `critique` go with the answer to an example.
 
-        Telling an answer again changes nothing. Raises UsageError for another answer to a call that was answered, an id that
-        nobody asked with, an output or a critique that is no text, and a reward that is missing, out of range, or one too many.
+        Telling an answer again changes nothing. Raises UsageError for a different answer to an answered call, an unknown id, an
+        output or a critique that is not a text, and a reward that is missing, out of range or superfluous.
         """
         id = _text(id, "id", "Take ids from ask()")
         output = _text(output, "output", "Tell an empty text if there is no answer")
@@ -195,7 +197,7 @@ class Session:
         loop.call_soon_threadsafe(_resolve, future, output)
 
     def close(self) -> None:
-        """Stop the run; what was told is kept. A finished session is not changed by it."""
+        """Stop the run; answers are kept. A finished session does not change."""
         if self._thread.future.done():
             return
         self._closed = True

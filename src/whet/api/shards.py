@@ -33,7 +33,7 @@ FILES = "comparison-*-of-*.json"
 _FAMILY = "family"
 _LONGEST = 400
 _ALIKE = ("methods", "seeds", "seed", "of", "fingerprint", "limits", "alpha", "alpha_policy")
-"""What all shards of a comparison have in common."""
+"""The settings that all shards of a comparison share."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Shard:
         return list(items[self.number - 1 :: self.of])
 
     def file(self, folder: Path) -> Path:
-        """Where the comparison of this shard stands."""
+        """The file of this shard's comparison."""
         return folder / f"comparison-{self.number}-of-{self.of}.json"
 
 
@@ -113,7 +113,7 @@ def write_shard(folder: Path, shard: Shard, compared: ComparisonJSON) -> None:
 
 @check_arguments
 def merge(folders: Sequence[str | Path], *, out: str | Path | None = None) -> MethodComparison:
-    """One comparison of the shards in these folders, as `whet.compare` returns it for all runs in one process.
+    """Join the shards in these folders into one comparison, as `whet.compare` returns it for all runs in one process.
 
     `out` (default: the first folder) gets comparison.html, .csv, .md, .tex and .json. Runs that no shard has made are named under
     `missing`. Raises UsageError for a folder without shards, shards of different comparisons, and a run that two shards made.
@@ -196,7 +196,7 @@ def _check_same(path: Path, about: Mapping[str, Any], other: Path, known: Mappin
 
 
 def _describe_difference(name: str, one: object, other: object) -> list[str]:
-    """What differs between two values of an entry; of two mappings, each key that does."""
+    """The difference between two values of an entry; for two mappings, each key that differs."""
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         keys = [key for key in dict.fromkeys((*one, *other)) if one.get(key) != other.get(key)]
         return [
@@ -209,7 +209,7 @@ def _describe_difference(name: str, one: object, other: object) -> list[str]:
 
 
 def _common(read: Sequence[tuple[Path, dict[str, Any]]]) -> dict[str, Any]:
-    """What the shards have in common. Raises UsageError naming what they have not."""
+    """The settings that the shards share. Raises UsageError naming those in which they differ."""
     first, known = read[0]
     for path, shard in read[1:]:
         _check_same(path, shard["shard"], first, known["shard"])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
-from whet.api.keywords import TransferKeywords
+from whet.api.keywords import TRANSFER_GROUPS, TransferKeywords
 from whet.api.results import MatrixResult
 from whet.api.running import find_run
 from whet.api.transferring import RunTrials, TransferOptions, read_finished, task_of_run, usage_of_trials
@@ -39,16 +39,17 @@ MATRIX = "transfer_matrix"
 
 
 @check_arguments
-@describe_keywords(TransferKeywords, defaults=TransferOptions)
+@describe_keywords(*TRANSFER_GROUPS, defaults=TransferOptions)
 async def atransfer_matrix(
     runs: Sequence[str | Path], *, lms: Sequence[RoleModel] = (), **keywords: Unpack[TransferKeywords]
 ) -> MatrixResult:
-    """What the best prompt of each of several finished runs is worth with the model of each: is a prompt locked in to its model?
+    """Measure the best prompt of each of several finished runs with the model of each, to find out whether prompts are locked
+    in to their models.
 
-    `runs`: two or more, of one task, each with another task model. `lms`: how these models are reached, where their addresses do
-    not say (functions, dicts as under `models` in task.yaml); the addresses are those of the runs. All else is as in
-    `whet.transfer`: with `split="test"` what the runs answered themselves is taken from them, and each other pair of a run and a
-    model is an opening. The answers lie below the runs, in `transfer`; page and JSON in a folder of their own below `root`. The
+    `runs`: two or more runs of one task, each with another task model. `lms`: the models, if the addresses of the runs are not
+    enough (functions, dicts as under `models` in task.yaml); their addresses are those of the runs. The other arguments are as
+    in `whet.transfer`. With `split="test"`, the runs' own answers are used, and each other pair of a run and a model counts as
+    an opening. The answers are stored below the runs, in `transfer`, and page and JSON in a separate folder below `root`. The
     same call again pays nothing.
 
     Raises UsageError before anything is paid: for fewer than two runs, runs of different tasks or of one model, and for what

@@ -1,4 +1,4 @@
-"""`whet.transfer`: what the prompts of a finished run are worth with other task models."""
+"""`whet.transfer`: the prompts of a finished run with other task models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
 from whet.api.comparison import found_candidate
-from whet.api.keywords import OnPlan, TransferKeywords
+from whet.api.keywords import TRANSFER_GROUPS, OnPlan, TransferKeywords
 from whet.api.results import TransferResult
 from whet.api.running import find_run, read_result
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
@@ -42,7 +42,7 @@ from whet.types import content_hash
 @named_fields
 @dataclass(frozen=True)
 class TransferOptions(Options):
-    """What a caller may say about a transfer."""
+    """The options of a transfer."""
 
     method: str | None = "random_search"
     optimizer_lm: RoleModel = "none"
@@ -65,19 +65,19 @@ class TransferOptions(Options):
 
 
 @check_arguments
-@describe_keywords(TransferKeywords, defaults=TransferOptions)
+@describe_keywords(*TRANSFER_GROUPS, defaults=TransferOptions)
 async def atransfer(
     run: str | Path, lms: Sequence[RoleModel], **keywords: Unpack[TransferKeywords]
 ) -> TransferResult:
-    """What the start prompt and the best prompt of a finished run are worth with other task models, both unchanged.
+    """Measure the start prompt and the best prompt of a finished run, both unchanged, with other task models.
 
     `run`: its folder, or its name below `root`. `lms`: addresses, LanguageModels, functions, or dicts as under `models` in
-    task.yaml. Prompts are answered below `run`, in the folder `transfer`; the same call again pays nothing.
+    task.yaml. The answers are stored below `run`, in the folder `transfer`; the same call again pays nothing.
 
-    Raises UsageError before anything is paid: for a run without a result, a task that is not the run's, a best prompt that
-    needs trained weights (`whet.compare(transfer=...)` tries those), a model that cannot answer, limits that do not pay for all
-    answers; also where tokens or dollars end later. Raises ProviderError for a dead endpoint. What was answered is kept, and the
-    same call, with larger limits, goes on.
+    Raises UsageError before anything is paid for a run without a result, a task that is not the run's, a best prompt that needs
+    trained weights (`whet.compare(transfer=...)` tries such prompts), a model that cannot answer, and limits that do not pay
+    for all answers. Raises UsageError later if tokens or dollars run out, and ProviderError for a dead endpoint. Answers are
+    kept, and the same call with larger limits continues.
     """
     choices = build_from(TransferOptions, keywords)
     models = [lm for lm in lms if lm is not None]
@@ -363,7 +363,7 @@ class RunTrials:
 
 
 def usage_of_trials(usages: Sequence[UsageJSON]) -> UsageJSON:
-    """What several trials took together."""
+    """The total usage of several trials."""
     roles = dict.fromkeys(role for usage in usages for role in usage["calls"])
     unknown, free = roles_in(usages, "price_unknown"), roles_in(usages, "not_priced")
     usage: UsageJSON = {

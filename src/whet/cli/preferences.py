@@ -266,7 +266,7 @@ def _ask(
 
 
 def _show(values: Mapping[str, Any]) -> None:
-    """What became of it."""
+    """The outcome."""
     if values["status"] == "planned":
         return
     if values["status"] in ("nothing", "trained"):

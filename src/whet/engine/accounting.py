@@ -1,4 +1,4 @@
-"""What a run took, as its result says it: calls, tokens, dollars and seconds, and what of these is no fact."""
+"""The usage of a run in its result: calls, tokens, dollars and seconds, and which of these are estimates."""
 
 from __future__ import annotations
 
@@ -104,8 +104,9 @@ def _gateway_warnings(core: RunState) -> list[str]:
 
 
 def estimate_warnings(core: RunState) -> list[str]:
-    """That tokens and dollars are no facts where a model did not say what its calls took, or where its provider ran tools of its
-    own, which no price holds. Of a function, which seldom says it, only where a limit or a price makes use of them."""
+    """The warning that tokens and dollars are estimates where a model did not report its usage, or where its provider ran its
+    own tools, which no price covers. For a function, which seldom reports usage, it is given only where a limit or a price uses
+    the counts."""
     clients, spent = core.caller.clients, core.budget.spent
     own = {client.counts_as or role: client.model.address for role, client in clients.items()}
     used = core.budget.limits.tokens is not None or spent.cost > 0

@@ -1,10 +1,10 @@
 """Calls that a provider answers in batches: cheaper, and hours later.
 
 A call goes into a batch where the user allows that (`--batch`) and nothing else of the run waits for it: baseline, validation,
-sealed test, evaluation. What is asked at the same time goes out together. The order is that of single calls: reserve, write the
-intents with a record of the batch and wait until they are on disk, upload, begin, wait, settle, record the answers. Each step is
-on disk before the next one. A kill between the beginning of a batch and its record loses nothing: the uploaded file has a name,
-which is on disk before, and the provider lists the batch under it. So no batch is begun twice and none is paid twice.
+sealed test, evaluation. Requests made at the same time are sent together. The order is that of single calls: reserve, write the
+intents with a record of the batch and wait until they are on disk, upload, begin, wait, settle, record the answers. Each step
+is on disk before the next one. A kill between the beginning of a batch and its record loses nothing: the uploaded file has a
+name, which is on disk before, and the provider lists the batch under it. So no batch is begun twice and none is paid twice.
 """
 
 from __future__ import annotations
@@ -456,7 +456,7 @@ class BatchedCalls:
         )
 
     async def _settle(self, item: _Item, record: BatchRecord, line: BatchLine | None) -> None:
-        """Record what came of a call, and give it to who waits. What has no answer may be asked again."""
+        """Record the outcome of a call, and give it to the waiting callers. A request without an answer may be asked again."""
         caller = self.caller
         attempt = CallAttempt(record.role, item.digest, item.call, item.reservation, "failed")
         try:
@@ -590,7 +590,7 @@ def _goes_on(address: str) -> str:
 
 
 async def _patiently(ask: Callable[[], Awaitable[T]], remedy: str) -> T:
-    """What a request to the provider brings, repeated while it fails for a reason that passes. An error says the `remedy`."""
+    """The answer to a request to the provider, repeated while it fails for a temporary reason. An error says the `remedy`."""
     since, wait = time.monotonic(), FIRST_LOOK
     while True:
         try:

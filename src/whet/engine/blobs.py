@@ -18,7 +18,7 @@ class Blobs:
         self.folder = folder
 
     def path(self, digest: str) -> Path:
-        """Where a blob lies."""
+        """The path of a blob."""
         return self.folder / f"{digest}.safetensors"
 
     def write(self, data: bytes) -> str:

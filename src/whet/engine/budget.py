@@ -43,7 +43,7 @@ DEFAULT_CALLS = 1000
 
 @dataclass
 class Spent:
-    """What a run has used."""
+    """The usage of a run."""
 
     calls: dict[str, int] = field(default_factory=lambda: dict.fromkeys(ROLES, 0))
     """Attempts that an endpoint worked on and answers from the cache, by role."""
@@ -87,7 +87,7 @@ class Spent:
 
 
 class BudgetAccount:
-    """What a run has spent and reserved of its limits. The sum never exceeds a limit.
+    """The parts of a run's limits that are spent and reserved. The sum never exceeds a limit.
 
     Four amounts are reserved. `held`, and `test` in tokens and dollars as far as they are known, are for the sealed final
     evaluation; `release` makes them available. `kept` is for what follows the run, which never gets it. Each call in flight
@@ -135,9 +135,9 @@ class BudgetAccount:
             self.held, self.test = released
 
     def searchable(self) -> Budget:
-        """What the search may plan with in all: the limits without what is held and spent. Calls whose answers were lost in a
-        kill are not deducted, so that a search that was killed early makes the same plan; it may end earlier by so many
-        calls."""
+        """The limits that the search may plan with in all: without the reserved and spent parts. Calls whose answers were lost
+        in a kill are not deducted, so that a search that was killed early makes the same plan. It may end earlier by that
+        number of calls."""
         left: dict[str, Any] = {}
         for name, limit in asdict(self.limits).items():
             held = self._reserve_of(name)
@@ -330,7 +330,7 @@ class BudgetPlan:
     validation: tuple[Example, ...]
     """The validation rows that are used."""
     held: Budget
-    """What is reserved from the search."""
+    """The part of the limits that the search may not use."""
     kept: Budget = field(default_factory=Budget)
     """The part of `held` that is reserved from the sealed test too."""
     ablation: int = 0

@@ -58,7 +58,7 @@ ALIKE = 3
 attempts that are paid for and end in the same answer that cannot be read: the next would."""
 UNSENT, OPEN, REFUSED, BATCHED = "unsent", "open", "refused", "batched"
 GIVEN_UP = "given up"
-"""What the journal holds for a request of which every attempt was refused; no call."""
+"""The journal's entry for a request of which every attempt was refused. It is no call."""
 SILENT, BLANK, SUSPECTS = "silent", "blank", "suspects"
 """Calls that an endpoint did not answer before it ended the run, those that it answered without a text, and the key under
 which the journal lists these requests."""
@@ -301,7 +301,7 @@ class CallExecutor:
         )
 
     async def _give_up(self, role: str, client: ModelClient, digest: str, error: ProviderError) -> bytes:
-        """What becomes of a request that has no answer. Where all of its attempts were turned away, none was a call, and the
+        """The handling of a request that has no answer. Where all of its attempts were turned away, none was a call, and the
         limits on calls count it once: no search may go on forever."""
         if error.refused:
             reservation = Reservation(role)

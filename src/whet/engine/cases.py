@@ -126,8 +126,8 @@ def describe_cases(task: Task, addresses: Mapping[str, str]) -> list[dict[str, A
 
 
 def summary_over_cases(known: Sequence[Rollout], clusters: Sequence[int]) -> MeanJSON:
-    """What answered rollouts of several cases are worth together, with an interval: over all rows, each case alike, or of the
-    mean of the worst case.
+    """The joint mean of answered rollouts of several cases, with an interval: over all rows, each case alike, or of the worst
+    case.
 
     The case with the lowest mean here may not be the worst one. The lower end is thus the lowest one of all cases; the upper end
     is the lowest one too, each at a share of the error, so that all hold together.

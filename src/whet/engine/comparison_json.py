@@ -172,7 +172,7 @@ class HomeJSON(TypedDict):
 
 
 class AdvisedTestJSON(TypedDict):
-    """What the test rows of a task can show."""
+    """The gain that a task's test rows can show."""
 
     rows: int
     opening: int
@@ -212,8 +212,9 @@ class AdvisedPlanJSON(PlanJSON):
 
 
 class GainIntervalJSON(TypedDict):
-    """What a prompt can gain, in units of the reward, with the ends of its interval. `basis`: the whole range of the reward
-    (`range`), what the start prompt leaves of it (`start`), or what the best prompt of a pilot gains on fresh rows (`pilot`)."""
+    """The possible gain of a prompt, in units of the reward, with the ends of its interval. `basis`: the whole range of the
+    reward (`range`), what the start prompt leaves of it (`start`), or what the best prompt of a pilot gains on fresh rows
+    (`pilot`)."""
 
     estimate: float | None
     low: float
@@ -237,8 +238,8 @@ class GainMonthsJSON(TypedDict):
 
 
 class PayBackJSON(TypedDict):
-    """What a run pays back: dollars of one right answer more and of a run, the largest gain that there can be (`most`), the
-    smallest one that the test shows, and the smallest one that pays back within twelve months (`least_gain`)."""
+    """The return of a run: dollars of one more right answer and of a run, the largest possible gain (`most`), the smallest gain
+    that the test shows, and the smallest gain that pays back within twelve months (`least_gain`)."""
 
     answers_per_month: float
     gain_value: float
@@ -291,7 +292,8 @@ DecisionName = Literal["mend", "write", "learn", "search", "train", "nothing"]
 
 
 class DecisionJSON(TypedDict):
-    """What to do, and why: mend data or reward, write by hand, learn from critiques, search, train weights, or nothing."""
+    """The recommendation and its reasons: mend data or reward, write by hand, learn from critiques, search, train weights, or
+    nothing."""
 
     name: DecisionName
     action: str
@@ -299,9 +301,9 @@ class DecisionJSON(TypedDict):
 
 
 class FamilyCostJSON(TypedDict):
-    """What a run of a family takes by the plan of its first method that fits: expected, and at most. None: nothing bounds it, or
-    a price is not known. `cost_interval`: of the expected dollars, where a pilot measured what a call costs. `training`: memory
-    and hours of a policy; `training_summary` says them, and is empty where nothing is trained."""
+    """The cost of a run of a family, by the plan of its first fitting method: expected, and at most. None: nothing bounds it,
+    or a price is not known. `cost_interval`: of the expected dollars, where a pilot measured what a call costs. `training`:
+    memory and hours of a policy; `training_summary` says them, and is empty where nothing is trained."""
 
     family: DecisionName
     method: str
@@ -413,7 +415,8 @@ class MatrixJSON(MatrixFiguresJSON):
 
 
 class AgainstHomeJSON(TypedDict, total=False):
-    """What both prompts gain with the run's own model over the start prompt with this one; nothing but on the sealed rows."""
+    """The gain of both prompts with the run's own model over the start prompt with this model. It is measured on the sealed
+    rows only."""
 
     home: dict[str, GainJSON]
 

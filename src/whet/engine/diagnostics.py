@@ -84,9 +84,9 @@ MORE = "a larger limit allows more"
 def end_of_method(
     core: RunState, start: str, config: object = None, needed: bool = True, fell_short: bool = False
 ) -> str:
-    """Who ended a search that no limit ended, and what it found: words for `ended_by`. `start`: the id of the start prompt;
-    `config`: the settings of the method; `needed`: whether it cannot do without an optimizer model; `fell_short`: whether the
-    start prompt earned less than the full reward on a validation row."""
+    """The reason why a search ended that no limit ended, and its findings, as the text of `ended_by`. `start`: the id of the
+    start prompt; `config`: the settings of the method; `needed`: whether it cannot do without an optimizer model; `fell_short`:
+    whether the start prompt earned less than the full reward on a validation row."""
     events = read_events(core.journal.path, [EVENT, STOPPED, "replies", "candidate", "step"])
     requested = sum(int(e.value["asked"]) for e in events if e.name == "replies")
     kept = sum(int(e.value["kept"]) for e in events if e.name == "replies")
@@ -176,8 +176,8 @@ def _withheld(core: RunState) -> str:
 def optimizer_warnings(
     core: RunState, best: Prompt, ended: str = "", needed: bool = True, fell_short: bool = False
 ) -> list[str]:
-    """What the optimizer model's replies were worth, and what prompt learning leaves to a person. `ended`: the limit that ended
-    the search; `needed` and `fell_short` as for `end_of_method`."""
+    """Notes on the optimizer model's replies, and on the decisions that prompt learning leaves to a person. `ended`: the limit
+    that ended the search; `needed` and `fell_short` as for `end_of_method`."""
     withheld = _withheld(core)
     return [
         *_reply_warnings(core, ended, needed, fell_short),
@@ -196,7 +196,8 @@ def optimizer_warnings(
 
 
 def zero_warnings(core: RunState) -> list[str]:
-    """What a search tried first, without the optimizer model, because its start prompt earned nothing, and what that earned."""
+    """The prompts that a search tried first, without the optimizer model, because its start prompt had a reward of zero, and
+    their rewards."""
     warnings = []
     for value in (event.value for event in read_events(core.journal.path, [FROM_ZERO])):
         earned = ", ".join(f"{operator} {show_reward(mean)}" for operator, mean in value["tried"])
@@ -306,7 +307,7 @@ def _repeat_warnings(core: RunState) -> list[str]:
 
 
 def _fault_of(why: str) -> str:
-    """What was wrong with an unusable reply, as the rest of a sentence; `why` is the reason that its model got."""
+    """The fault of an unusable reply, as the rest of a sentence; `why` is the reason that its model got."""
     if why.startswith(NO_TEXT):
         return f"had no text {why.removeprefix(NO_TEXT).rstrip('.')}"
     if why.startswith(NOT_COME):
@@ -328,8 +329,8 @@ def _reasons(counts: Sequence[Any]) -> dict[str, tuple[int, str]]:
 
 
 def added_warnings(task: Task, best: Prompt) -> list[str]:
-    """What the best prompt brings that its start did not hold and that a person should see before it is used: addresses, an open
-    code fence, what looks like a slot and is none."""
+    """New parts of the best prompt that a person should see before it is used: addresses, an open code fence, text that looks
+    like a slot and is none."""
     start, text = task.prompt.source, best.source
     warnings = []
     if new := new_addresses(text, start):

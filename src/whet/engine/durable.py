@@ -69,7 +69,7 @@ class Recorded:
 
 @dataclass
 class RunState:
-    """What all branches of a run share."""
+    """The state that all branches of a run share."""
 
     journal: Journal
     caller: CallExecutor
@@ -257,7 +257,7 @@ class DurableRun:
 
     @property
     def executor(self) -> Executor:
-        """Who calls the functions of the user."""
+        """The caller of the user's functions."""
         return self._core.executor
 
     @property

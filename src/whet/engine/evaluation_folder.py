@@ -25,7 +25,7 @@ ASKED = "asked"
 _EVALUATED = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT, ROWS)
 """The files of an evaluation."""
 _WITHOUT_SEARCH = TRANSFER, "learn"
-"""What else may begin again in its folder: trials, and the reading of comments."""
+"""The other parts of a run that may begin again in its folder: trials, and the reading of comments."""
 
 
 def locate_evaluation(opts: Options, plan: RunPlan, split: str, question: str) -> Path:

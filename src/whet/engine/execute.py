@@ -112,8 +112,8 @@ def _say_time(plan: RunPlan, policy: Any, core: RunState, progress: Progress) ->
     choice, steps = plan.policy, getattr(plan.config, "steps", None)
     if choice is None or not steps or core.training_seconds:
         return
-    asked = Message("user", f"{plan.task.prompt.text}\n{plan.task.train[0].user_text}")
-    seconds = foresee_step_seconds(policy, plan.config, [asked])
+    question = Message("user", f"{plan.task.prompt.text}\n{plan.task.train[0].user_text}")
+    seconds = foresee_step_seconds(policy, plan.config, [question])
     if seconds is not None:
         price, tokens = choice.price_per_hour, plan.config.max_tokens
         progress.say(first_forecast(steps, seconds, choice.processes, price, tokens))
@@ -233,7 +233,7 @@ async def _early_warnings(
     ledger: SealedTestLedger,
     progress: Progress,
 ) -> list[str]:
-    """What a person should know before all is paid, beside the warnings of the task. Raises UsageError for a reward that
+    """Warnings for the user before anything is paid, beside the warnings of the task. Raises UsageError for a reward that
     cannot be used."""
     tried = await try_reward(root.branch("trial"), plan.task)
     if why := await asyncio.to_thread(ledger.check):
@@ -352,7 +352,7 @@ async def _search(
 
 
 def _name_trained(plan: RunPlan) -> str:
-    """What the method trains, and the model whose weights the training changes."""
+    """The policy that the method trains, and the model whose weights the training changes."""
     model = plan.addresses.get("policy")
     return plan.method.entry.trains + (f", {model}" if model else "")
 
@@ -438,9 +438,9 @@ async def _save_elapsed(core: RunState) -> None:
 async def ablate(
     run: DurableRun, env: Environment, start: Prompt, best: Candidate, kept: int
 ) -> AblationOfRunJSON:
-    """What result.json says under `ablation`: the mean reward of the best prompt on validation, and without each changed region
-    by name; empty where fewer than two changed, or where nothing was `kept` for it and the search left too little. The result
-    is an effect."""
+    """The entry `ablation` of result.json: the mean reward of the best prompt on validation, and without each changed region by
+    name. It is empty where fewer than two regions changed, or where nothing was `kept` for it and the search left too little.
+    The result is an effect."""
     changed = [] if best.system is not None else changed_regions(start, best.prompt)
     if len(changed) < 2:
         return {}

@@ -125,8 +125,8 @@ class Tested:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What the search ended with: its candidate, the limit that ended it (or nothing), warnings by the way, and the policy
-    that it trained, where it is still in memory."""
+    """The end of a search: its candidate, the limit that ended it (if any), its warnings, and the policy that it trained, where
+    it is still in memory."""
 
     best: Candidate
     reason: str = ""
@@ -230,7 +230,7 @@ async def final_evaluation(
 def _prompt_warnings(
     core: RunState, env: Environment, task: Task, start: Tested, best: Tested, searched: str
 ) -> list[str]:
-    """What to know of the prompt that was found and of its answers to the sealed rows; `searched`: the best of the search."""
+    """Warnings about the found prompt and its answers to the sealed rows; `searched` is the best prompt of the search."""
     prompt = best.candidate.prompt
     sides = {"baseline": start.test, **({} if best is start else {"best": best.test})}
     answers = [rollout for rollouts in sides.values() for rollout in rollouts]
@@ -317,8 +317,8 @@ async def _verdict(
     clusters: Sequence[int],
     opening: SealedTestAccess,
 ) -> tuple[Opinion, JointVerdict | None]:
-    """What the gate says of the two tests, and of a promotion what the task's second opinion says; of a task with objectives,
-    what it says of each."""
+    """The gate's verdict on the two tests, and for a promotion the verdict of the task's second opinion. For a task with
+    objectives, the verdict on each."""
     before, after = tested
     answers, task, alpha = (before.test, after.test), plan.task, opening.alpha
     verdict = decide_pairs(answers, env.reward, clusters, alpha, before is after, task.minimum_effect)

@@ -1,4 +1,4 @@
-"""What a run will take, said before anything is paid: calls, tokens and dollars, and whether a promotion is possible."""
+"""The plan of a run, printed before anything is paid: calls, tokens and dollars, and whether a promotion is possible."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a reader of a result should know of how answers were graded, as warnings: numbers whose size is in doubt or that may be
-alternatives, and targets inside of words."""
+"""Warnings about how answers were graded: numbers whose size is in doubt or that may be alternatives, and targets inside
+words."""
 
 from __future__ import annotations
 

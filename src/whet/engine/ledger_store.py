@@ -1,7 +1,7 @@
 """The tables of the ledger of openings: in an SQLite file of this machine or of a shared folder, or in a team's PostgreSQL.
 
 Both keep the same tables and the same promise: a transaction that writes is alone with the ledger from its first line to its
-end, so that no two runs get the same number. What a block wrote is durable at its end, or undone.
+end, so that no two runs get the same number. The writes of a block are durable at its end, or undone.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def reading_ledger() -> Iterator[LedgerTables | None]:
 
 
 def _place() -> Path | StateDatabase:
-    """Where the ledger lies. Raises LedgerUnavailable where nobody says so and the user has no home."""
+    """The place of the ledger. Raises LedgerUnavailable where no place is named and the user has no home directory."""
     try:
         return state_place()
     except RuntimeError as error:

@@ -195,7 +195,7 @@ class ReasoningTruncated(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What one attempt takes at most."""
+    """The maximum usage of one attempt."""
 
     role: str
     calls: int = 1
@@ -248,7 +248,7 @@ class ModelClient:
     cuts_prompts: bool = False
     """Whether an answer has shown that the server reads only part of long prompts."""
     observed: ObservedUsage = field(default_factory=ObservedUsage)
-    """What its answered calls took."""
+    """The usage of its answered calls."""
     health: EndpointHealth = field(default_factory=EndpointHealth)
     _refused: tuple[int | None, int] = (None, 0)
     _unreached_at: float = float("-inf")

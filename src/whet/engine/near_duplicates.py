@@ -1,8 +1,8 @@
 """Sealed rows that say the same as others: a test that takes them for independent is surer than its rows allow.
 
-Equal inputs are one cluster of the gate already. What is found here are inputs that differ in case, blanks and the punctuation at
-their ends only, and, where the embedded encoder is installed, those that say the same in other words. Two inputs with different
-numbers (amounts, dates, ids) do not say the same, however near an encoder puts them.
+Equal inputs are one cluster of the gate already. This module finds inputs that differ only in case, blanks and punctuation at
+their ends. Where the embedded encoder is installed, it also finds inputs that say the same in other words. Two inputs with
+different numbers (amounts, dates, ids) do not say the same, however near an encoder puts them.
 """
 
 from __future__ import annotations

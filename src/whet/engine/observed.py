@@ -1,4 +1,4 @@
-"""What calls took so far, and what is reserved for calls to come because of it."""
+"""The usage of calls so far, and the reservation for later calls that follows from it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LETTERS = 3
 
 @dataclass
 class ObservedUsage:
-    """What the answered calls of one model client took."""
+    """The usage of one model client's answered calls."""
 
     answers: int = 0
     ratio: float = 0.0

@@ -4,8 +4,8 @@ One ledger for all run folders of a user, or of a team (`whet.engine.state_place
 and target, so that neither other ids nor added rows, another split or another folder make rows unseen that were seen.
 
 A run reserves before its first sealed call, and settles when both prompts have answered: only then it has a number, and spends
-alpha. What was killed in between has compared nothing and spends nothing. A copy of a killed run that goes on elsewhere, and one
-that goes on to other answers, settle as openings of their own. A verdict that is withheld gives its opening back.
+alpha. A run that was killed in between has compared nothing and spends nothing. A copy of a killed run that goes on elsewhere,
+and one that goes on to other answers, settle as openings of their own. A verdict that is withheld gives its opening back.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SealedTestAccess:
 
 @dataclass(frozen=True)
 class SealedComparison:
-    """What a run compares on sealed rows: its id, where its folder lies, the rows, and those that it has learned from. `digest`:
+    """The comparison of a run on sealed rows: its id, its folder, the rows, and the rows that it has learned from. `digest`:
     that of the prompts and their answers, and `prompts` the names of both (`Prompt.names`), once these are known."""
 
     run: str
@@ -100,8 +100,8 @@ class Family:
 
 @dataclass(frozen=True)
 class RowHistory:
-    """What a new opening of rows would be: its number, the policy, and of each row which of its openings promoted a prompt, in
-    their order."""
+    """The next opening of rows: its number, the policy, and for each row its openings that promoted a prompt, in their
+    order."""
 
     number: int
     policy: str

@@ -49,7 +49,7 @@ class Options:
     worker_gpus: float | None = None
     """The share of a GPU for each process with a local model."""
     engine: str | None = None
-    """Where the user's functions and local models run: `local`, `processes`, `ray` or `ray://HOST:PORT`."""
+    """The executor of the user's functions and local models: `local`, `processes`, `ray` or `ray://HOST:PORT`."""
     base_url: str | Sequence[str] | None = None
     """The OpenAI-compatible endpoint of the models; several endpoints are servers of the same model."""
     concurrency: int | None = None

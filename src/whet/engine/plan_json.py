@@ -120,9 +120,9 @@ class MemoryJSON(TypedDict):
 
 
 class TrainingCostJSON(TypedDict):
-    """What the training of a policy takes on this machine, before its first step. `step_seconds`: work of the policy for one of
-    the `steps`, as the run `measured_in` took it; `gpu_hours`: of all steps, which a limit may end earlier; `cost_usd`: of these
-    at the policy's price. None: not known, and `unknown` says why."""
+    """The resources of a policy's training on this machine, before its first step. `step_seconds`: work of the policy for one
+    of the `steps`, as the run `measured_in` took it; `gpu_hours`: of all steps, which a limit may end earlier; `cost_usd`: of
+    these at the policy's price. None: not known, and `unknown` says why."""
 
     policy: str
     processes: int

@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: its phase, the best prompt beside the baseline on the same rows, calls, pace, waits.
+"""The display of a run in progress: its phase, the best prompt beside the baseline on the same rows, calls, pace, waits.
 
 The engine writes, and a terminal, a notebook or a log reads from another thread at any time.
 """
@@ -44,7 +44,7 @@ def warn_of_plan(plan: PlanJSON) -> None:
 
 
 def describe_repeats(number: int, text: str) -> str:
-    """What to say of an optimizer model that wrote the same text so many times in a row."""
+    """The warning about an optimizer model that wrote the same text this many times in a row."""
     return (
         f'The optimizer model wrote the same text {number} times in a row ("{text}"), so that the search has nothing new to try '
         f"with it, and each reply is paid. After {MOST_REPEATS} of them, the search asks it no more. Raise its temperature "
@@ -66,7 +66,7 @@ class TrainingStep:
 
 @dataclass
 class Progress:
-    """What may be shown while a run goes on."""
+    """The progress of a run, to be displayed while the run continues."""
 
     phase: str = "starting"
     core: RunState | None = None
@@ -75,7 +75,7 @@ class Progress:
     best: float | None = None
     """Mean reward of the best prompt on its validation rows."""
     rows: int | None = None
-    """How many validation rows `best` was measured on."""
+    """The number of validation rows on which `best` was measured."""
     whole: int | None = None
     """Validation rows of the task."""
     done: int = 0
@@ -102,11 +102,11 @@ class Progress:
     courses: dict[str, list[float]] = field(default_factory=dict)
     """Other figures of each step that are drawn, by name."""
     signal: str = ""
-    """What the reward of a step is made of, if it is not the task's."""
+    """The training reward of a step, if it differs from the task's reward."""
     times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
     """When the last few steps ended, in seconds of the monotonic clock."""
     trains: str = ""
-    """What the method trains."""
+    """The weights that the method trains."""
     training: TrainingStep | None = None
     """The training step that is under way."""
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
@@ -135,7 +135,7 @@ class Progress:
         self.latest_prompts.clear()
 
     def begin_part(self, title: str) -> None:
-        """Enter another run of a larger job; what the run before it took is kept in `earlier`."""
+        """Enter another run of a larger job; the usage of the previous run is kept in `earlier`."""
         if self.core is not None:
             self.earlier += self.core.budget.spent.total_calls
             self.earlier_cost += self.core.budget.spent.cost
@@ -208,8 +208,9 @@ class Progress:
             self.say(f"training: {self.trains or 'weights'}, {span}")
 
     def training_left(self) -> tuple[float, float | None]:
-        """Seconds that the step under way has taken so far, and seconds until the training ends; None where that cannot be said
-        honestly: before a step has ended, and while the newest or this one takes much longer or shorter than the last few did."""
+        """The seconds of the current step so far, and the seconds until the training ends. The second value is None if there is
+        no reliable estimate: before the first step has ended, and while the current or the previous step takes much longer or
+        shorter than the last few."""
         if self.training is None:
             return 0.0, None
         lasted = time.monotonic() - self.training.began
@@ -284,7 +285,8 @@ def first_forecast(steps: int, seconds: float, processes: int, price: float, tok
 
 
 def training_forecast(forecast: Mapping[str, float], memory: float | None) -> str:
-    """What a whole training will take, by its first step: time, dollars where the policy has a price, memory in GiB where known.
+    """The resources of a whole training, by its first step: time, dollars where the policy has a price, memory in GiB where
+    known.
 
     `forecast`: `step` and `trained` are the seconds of the first step and those of them in which the policy worked, `steps` how
     many there are in all, `left` after it, `price` US dollars for an hour of the policy's work.
@@ -366,7 +368,7 @@ class Speed:
 
 
 def _spent_by_limit(budget: BudgetAccount) -> dict[str, float]:
-    """What the run has spent so far, by the name of the limit. `paid`: calls that no cache answered."""
+    """The amounts that the run has spent so far, by the name of the limit. `paid`: calls that no cache answered."""
     spent = budget.spent
     return {
         **{f"{role}_calls": float(n) for role, n in spent.calls.items()},

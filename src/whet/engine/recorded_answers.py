@@ -1,4 +1,4 @@
-"""What the journal of another run holds: its prompts, and its answers to requests."""
+"""The contents of another run's journal: its prompts, and its answers to requests."""
 
 from __future__ import annotations
 

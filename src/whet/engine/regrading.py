@@ -84,7 +84,8 @@ def _reads_steps(reward: RewardFunction) -> bool:
 
 
 def _parts(reward: RewardFunction) -> list[tuple[RewardFunction, str | None]]:
-    """What is graded again, each with its name among the parts of a rollout; None for a reward that is not made of others."""
+    """The rewards that are graded again, each with its name among the parts of a rollout; None for a reward that is not made of
+    others."""
     if isinstance(reward, Objectives):
         return [(reward.parts[item.part][1], item.name) for item in reward.items if item.part is not None]
     if not isinstance(reward, Weighted):

@@ -437,8 +437,8 @@ class AgreementJSON(TypedDict):
 
 
 class OptionalEvaluationJSON(TypedDict, total=False):
-    """What an evaluation says where there is something to say. `run`, `rows` (the file of its rows), `recorded` and `ended`
-    are not in the file."""
+    """The optional entries of an evaluation. `run`, `rows` (the file of its rows), `recorded` and `ended` are not in the
+    file."""
 
     rows: str
     labels: LabelFiguresJSON
@@ -482,7 +482,7 @@ def answered_rows(answered: int | None, of: int | None, compared: int | None) ->
 
 
 def show_gaps(score: Mapping[str, Any]) -> str:
-    """What follows a mean over fewer rows than there are.
+    """The note after a mean over fewer rows than there are.
 
     >>> show_gaps({"answered": 39, "of": 45}), show_gaps({"n": 45})
     (' (39 of 45 answered)', '')

@@ -138,7 +138,8 @@ class RunPlan:
 
 
 def version_of(method: Method) -> str:
-    """What pins the behaviour of a method: its `VERSION` and those of the blocks that it uses, such as `2, search 1, rl 1`.
+    """The versions that pin the behaviour of a method: its `VERSION` and those of the blocks that it uses, such as `2, search
+    1, rl 1`.
 
     A method without a version has the hash of its source instead, 16 hex digits: that of its file, or of its coroutine where
     that stands in a script or a notebook.
@@ -166,7 +167,7 @@ class OpenRun:
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """Release cache and journal at the end. What is refused before a model was asked leaves no trace."""
+        """Release cache and journal at the end. A run that is refused before a model was asked leaves no trace."""
         refused = False
         try:
             yield
@@ -223,7 +224,7 @@ def remember_task(journal: Journal, folder: Path) -> None:
 
 
 def task_folder(run: Path) -> Path | None:
-    """Where the task of a run lay when it ran last; None where the task was in memory, or the run is older than the note."""
+    """The folder of a run's task when it ran last; None where the task was in memory, or the run is older than this entry."""
     folder = read_meta(run / "journal.sqlite", "task")
     return None if folder is None else Path(folder)
 
@@ -255,7 +256,7 @@ def has_failed(run: Path) -> bool:
 
 
 def places_of(clients: Mapping[str, ModelClient]) -> dict[str, str]:
-    """Where the models of the roles are asked: the base URLs of those at an endpoint."""
+    """The base URLs of the roles' models, for those at an endpoint."""
     places = {role: getattr(client.model, "base_url", None) for role, client in clients.items()}
     return {role: str(place) for role, place in places.items() if place is not None}
 

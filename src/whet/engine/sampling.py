@@ -13,7 +13,7 @@ from whet.task.spec import ModelSpec
 
 
 def sampling_warnings(task: Task, options: Options) -> list[str]:
-    """What to say where `samples` asks a judge for several answers, and its model has the temperature 0."""
+    """The warning where `samples` asks a judge for several answers, and its model has the temperature 0."""
     rewards = [("judge", changed_spec(task.models["judge"], options.judge_lm, "judge"), task.reward)]
     if task.second_opinion is not None and "second" in task.models:
         rewards.append(("second", task.models["second"], task.second_opinion))

@@ -1,4 +1,4 @@
-"""What the sealed rows of a task can show: which gain, at the opening that a run would be, and whether any promotion at all."""
+"""The gain that a task's sealed rows can show at the next opening, and whether a promotion is possible at all."""
 
 from __future__ import annotations
 
@@ -113,7 +113,8 @@ def power_lines(promotion: Mapping[str, Any], runs: int = 1) -> list[str]:
 
 
 def _out_of_reach(promotion: Mapping[str, Any]) -> str | None:
-    """That the rows show no gain that the scale of the reward allows, with the number that would; None where they show one."""
+    """The warning that the rows show no gain that the scale of the reward allows, with the number of rows that would; None
+    where they show one."""
     if "rows_for_scale" not in promotion:
         return None
     enough, most = promotion["rows_for_scale"], show_reward(promotion["scale"], 2)

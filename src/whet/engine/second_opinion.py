@@ -1,7 +1,7 @@
 """A second opinion: before a prompt is promoted, another reward grades the same answers to the sealed test.
 
-A search maximises what its reward says, and a judge can be talked into a good mark. What the second reward says was never
-maximised; it is asked once, at the end, and only about a prompt that the first one promotes.
+A search maximises its reward, and a prompt can talk a judge into a good mark. The second reward was never maximised. It is
+asked once, at the end, and only about a prompt that the first reward promotes.
 """
 
 from __future__ import annotations

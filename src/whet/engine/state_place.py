@@ -1,4 +1,4 @@
-"""Where the state of a user or a team lies: a folder of this machine, or a PostgreSQL database that several machines share.
+"""The place of a user's or a team's state: a folder of this machine, or a PostgreSQL database that several machines share.
 
 State is what outlives run folders: the ledger of openings, the index of runs and, in a database, paid answers. The password of a
 database leaves this module only towards its driver: no name, error or log has it.
@@ -76,7 +76,7 @@ class StateDatabase:
         return cast("Connection[Any]", connection)
 
     def check(self) -> dict[str, Any]:
-        """What the address says, by the names of the driver. Raises UsageError without the driver and for an address that it
+        """The parts of the address, by the driver's names. Raises UsageError without the driver and for an address that it
         cannot read."""
         driver = self._driver()
         try:
@@ -103,8 +103,8 @@ class StateDatabase:
             yield connection
 
     def try_out(self) -> dict[str, Any]:
-        """What a connection finds, without a trace: `version` of the server, whether it is `encrypted` or `local`, and the number
-        of `openings`. Raises UsageError or StorageError where it could not be written."""
+        """The findings of a connection that changes nothing: `version` of the server, whether it is `encrypted` or `local`, and
+        the number of `openings`. Raises UsageError or StorageError where it could not be written."""
         with self.errors(), self.connect() as connection, connection.transaction(force_rollback=True):
             self._enter(connection, make=True)
             connection.execute("LOCK TABLE openings, rows, answers, runs IN ROW EXCLUSIVE MODE")
@@ -186,7 +186,7 @@ class StateDatabase:
 
 
 def state_place() -> Path | StateDatabase:
-    """What `$WHET_STATE` names, else `$XDG_STATE_HOME/whet`, else `~/.local/state/whet`.
+    """The value of `$WHET_STATE`, else `$XDG_STATE_HOME/whet`, else `~/.local/state/whet`.
 
     Raises UsageError for an address that is neither a folder nor a PostgreSQL database.
     """

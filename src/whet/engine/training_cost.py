@@ -1,6 +1,6 @@
-"""What training a policy takes, before a step of it: memory by a formula, hours by the steps of an earlier run.
+"""The resources of a policy's training before its first step: memory by a formula, hours by the steps of an earlier run.
 
-Nothing is trained or loaded. What cannot be known is None, and `unknown` says why.
+Nothing is trained or loaded. An unknown value is None, and `unknown` says why.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _GIB = 2**30
 
 
 def forecast_training(plan: RunPlan, root: Path) -> TrainingCostJSON | None:
-    """What the training of a run takes on this machine; None for a method without a policy."""
+    """The resources of a run's training on this machine; None for a method without a policy."""
     choice = plan.policy
     if choice is None:
         return None
@@ -96,7 +96,7 @@ def _step_of(header: Any) -> str:
 
 
 def describe_training(cost: TrainingCostJSON, command: str = "") -> str:
-    """What a training takes in one line; `command` begins the run, which says what is not known."""
+    """The resources of a training in one line. `command` begins the run, which reports the unknown values."""
     each = f" in each of {cost['processes']} processes" if cost["processes"] > 1 else ""
     memory, unknown = cost["memory"], cost["unknown"]
     if memory is None:

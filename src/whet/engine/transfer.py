@@ -1,7 +1,7 @@
 """Transfer: the prompt that a run found, unchanged, on the rows of the same task with another model.
 
-A trial is a run of its own with a folder and a journal: what it paid for is never paid again. What a run left of its
-limits bounds the trial of its prompt, and `plan_budget` keeps enough for it from the beginning.
+A trial is a run of its own with a folder and a journal, so that no call is paid twice. The rest of a run's limits bounds the
+trial of its prompt, and `plan_budget` keeps enough for it from the beginning.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def compare_sides(
     clusters: Sequence[int],
     same: bool = False,
 ) -> GainJSON:
-    """What the second of two trials on the same rows gains over the first, with the 95% interval of the paired difference.
+    """The gain of the second of two trials on the same rows over the first, with the 95% interval of the paired difference.
 
     `ends` are those of the reward, `clusters` numbers the cluster of each row; rows that one of the two has no answer to enter
     the interval at their worst and at their best; `n` rows have both. `same`: both are one trial.

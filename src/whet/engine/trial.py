@@ -91,7 +91,8 @@ def refuse_range(rollouts: Sequence[Rollout]) -> None:
 
 
 def _remedy(errors: Sequence[str], again: str) -> str:
-    """What to do: another judge, where one answers and nothing can be read; and how what is mended is asked again."""
+    """The remedies: another judge, where a judge answers and nothing can be read; and the command that asks again after a
+    repair."""
     if not all(UNREAD in error for error in errors):
         return f"If something outside the task was at fault and is mended now, ask again with {again}."
     judge = parameter("judge_lm", "provider/name")

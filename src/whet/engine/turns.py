@@ -23,8 +23,8 @@ RunMethod = Callable[[str, Budget, Prompt], Awaitable[tuple[str, Candidate | Non
 
 
 class TurnEnd(TypedDict):
-    """What a turn leaves to the next: the limit that ended it (empty for none), the best prompt (`describe`), and the digest of
-    the policy's state."""
+    """The result of a turn for the next turn: the limit that ended it (empty for none), the best prompt (`describe`), and the
+    digest of the policy's state."""
 
     reason: str
     best: Mapping[str, object]

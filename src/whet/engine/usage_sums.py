@@ -1,4 +1,4 @@
-"""What several runs used together, and what each of them used of it."""
+"""The usage of several runs together, and the share of each run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROLES: tuple[Literal["price_unknown", "not_priced"], ...] = ("price_unknown", "n
 RUN, CONTROL, MORE = "run", "control", "more"
 """The parts of the usage of a result: the run itself, its control, and rows that were added to it."""
 PARTS = {CONTROL: "the control", MORE: "the added rows"}
-"""What the parts beside the run are called."""
+"""The names of the parts beside the run."""
 
 
 def total_usage(*usages: UsageJSON) -> UsageJSON:

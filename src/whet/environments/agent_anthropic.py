@@ -287,7 +287,7 @@ def _write_text(text: str) -> list[dict[str, Any]]:
 
 
 def _go_on(call: AgentRequest, text: str) -> tuple[str, str | None]:
-    """What follows the beginning of an answer, and the text that ended it, if whet itself looks for it."""
+    """The text after the beginning of an answer, and the text that ended it, if whet itself looks for it."""
     if call.begun and text.lstrip().startswith(call.begun.strip()):
         text = text.lstrip()[len(call.begun.strip()) :]
     places = [(text.index(end), end) for end in call.ends if end in text]

@@ -1,4 +1,4 @@
-"""What a command that is a program asks a model, and what it gets, apart from the form of the interface that it speaks.
+"""A command's request to a model and the answer, independent of the command's interface.
 
 Each form reads the body of a request as an `AgentRequest`, and writes an `AgentAnswer` at once or as the events of a stream.
 """
@@ -41,7 +41,7 @@ class AgentRequest:
     thoughts: bool = False
     """Whether it held thoughts of earlier answers, which no model is shown."""
     schema_options: Mapping[str, JSON] | None = None
-    """What it says of the schema beside it: its name, its description, its strictness."""
+    """The statements about a schema: its name, its description, its strictness."""
     begun: str = ""
     """How the answer begins."""
     ends: tuple[str, ...] = ()

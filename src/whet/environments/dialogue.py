@@ -22,7 +22,7 @@ from whet.run import Run
 from whet.types import Example, Message, Request
 
 END = "<end/>"
-"""What a simulated user writes when the conversation is over."""
+"""The text with which a simulated user ends the conversation."""
 RULES = (
     "You play this user in a conversation with an assistant. Stay in the role, and say only what this user knows. Write only "
     "the user's next message, without a name in front. When the user has got what they want, or gives up, write "
@@ -111,7 +111,7 @@ class DialogueWorld:
 
 
 def known_values(example: Example) -> dict[str, str]:
-    """What a simulated user may know: every column of the row, and the keys of its input."""
+    """The names that a simulated user may know: every column of the row, and the keys of its input."""
     columns = {key: value for key, value in example.row.items() if key != "input"}
     shown = {
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -132,7 +132,7 @@ class DialogueEpisode:
         self._talk = [*first]
 
     async def step(self, run: Run, text: str) -> WorldStep:
-        """What the user says to the model's text, or the end."""
+        """The user's reply to the model's text, or the end."""
         self._taken += 1
         self._talk.append(Message("assistant", text))
         if self._taken == self.turns:

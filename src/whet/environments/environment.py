@@ -86,12 +86,11 @@ class Generation:
 @named_fields
 @dataclass(frozen=True)
 class Environment:
-    """What a method may see of a task: train and validation examples, never the sealed test split.
+    """The part of a task that a method may see: train and validation examples, never the sealed test split.
 
-    `labels` maps each label to the word that stands for it (the verbalizer); empty for free text.
-    `scores` says whether labels are asked for by log-probability instead of by generation.
-    `start_answers`: of how many validation rows the start prompt's answers are recorded, so that they cost nothing again.
-    `targets`: whether a row of the task may have a target, which a judge compares with.
+    `labels` maps each label to the word that represents it (the verbalizer); empty for free text. `scores`: whether labels are
+    scored by log-probability instead of generated. `start_answers`: the number of validation rows for which the start prompt's
+    answers are recorded and cost nothing. `targets`: whether a row of the task may have a target, with which a judge compares.
     """
 
     model: LanguageModel
@@ -114,7 +113,7 @@ class Environment:
         return await self.rollouts(run, [(prompt, example) for example in examples], sample)
 
     async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:
-        """Mean reward of each prompt over the examples; one batch where the model can answer or score in batches."""
+        """Mean reward of each prompt over the examples, in one batch if the model can answer or score in batches."""
         if self.scores and isinstance_label_reward(self.reward):
             return await self._score_batch(run, prompts, examples)
         if not self.scores and self.supports_batching:
@@ -130,8 +129,8 @@ class Environment:
     async def rollouts(
         self, run: Run, pairs: Sequence[tuple[Prompt, Example]], sample: int = 0
     ) -> list[Rollout]:
-        """One rollout for each pair of prompt and example, by generation. A model in this process that answers in
-        batches is asked for all of them at once, as one effect."""
+        """One rollout for each pair of prompt and example, by generation. A model in this process that supports batches answers
+        all of them at once, as one effect."""
         if not self.supports_batching:
             return await run.map(lambda branch, pair: self.rollout(branch, *pair, sample), pairs)
         answers = await self._answers(run, pairs, sample)
@@ -144,12 +143,12 @@ class Environment:
 
     @property
     def judge_calls(self) -> int:
-        """Calls of the judge's model that one rollout makes at most."""
+        """The largest number of judge calls of one rollout."""
         return judge_calls_of(self.reward, targets=self.targets)
 
     @property
     def part_names(self) -> frozenset[str] | None:
-        """The names of all parts that a score may have; None where only the scores tell."""
+        """The names of all parts that a score may have; None if they are only known from the scores."""
         if type(self) is not Environment:
             return None
         if self.scores and isinstance_label_reward(self.reward):
@@ -158,7 +157,7 @@ class Environment:
 
     @property
     def supports_batching(self) -> bool:
-        """Whether all prompts and examples go to the model in one call; a system that asks in its own way never does."""
+        """Whether all prompts and examples go to the model in one call; never for a system with its own calls."""
         plain = type(self).ask is Environment.ask and type(self).rollout is Environment.rollout
         model = self.model
         return plain and isinstance(model, BatchModel) and model.local and model.can_generate
@@ -169,11 +168,11 @@ class Environment:
         return not (self.scores or self.supports_batching or TARGET_SCORE in self.reward.needs)
 
     def messages(self, prompt: Prompt, example: Example) -> tuple[Message, ...]:
-        """What the model receives for one example under a prompt."""
+        """The messages that the model receives for one example under a prompt."""
         return prompt.render(example)
 
     def request(self, prompt: Prompt, example: Example, sample: int = 0) -> Request:
-        """What the task model is asked about one example under a prompt."""
+        """The request to the task model for one example under a prompt."""
         g = self.generation
         return Request(
             prompt.render(example), g.temperature, g.max_tokens, stop=g.stop, schema=g.schema, sample=sample
@@ -223,7 +222,7 @@ class Environment:
         return convert_record(scores, list[tuple[float, int]])
 
     async def rollout(self, run: Run, prompt: Prompt, example: Example, sample: int = 0) -> Rollout:
-        """Ask the task model once about one example and grade the answer."""
+        """Make one call of the task model for an example, and grade the answer."""
         token = EXAMPLE.set(example)
         try:
             completion = await self.ask(run, self.request(prompt, example, sample))
@@ -241,7 +240,7 @@ class Environment:
     async def grade_answer(
         self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int = 0
     ) -> Rollout:
-        """The rollout of an answer to one example: its label is read where there are labels, then it is graded."""
+        """The rollout of an answer to one example: the label is read if there are labels, and then the answer is graded."""
         if completion.error is None and self.labels:
             completion = self._parse_label(completion)
         return await self._grade(run, prompt, example, completion, sample)

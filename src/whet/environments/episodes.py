@@ -1,4 +1,4 @@
-"""What a world is: episodes of several turns between an actor and something that answers it.
+"""The interface of a world: episodes of several turns between an actor and an environment that answers it.
 
 A single question with a single answer is the special case of one turn (`SingleTurn`). Whatever a world does that
 costs money, time or chance goes through `run`, so that a resumed run finds its episodes as they were.
@@ -22,7 +22,7 @@ FREE = Usage()
 
 @dataclass(frozen=True, slots=True)
 class ActorAction:
-    """What an actor wrote in one turn.
+    """The actor's text of one turn.
 
     `error` is None or `boundary: what happened`; the episode then ends. `record` is what has to be remembered of
     the turn to learn from it, such as the tokens that a network chose; plain JSON. `cut`: the text ended at the token limit.
@@ -37,7 +37,7 @@ class ActorAction:
 
 @dataclass(frozen=True, slots=True)
 class ActorObservation:
-    """What an actor has before it when its turn comes.
+    """The actor's view at the start of its turn.
 
     `messages`: the whole conversation. `news`: those of them that came after its last turn (all, before its first),
     and `record`: what it recorded in that turn.
@@ -54,7 +54,7 @@ class ActorObservation:
 
 
 class Actor(Protocol):
-    """Who speaks in an episode: the task model, a network, or a system of both."""
+    """The speaker in an episode: the task model, a network, or a system of both."""
 
     @property
     def calls(self) -> int:
@@ -92,7 +92,7 @@ class Episode(Protocol):
 
     @property
     def opening(self) -> Conversation:
-        """What the actor reads before its first turn: one message or more."""
+        """The messages that the actor reads before its first turn, one or more."""
         ...
 
     @property
@@ -101,7 +101,7 @@ class Episode(Protocol):
         ...
 
     async def step(self, run: Run, text: str) -> WorldStep:
-        """What the world answers to the actor's text."""
+        """The world's reply to the actor's text."""
         ...
 
 
@@ -154,7 +154,7 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """What the actor wrote."""
+        """The actor's text."""
         return self.action.text
 
 
@@ -191,8 +191,8 @@ class Trajectory:
         return sum(self.rewards)
 
     def steps(self) -> tuple[dict[str, JSON], ...]:
-        """What happened, for a reward that reads it: each text of the model (role `task`), followed by what it brought: the
-        result of a tool (role `tool`) or another observation (role `environment`)."""
+        """The course of the episode, for a reward that reads it: each text of the model (role `task`), followed by the result
+        of a tool (role `tool`) or another observation (role `environment`)."""
         steps: list[dict[str, JSON]] = []
         nexts = [turn.observation for turn in self.turns[1:]]
         for number, turn in enumerate(self.turns):

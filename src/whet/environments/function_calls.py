@@ -60,7 +60,7 @@ class OfferedTools:
         return cls(tools, choice, body.get("parallel_tool_calls") is not False and "functions" not in body)
 
     def describe(self) -> str:
-        """What the system message says of them; empty where there are none."""
+        """The part of the system message that describes the tools; empty where there are none."""
         if not self.tools:
             return ""
         lines = [_MANUAL]
@@ -106,7 +106,7 @@ def _function_of(tool: object) -> Mapping[str, Any]:
 
 
 def _grammar_of(function: Mapping[str, Any]) -> str:
-    """What a description says of the form of the text that a tool takes."""
+    """The format of a tool's input text, from the tool's description."""
     form = function.get("format")
     if not isinstance(form, Mapping) or form.get("type") in (None, "text"):
         return ""

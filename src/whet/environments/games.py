@@ -49,8 +49,8 @@ def _streets(env: Any, state: Any) -> str:
 
 @dataclass(frozen=True)
 class Game:
-    """What is known of a game: its actions by word, its text, its options (a type, or the texts that are possible),
-    and the range of its rewards.
+    """The description of a game: its actions by word, its text, its options (a type, or the possible texts), and the range of
+    its rewards.
 
     `turn` is the lowest and the highest reward of a turn that does not end the game, `end` that of the last turn.
     `wasted` is the reward of a turn whose text names no action, `forfeit` that of running out of turns.
@@ -118,7 +118,7 @@ class GameWorld:
 
     @property
     def game(self) -> Game:
-        """What is known of it."""
+        """The description of the game."""
         return GAMES[self.id]
 
     @property

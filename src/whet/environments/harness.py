@@ -43,11 +43,11 @@ CHECK = "check"
 
 @dataclass(frozen=True)
 class Harness:
-    """What is run for a row, as task.yaml describes it."""
+    """The command that runs for a row, as task.yaml describes it."""
 
     command: tuple[str, ...]
     documents: Mapping[str, str]
-    """Where each prompt is written, by its name, below the workspace."""
+    """The file of each prompt, by the prompt's name, below the workspace."""
     folder: Path
     workspace: str | None = None
     """A folder that is copied for every rollout; None: an empty one."""

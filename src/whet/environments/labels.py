@@ -1,7 +1,7 @@
 """Which label an answer names, and whether it says so by itself or inside a sentence.
 
-What a sentence says of a label, whet cannot know: "not refund" mentions it as "refund, please" does. So an answer counts for
-certain only where the label stands alone; a label inside a sentence counts too, and is reported.
+whet cannot tell what a sentence says about a label: "not refund" mentions it just as "refund, please" does. So an answer is
+certain only where the label stands alone. A label inside a sentence counts too, and is reported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from whet.replies.marked import last_marks, marked_results
 
 _FIELD = regex.compile(r"[:\uff1a]")
 _FIELD_END = regex.compile(r"[,;/|\uff0c\uff1b\u3001}]|\s{2,}|\.\s")
-"""What may end the value of a field before the name of the next one on its line."""
+"""The signs that may end a field's value before the name of the next field on the line."""
 _QUOTES = frozenset("\"'`*_“”‘’„«»‹›「」『』【】《》")
 _SMALL_WORD = regex.compile(r"(?<!\w)\p{Ll}(?=\s+\w)")
 _BEFORE_OPTION = frozenset("([*_ ")
@@ -197,7 +197,7 @@ _KEYS: Sequence[Callable[[str], str]] = (
     _join,
     lambda text: _BETWEEN_LETTERS.sub("", _join(text)),
 )
-"""What two texts that name the same label have in common; the first for which there is one decides."""
+"""The normal forms by which two texts name the same label. The first form that finds a label decides."""
 
 
 @lru_cache(maxsize=2048)

@@ -99,12 +99,12 @@ class McpConnection:
         atexit.register(self.close)
 
     def run(self, work: Callable[[Any], Any], seconds: float) -> Any:
-        """What a coroutine of the session returns. Raises what it raises, and TimeoutError."""
+        """The return value of a coroutine of the session. Raises the coroutine's exceptions, and TimeoutError."""
         session = self._session.result(STARTING)
         return asyncio.run_coroutine_threadsafe(work(session), self._loop).result(seconds)
 
     def reason(self, error: BaseException) -> str:
-        """What went wrong, with the end of what the server wrote to stderr."""
+        """The failure, with the end of the server's stderr."""
         self._errors.seek(0)
         written = self._errors.read().strip()[-SHOWN:]
         text = str(error) or type(error).__name__

@@ -138,7 +138,7 @@ class MultiTurn(Environment):
         return await run.map(one, list(zip(examples, trajectories, strict=True)))
 
     def completion(self, played: Trajectory) -> Completion:
-        """What a reward may grade of an episode; an episode without the answer it owes is an error."""
+        """The part of an episode that a reward may grade. An episode without the answer that it owes is an error."""
         error, finish = played.error, "length" if played.cut else "stop"
         if self.world is not None and not self.world.graded:
             return Completion(played.transcript(), finish, played.usage, error)
@@ -154,7 +154,7 @@ def task_model(env: Environment) -> TaskModel:
 
 
 def multiturn(env: Environment, world: World | None = None, actor: Actor | None = None) -> MultiTurn:
-    """The same task as episodes: in a world, answered by a system, or both. What is not given stays as it was."""
+    """The same task as episodes: in a world, answered by a system, or both. Arguments that are not given stay as they were."""
     changes = {name: one for name, one in (("world", world), ("actor", actor)) if one is not None}
     return as_environment_type(env, MultiTurn, scores=False, **changes)
 
@@ -184,7 +184,7 @@ async def trajectories(
 
 
 def _steps_of(example: Example, rollout: Rollout) -> Trajectory:
-    """What happened in a rollout that is no episode."""
+    """The trace of a rollout that is no episode."""
     inner = [(str(dict(step.inputs)), step.output) for step in rollout.steps]
     steps = inner or [(example.user_text, rollout.output)]
     turns = tuple(Turn(seen, ActorAction(text)) for seen, text in steps)

@@ -63,7 +63,7 @@ class _Game:
         return ended or number >= self.episode.turns
 
     def observation(self) -> ActorObservation:
-        """What the actor has before it."""
+        """The actor's view."""
         messages = tuple(self.conversation)
         if not self.turns:
             return ActorObservation.first(messages)
@@ -80,7 +80,7 @@ class _Game:
         self.step = step
 
     def trajectory(self) -> Trajectory:
-        """What became of it."""
+        """The outcome."""
         last = self.step or WorldStep()
         error = last.error
         return Trajectory(

@@ -1,7 +1,7 @@
 """Programs: an async function of `(lm, prompts, example)` that asks models under several named prompts.
 
 Its code runs in a thread of its own, in this process or in a worker. Its calls and tools go through the run, one after the
-other, so that a resume gets each recorded answer again and the code makes the same calls. What it did is the trace of the
+other, so that a resume gets each recorded answer again and the code makes the same calls. Its actions are the trace of the
 rollout.
 """
 
@@ -81,8 +81,8 @@ class Program:
 
     @cached_property
     def described(self) -> dict[str, JSON] | None:
-        """What a worker process loads the program from: its file, a function that can be imported, or the text of one; None where
-        there is none of these."""
+        """The source from which a worker process loads the program: its file, an importable function, or the text of a
+        function; None where there is none of these."""
         facts: dict[str, JSON] = {"path": str(self.path), "digest": self.digest}
         if self.file is not None:
             return facts
@@ -210,7 +210,8 @@ class _ProgramRun:
         self.over, self._finish, self._processor = False, "stop", 0.0
 
     async def completion(self) -> Completion:
-        """What the program returned, with all tokens of its calls. Raises what ended the run itself, such as its budget."""
+        """The program's return value, with all tokens of its calls. Raises an exception that ended the run itself, such as a
+        spent budget."""
         outcome = await self._run_program()
         if self._ended is not None:
             raise self._ended
@@ -465,7 +466,8 @@ class _ProgramRun:
         return None if held is None else convert_record(held, str)
 
     async def _use_tool(self, name: str, inputs: Mapping[str, str], back: Back) -> dict[str, Any]:
-        """What a tool returns, from the journal where it is recorded; a failure is recorded too. The program calls it."""
+        """The return value of a tool, from the journal where it is recorded. A failure is recorded too. The program calls
+        it."""
 
         async def compute() -> object:
             return await back(True)

@@ -1,4 +1,5 @@
-"""What a program asks models with: the `lm` of its parameters. It runs where the program does, and asks the run."""
+"""The object with which a program asks models: the `lm` of its parameters. It lives in the program's process and asks the
+run."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class ProgramFailed(WhetError):
 
 
 class ProgramModel:
-    """What a program asks models with; the `lm` of its parameters."""
+    """The object with which a program asks models: the `lm` of its parameters."""
 
     def __init__(self, asking: Asking, role: str = "task") -> None:
         self._asking, self._role = asking, role
@@ -58,9 +59,9 @@ class ProgramModel:
         return str(read_run_answer(await self._asking.ask(question)))
 
     async def tool(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
-        """What a function returns, recorded as JSON: a resume gets the same without calling it. Sets, tuples and arrays become
-        lists, data classes become dicts. Raises ProgramFailed with what went wrong in it, and for what JSON cannot hold; its
-        `type` is the name of the exception in the function, which is its cause."""
+        """The return value of a function, recorded as JSON: a resume gets the same value without calling the function. Sets,
+        tuples and arrays become lists, data classes become dicts. Raises ProgramFailed for an exception in the function, and
+        for a value that JSON cannot hold. Its `type` is the name of the function's exception, which is its cause."""
         name, inputs = name_of(function), {str(i): to_text(each) for i, each in enumerate(arguments)}
         inputs |= {key: to_text(value) for key, value in named.items()}
 
@@ -140,7 +141,7 @@ def _has_other_keys(value: Any) -> bool:
 
 
 def read_run_answer(answer: dict[str, Any]) -> Any:
-    """What the run answered. Raises ProgramFailed for a call that brought nothing, UsageError for one that cannot be made."""
+    """The run's answer. Raises ProgramFailed for a call without a result, and UsageError for a call that cannot be made."""
     if "failed" in answer:
         raise ProgramFailed(answer["failed"], answer.get("type", ""))
     if "misused" in answer:

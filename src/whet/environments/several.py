@@ -32,7 +32,7 @@ class EnvironmentCase:
     frame: Prompt | None = None
 
     def prompt_for(self, prompt: Prompt) -> Prompt:
-        """What the model of this case is asked under a shared prompt."""
+        """The request to this case's model under a shared prompt."""
         return prompt if self.frame is None else below(prompt, self.frame)
 
 
@@ -69,7 +69,7 @@ class SeveralEnvironment(Environment):
         return all(case.env.scores or case.env.supports_batching for case in self.cases.values())
 
     def messages(self, prompt: Prompt, example: Example) -> tuple[Message, ...]:
-        """What the model of the row's case receives."""
+        """The messages to the model of the row's case."""
         return self.cases[example.case].prompt_for(prompt).render(example)
 
     def with_frames(self, frames: Mapping[str, Prompt]) -> SeveralEnvironment:
@@ -112,7 +112,7 @@ class SeveralEnvironment(Environment):
         return self._of_case(rollout, example.case, prompt)
 
     async def score(self, run: Run, prompts: Sequence[Prompt], examples: Sequence[Example]) -> list[Score]:
-        """What each prompt is worth on the examples."""
+        """The reward of each prompt on the examples."""
 
         async def one(branch: Run, prompt: Prompt) -> Score:
             return mean_score(await self.evaluate(branch, prompt, examples))

@@ -95,7 +95,7 @@ class ShapedWorld:
 
     @property
     def name(self) -> str:
-        """That of the world, and of the bonuses."""
+        """The version of the world, and of the bonuses."""
         return f"{self.world.name}, shaped by {self.shaping.bonus.name}"
 
     @property
@@ -115,7 +115,7 @@ class ShapedWorld:
 
     @property
     def range(self) -> tuple[float, float]:
-        """That of the world, wider by the bonuses that are not repaid."""
+        """The range of the world's reward, extended by the bonuses that are not repaid."""
         low, high = self.world.range if isinstance(self.world, RewardingWorld) else (0.0, 1.0)
         more = 0.0 if self.shaping.repay else self.shaping.weight * self.shaping.bonus.most(self.turns)
         return low - more, high + more
@@ -152,7 +152,8 @@ class ShapedEpisode:
         self._seen, self._taken, self._paid = first, 0, 0.0
 
     async def step(self, run: Run, text: str) -> WorldStep:
-        """What the world answers, with the bonus in the reward; in the last turn less all that was paid, where it is repaid."""
+        """The world's reply, with the bonus in the reward. Where bonuses are repaid, the last turn subtracts all that were
+        paid."""
         step = await self._episode.step(run, text)
         self._taken += 1
         if self._shaping.repay and (step.done or step.error is not None or self._taken == self.turns):

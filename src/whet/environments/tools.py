@@ -55,7 +55,7 @@ class Tool:
 
     @property
     def description(self) -> str:
-        """What the model reads of it."""
+        """The text that the model reads."""
         return f"{self.head}: {self.about}"
 
     @property
@@ -77,7 +77,7 @@ class Tool:
         return cls(name, f"{name}{inspect.signature(function)}", " ".join(description.split()), function)
 
     def call(self, arguments: Mapping[str, object]) -> str:
-        """What the function returns, as text; a text as it is, anything else as JSON where that works.
+        """The function's return value as text: a text unchanged, anything else as JSON where possible.
 
         Raises TypeError for arguments that do not fit its signature and annotations.
         """
@@ -131,7 +131,7 @@ class ToolWorld:
         return ToolEpisode(self, (Message("system", self.manual), *opening))
 
     def answer(self, call: Mapping[str, object]) -> str:
-        """What a call brings; the observation reports every error and then begins with `Error:`."""
+        """The result of a call. The observation reports every error and then begins with `Error:`."""
         name, arguments = call.get("name"), call.get("arguments", {})
         known = {tool.name: tool for tool in self.tools}
         if name not in known:
@@ -201,7 +201,7 @@ def _quote(value: object) -> str:
 
 
 def run_with_timeout(seconds: float, work: Callable[[], str]) -> str | None:
-    """What `work` returns, or None when it takes longer; it then goes on in a thread that no exit waits for.
+    """The return value of `work`, or None when it takes longer. It then continues in a thread that no exit waits for.
 
     Python cannot end a thread, and a process for each call would lose what tools keep in memory.
     """

@@ -115,7 +115,8 @@ ASK = f"Which word stands in the gap ({GAP}) of this goal? Answer by what happen
 FORM = 'Write JSON: {"answer": "the word, or nothing if it cannot be known yet", "confidence": a number from 0 to 1}'
 
 Watcher: TypeAlias = Callable[[str, TurnTaken], float | None]
-"""What a person says now of an episode (the id of its row) after a turn, from -1 to 1; None: nothing."""
+"""A person's present rating of an episode (by the id of its row) after a turn, from -1 to 1; None where the person says
+nothing."""
 LEAST_PAIRS = 5
 
 
@@ -123,9 +124,9 @@ LEAST_PAIRS = 5
 class HumanSignal:
     """GUIDE: a person watches and says all the time how it goes, from -1 to 1; a model of the person goes on when they stop.
 
-    What arrives after a turn is about the turn `delay` turns before, for a person takes time to react: so the model learns it. It
-    predicts what was stated of the same turn, or of turns whose texts are like it (the trigrams they share). `imitate` False:
-    nothing is paid while the person says nothing.
+    A rating that arrives after a turn is about the turn `delay` turns before, because a person takes time to react. The model
+    learns it so. It predicts what was stated of the same turn, or of turns whose texts are like it (the trigrams they share).
+    `imitate` False: nothing is paid while the person says nothing.
     """
 
     watcher: Watcher
@@ -146,11 +147,11 @@ class HumanSignal:
         return 0
 
     def begin(self, example: Example) -> EpisodeBonus:
-        """What a person says of an episode."""
+        """A person's rating of an episode."""
         return _WatchedEpisode(self, example.id)
 
     def predict(self, text: str) -> float:
-        """What the person would say of a turn; 0 while too little is known."""
+        """The predicted rating of a turn; 0 while too little is known."""
         if len(self.pairs) < LEAST_PAIRS:
             return 0.0
         same = [value for known, value in self.pairs if known == text]
@@ -172,7 +173,7 @@ class _WatchedEpisode:
     turns: list[str] = field(default_factory=list)
 
     async def of(self, run: Run, turn: TurnTaken) -> float:
-        """What the person says; else what they would say. What was said is recorded, and so is what was predicted."""
+        """The person's rating, else the predicted rating. Both are recorded."""
         text, signal = f"{turn.before}\n{turn.text}", self.signal
         self.turns.append(text)
 

@@ -17,7 +17,7 @@ from whet.rewards.targets import state_correction, targets_of
 from whet.run import Run
 from whet.search.corrections import holds_words, say_the_same
 from whet.search.labels import find_answers
-from whet.search.minibatch import answered_rollouts, shorten, show_example, show_rollout
+from whet.search.minibatch import answered_rollouts, say_cut, shorten, show_example, show_rollout
 from whet.types import Example, Rollout, TraceStep
 
 COMMENTS = ("critique", "comment", "feedback", "explanation", "annotation")
@@ -32,7 +32,7 @@ _RIGHT, _RIGHT_SHOWN, _RIGHT_LONGEST = "Some that were right, and must stay so:"
 """What stands before rows that were answered rightly, how many are shown, and characters of each."""
 _REMARK = "The critique of each wrong answer says the same, for example:"
 _FAILURES = "Of the wrong answers,"
-_ECHOED, _CUT = "those that only repeat the input", "those cut off at the limit of tokens"
+_ECHOED = "those that only repeat the input"
 _AGAIN, _AGAIN_SHOWN = "Wrong answers that came more than once:", 4
 _NOTHING = "no text at all"
 _BEGINNING = 60
@@ -70,8 +70,8 @@ class CritiqueBatch:
     """The words that the critiques of all wrong answers share, if any."""
     outputs: tuple[str, ...] = ()
     """For each answer, how it begins."""
-    cut: int = 0
-    """How many wrong answers ended at their limit of tokens."""
+    cut: str = ""
+    """How long an answer may be, and how many were cut off; empty where none was."""
     echoes: int = 0
     """How many answers repeat their input."""
     again: bool = False
@@ -91,9 +91,8 @@ class CritiqueBatch:
         right = sum(self.full)
         counted = f"Of {len(self.full)} answers, {right} {'was' if right == 1 else 'were'} right"
         counted += f" (wanted {by_label})." if by_label else "."
-        failures = {_ECHOED: self.echoes, _CUT: self.cut}
-        if common := [f"{what}: {times}" for what, times in failures.items() if times]:
-            counted += f"\n{_FAILURES} {'; '.join(common)}."
+        counted += f"\n{_FAILURES} {_ECHOED}: {self.echoes}." if self.echoes else ""
+        counted += f"\n{self.cut}" if self.cut else ""
         counted += f"\n{_REMARK} {self.remark}" if self.remark else ""
         again = () if self.mistakes else frequent_answers(self._wrong_outputs, most=_AGAIN_SHOWN, least=2)
         counted += f"\n{_AGAIN} {', '.join(again)}." if again else ""
@@ -241,7 +240,7 @@ def collect_critiques(
         mistakes=tuple(mistakes),
         remark=_remark(wrong) if alike else "",
         outputs=tuple(shorten(one_line(rollout.output), _BEGINNING) for rollout in valid),
-        cut=sum(rollout.cut for _, rollout in wrong),
+        cut=say_cut(valid),
         again=again,
         echoes=sum(_repeats_input(row, rollout) for row, rollout in wrong),
     )

@@ -201,7 +201,8 @@ class _StudentModule:
 
 
 def _identity(student: Any) -> list[object]:
-    """What a run pins of a student: demonstrations, fields and settings of its predictors, and the code of its classes."""
+    """The parts of a student that a run pins: demonstrations, fields and settings of its predictors, and the code of its
+    classes."""
     kinds = {type(module) for _, module in student.named_sub_modules()}
     own = sorted(
         (kind for kind in kinds if not kind.__module__.startswith("dspy.")), key=lambda k: k.__qualname__
@@ -270,7 +271,7 @@ def _text(part: Any) -> str:
 
 
 class _PredictionText(str):
-    """What a module predicted, as a text, with the prediction itself and the trace for the metric."""
+    """A module's prediction as a text, with the prediction itself and the trace for the metric."""
 
     prediction: object
     trace: list[Any]
@@ -323,7 +324,7 @@ class _ModuleMetric:
 
 
 def _reward_from_metric(outcome: Any) -> dict[str, object]:
-    """What a metric returns as what a reward returns."""
+    """A metric's value as a reward's value."""
     if isinstance(outcome, Mapping):
         score, feedback, parts = (outcome.get(key) for key in ("score", "feedback", "objective_scores"))
     else:

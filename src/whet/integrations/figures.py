@@ -39,7 +39,7 @@ class RunFigures:
 
     @property
     def files(self) -> list[Path]:
-        """What the run has written for people, as far as it is there."""
+        """The files that the run has written for people so far."""
         return [path for name in _FILES if (path := self.folder / name).is_file()]
 
 
@@ -106,7 +106,8 @@ def _numbers(value: object, path: str = "") -> Iterator[tuple[str, float]]:
 
 
 def _points(record: Record) -> Iterator[tuple[str, int, float]]:
-    """What the report's learning curve shows: each candidate on validation, the best so far, scores and rewards in training."""
+    """The data of the report's learning curve: each candidate on validation, the best so far, scores and rewards in
+    training."""
     yield from (("search.validation", p.calls, p.value) for p in record.validated)
     yield from (("search.best_validation", p.calls, p.value) for p in record.validated if p.incumbent)
     yield from (("search.train", p.calls, p.value) for p in record.trained)

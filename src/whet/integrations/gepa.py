@@ -88,7 +88,7 @@ def optimize(
 
 
 class _AdapterRows:
-    """What the adapter evaluates, by the ids of the rows."""
+    """The data that the adapter evaluates, by the ids of the rows."""
 
     def __init__(self) -> None:
         self.instances: dict[str, Any] = {}
@@ -224,7 +224,7 @@ class _AdapterModel:
         return outcomes
 
     def feedback(self, candidate: Mapping[str, str], one: object, component: str) -> str:
-        """What the reflective dataset says of a component. An adapter that raises has nothing to say, as in gepa."""
+        """The reflective dataset of a component. An adapter that raises gives none, as in gepa."""
         try:
             records = self.adapter.make_reflective_dataset(dict(candidate), one, [component]).get(
                 component, ()
@@ -248,7 +248,7 @@ def _output(output: object) -> str:
 
 
 def _identity(adapter: object) -> str:
-    """What a run pins of an adapter: its class's code, the plain values and the functions that it holds, and its `version`."""
+    """The parts of an adapter that a run pins: its class's code, its plain values and functions, and its `version`."""
     kind = type(adapter)
     code = [[n, source_hash(f)] for n, f in sorted(vars(kind).items()) if inspect.isfunction(f)]
     held = {

@@ -1,4 +1,4 @@
-"""What the integrations share: rows and splits of the objects of others, names of prompts, values as JSON."""
+"""The parts that the integrations share: rows and splits of other libraries' objects, names of prompts, values as JSON."""
 
 from __future__ import annotations
 

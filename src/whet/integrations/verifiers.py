@@ -125,7 +125,8 @@ class _EnvironmentProgram:
         )
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        """What it is for the fingerprint of a task: an environment that serves holds what differs from run to run."""
+        """Its identity for the fingerprint of a task: an environment that serves requests holds values that differ from run to
+        run."""
         return str, (self.version,)
 
     async def __call__(
@@ -227,7 +228,7 @@ class _EnvironmentLoop:
 
 
 class _EpisodeModel:
-    """What the agents of an episode ask. `failed`: the call that brought no answer."""
+    """The requests of an episode's agents. `failed`: the call without an answer."""
 
     def __init__(self, lm: ProgramModelHere, system_prompt: str) -> None:
         self.lm, self.system_prompt = lm, system_prompt

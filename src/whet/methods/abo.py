@@ -18,8 +18,8 @@ Differences from the paper:
 4. The demonstration is of a training row with a target; its input must be none of the validation rows'. A step that copies 32
    characters in a row from a single input is dropped.
 5. The steps stand behind the start's own text. The start itself competes too.
-6. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
-7. Within a limit on calls, rounds and examples are cut to what the limit pays (`whet.search.plan`).
+6. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+7. Under a limit on calls, rounds and examples are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method abo --lm openai/NAME --optimizer-lm openai/NAME
 """

@@ -24,8 +24,8 @@ Differences from the paper:
    control for the paper's claim that this loses what was known.
 7. Only training rows with rewards teach: there is no mode without them. Lessons that copy 32 characters in a row from a single
    input, or hold private data, are dropped.
-8. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
-9. Within a limit on calls, steps, batches and reflections are cut to what the limit pays (`whet.search.plan`).
+8. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+9. Under a limit on calls, steps, batches and reflections are reduced to fit (`whet.search.plan`).
 
 10. Online, counters are halved before each window, so that a lesson which stopped being true goes after few verdicts. The code's
    are never used. Rows come in the order of the training split; the last playbook and the start are compared on validation rows.

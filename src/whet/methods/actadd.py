@@ -14,7 +14,7 @@ Differences from the paper:
 1. Layer and coefficient are chosen by the reward on training and validation rows; the paper looks at samples.
 2. The vector is added at the front only (the code can place it elsewhere), which is where a chat template stands.
 3. `vector=random` has a random direction with the same norm at each position: the control.
-4. Within a limit on calls, pairs and rows are cut to what the limit pays.
+4. Under a limit on calls, pairs and rows are reduced to fit.
 
 Run it:  whet optimize TASK --method actadd --lm hf/PATH --set plus="Love" --set minus="Hate"
 """

@@ -19,8 +19,8 @@ Differences from the paper and its code:
 3. Old games (`replay`) are those that the policy has played: a child that forgets is not taken. 0 leaves them out: the control.
 4. A game is lost where it earned less than it could; the worst games come first. What is no game is shown by its answer.
 5. The result is chosen on validation examples among the start, and the policies on the way.
-6. A start that earns nothing is left first without the optimizer, where targets are answers (`whet.search.from_zero`).
-7. Within a limit on calls, games and comparisons are cut to what the limit pays (`whet.search.plan`).
+6. If the start prompt has a reward of zero, two other prompts are tried first, if targets are answers (`whet.search.from_zero`).
+7. Under a limit on calls, games and comparisons are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method agentpro --lm openai/NAME --optimizer-lm openai/NAME
 """

@@ -22,7 +22,7 @@ Differences from the paper:
 3. In use the likeliest text, not a sample. Low-rank adapters instead of all weights (`rank=0`).
 4. A rewording that is empty or that the bound on tokens cut earns nothing and costs no call.
 5. The weights are chosen on validation examples among some checks on the way and the frozen model alone.
-6. Within a limit on calls, steps and requests are cut to what the limit pays.
+6. Under a limit on calls, steps and requests are reduced to fit.
 
 Run it:  whet optimize TASK --method align_pro --lm openai/NAME --policy hf/PATH
 """

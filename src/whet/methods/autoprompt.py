@@ -24,7 +24,7 @@ Differences from the paper:
    (C = 1) instead of by some steps of Adam, and the words are whole words as in 1.
 5. The result is the best on validation examples among the start, some leaders on the way and the last ones.
 6. A row that a gradient is taken of is charged as one task call, although the way back costs about two more.
-7. Within a limit on calls, iterations, candidates and batches are cut to what the limit pays.
+7. Under a limit on calls, iterations, candidates and batches are reduced to fit.
 
 Run it:  whet optimize TASK --method autoprompt --lm embedded/mlm
 """

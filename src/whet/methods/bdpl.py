@@ -26,7 +26,7 @@ Differences from the paper:
    hinge loss.
 7. The result is the best on validation examples among the likeliest prompt, the best on training examples and
    the start; the paper takes the likeliest.
-8. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
+8. Under a limit on calls, steps and examples are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method bdpl --lm embedded/encoder
 """

@@ -15,7 +15,7 @@ Differences from DSPy:
 3. With `k` of 0 nothing is shown (DSPy issue 8508 shows some).
 4. Demonstrations are text in the region `demonstrations`, or behind the text of the first region; DSPy makes turns of a
    conversation of them.
-5. Within a limit on calls, sets and rows are cut to what the limit pays (`whet.search.plan`).
+5. Under a limit on calls, sets and rows are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method bootstrap --lm openai/NAME
 """

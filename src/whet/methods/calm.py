@@ -21,7 +21,7 @@ Differences from the paper:
    their children.
 4. Three operators: to combine two texts, to add to one, to rewrite one. The paper has more, and counts what was added before.
 5. Low-rank adapters. `lr=0` is evolution with a frozen writer: the control.
-6. Within a limit on calls, steps, examples and questions are cut to what the limit pays.
+6. Under a limit on calls, steps, examples and questions are reduced to fit.
 
 Run it:  whet optimize TASK --method calm --lm openai/NAME --policy hf/PATH
 """

@@ -22,7 +22,7 @@ Differences from the paper and its code:
    own answer where that earned the full reward, and else the target, under the rules of `whet.search.demonstrations`.
 5. The first instructions are written by the optimizer model from training examples, beside the start; the paper is given them.
    Where the optimizer writes nothing of use, the first parent's instruction stays, and demonstrations evolve alone.
-6. A start that earns nothing is left first without the optimizer: the population gets two prompts more (`whet.search.from_zero`).
+6. If the start prompt has a reward of zero, two prompts more join the population (`whet.search.from_zero`).
 7. Within a limit on calls, population, children, rows and steps are cut to what it pays. The paper's limit is on tokens.
 
 Run it:  whet optimize TASK --method capo --lm openai/NAME --optimizer-lm openai/NAME

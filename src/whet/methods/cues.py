@@ -19,7 +19,8 @@ Differences from the paper and its code:
    are dropped.
 5. Concept pool and rewordings of queries are left out: three of the paper's five stages are in its code.
 6. `memory: false` and `verify: false` (which finds no target) are the controls. The result is chosen on validation examples.
-7. A start that earns nothing is left first (`whet.search.from_zero`). Within a limit on calls, all numbers are cut to fit.
+7. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`). Within a limit
+   on calls, all numbers are reduced to fit.
 
 Run it:  whet optimize TASK --method cues --lm openai/NAME --optimizer-lm openai/NAME
 """

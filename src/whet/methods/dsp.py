@@ -23,7 +23,7 @@ Differences from the paper:
 3. The supervised stage's keywords are words of the target, those of the input first, instead of TextRank's; rows may
    name their own in the column `column`. `warmup=0` leaves the stage out.
 4. The weights are chosen on validation examples among some checks on the way and the frozen model alone.
-5. Within a limit on calls, steps and inputs are cut to what the limit pays.
+5. Under a limit on calls, steps and inputs are reduced to fit.
 6. A hint is what the policy wrote without a thought; of one that the bound on tokens cut, the keywords before the last
    separator.
 

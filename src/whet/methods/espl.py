@@ -30,7 +30,7 @@ Differences from the paper:
 4. Low-rank adapters; the paper's importance-weighted loss, mean baseline and no divergence are the defaults. Groups of equal
    rewards have no advantage and teach nothing. In a world of several turns `credit=turn` credits each turn with what
    followed it.
-5. Within a limit on calls, steps are cut to what the limit pays; an answer of the policy counts as a task call.
+5. Under a limit on calls, steps are reduced to fit; an answer of the policy counts as a task call.
 6. pass@k comes from the groups of the training step; the published code draws 10 answers to each test problem. For easy to hard
    (there: AIME, then BeyondAIME) `easy` learns from the easiest rows, and the reward of harder validation rows is logged apart.
 

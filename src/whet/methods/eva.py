@@ -18,8 +18,9 @@ Differences from the paper:
    the chance that answers differ, by which other methods leave out rows that teach nothing.
 4. Written rows need a reward without a target. Rows that the reward cannot grade, duplicates, and copies of validation rows are
    dropped; a row that nobody solves has no gap, so that nothing is written near it. `evolve: 0` writes none.
-5. The result is chosen on validation examples. A start that earns nothing is left first (`whet.search.from_zero`).
-6. Within a limit on calls, rows and rounds are cut to what the limit pays.
+5. The result is chosen on validation examples.
+   If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+6. Under a limit on calls, rows and rounds are reduced to fit.
 
 Run it:  whet optimize TASK --method eva --lm openai/NAME --optimizer-lm openai/NAME
 """

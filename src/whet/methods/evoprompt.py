@@ -20,7 +20,7 @@ Differences from the paper:
 4. One text is asked for in a call, by a request in two or four steps without a worked example; the optimizer model is told the
    task and what surrounds the text. Its temperature is that of the run (the paper's is 0.5).
 5. A text induced from examples that copies 32 characters in a row from the input of one of them is dropped.
-6. A start that earns nothing is left first without the optimizer: the population gets two prompts more (`whet.search.from_zero`).
+6. If the start prompt has a reward of zero, two prompts more join the population (`whet.search.from_zero`).
 7. Within a limit on calls the population shrinks to the root of what is paid for, then examples and generations
    (`whet.search.population`, `whet.search.plan`).
 

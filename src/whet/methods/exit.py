@@ -18,7 +18,7 @@ Differences from the paper:
 4. The bonus for variety in an embedding is left out. `draw: uniform` draws from the buffer without looking, and `reach: 1`
    trains from the start only: the controls.
 5. The result is chosen on validation examples among the texts of the last improvements and the best that were tried.
-6. Within a limit on calls, steps and examples are cut to what the limit pays.
+6. Under a limit on calls, steps and examples are reduced to fit.
 
 Run it:  whet optimize TASK --method exit --lm openai/NAME --policy hf/PATH
 """

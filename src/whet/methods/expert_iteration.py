@@ -17,7 +17,7 @@ Differences from the papers:
    round, so a share is kept instead. Where all earn the same there is nothing to imitate, and the round teaches nothing.
 3. ReST-EM starts from the first weights in each round, ReST from the last; with few rounds of one question that is the default.
 4. Low-rank adapters. A rewrite that the prompt cannot take gets the lowest reward and costs no call.
-5. Within a limit on calls, rounds and examples are cut to what the limit pays.
+5. Under a limit on calls, rounds and examples are reduced to fit.
 
 Run it:  whet optimize TASK --method expert_iteration --lm openai/NAME --policy hf/PATH
 """

@@ -25,7 +25,7 @@ Differences from the paper, as far as it could be read:
 5. A challenger that was tried before, or that copies 32 characters in a row from an input, is not compared.
 6. The result is chosen on validation rows, by the reward of the task, among the start and the latest champions: a judge alone can
    be pleased by what is no better.
-7. A start that earns nothing is left first without the optimizer model (`whet.search.from_zero`).
+7. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
 8. Within a limit on calls rounds are cut to what it pays. Where the optimizer's calls are the narrower limit, the two answer more
    rows. A judge is shown `questions` of them, those first that the two answered differently.
 

@@ -18,7 +18,7 @@ Differences from the source:
 3. Prompt and weights are chosen together on validation examples; the weights under the prompt as written are a candidate too, and
    the task model alone.
 4. Low-rank adapters (`rank=0`: all weights).
-5. Within a limit on calls, steps are cut to what the limit pays; an answer of the policy counts as a task call.
+5. Under a limit on calls, steps are reduced to fit; an answer of the policy counts as a task call.
 6. `every=0` trains weights alone, `lr=0` prompts alone, `norm=prompt` compares answers under the same prompt only: the controls.
 
 Run it:  whet optimize TASK --method fst --lm hf/PATH --policy hf/PATH

@@ -34,7 +34,7 @@ Differences from the paper and its package (gepa 0.1.4):
 9. Where critiques are addressed to prompts of a program, all these are written anew at once, each from its own.
 10. A parent of whose reflections none wrote a new text (a small model copies what it sees) gives way to the others.
 11. What is left at the end goes into the choice between the two best: both answer training rows that neither has answered.
-12. A start that earns nothing is left first without the optimizer model (`whet.search.from_zero`).
+12. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
 13. `grouped` is ComBEE (2026, arXiv:2604.04247): all n known failures of the parent are dealt to floor(sqrt(n)) groups, each to
     two different ones (ComBEE may deal both copies to one). A reflection on each group writes a draft, and one more call makes
     one text of the drafts, the child. Fewer than 4 failures are reflected on as always.
@@ -75,6 +75,7 @@ from whet.search.minibatch import (
     gains,
     infinite_batches,
     minibatch,
+    say_cut,
     show_rollout,
 )
 from whet.search.plan import Purse, affordable_rows, count_purse, cut_validation, open_purse, recorded_rows
@@ -86,7 +87,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "gepa",
     "GEPA: reflection, and a front of prompts per example",
-    version=9,
+    version=10,
     rank=20,
     when="the reward says what is wrong, and the instruction should stay one text",
     paper="Agrawal et al., 2025",
@@ -506,12 +507,14 @@ def versions(pool: CandidatePool, parent: Candidate, focused: Prompt) -> list[Ot
 
 
 def tally(pool: CandidatePool, parent: Candidate) -> str:
-    """On how many of the training rows that the parent is known to have answered it earned the full reward."""
+    """On how many of the training rows that the parent is known to have answered it earned the full reward, and how many answers
+    were cut off."""
     mine = [
         r for row in pool.env.train if (r := pool.known.get((parent.id, row.id))) and answered_rollouts([r])
     ]
     full = sum(rollout.reward >= pool.env.reward.high for rollout in mine)
-    return f"Of {len(mine)} answers with these instructions, {full} earned the full reward." if mine else ""
+    earned = f"Of {len(mine)} answers with these instructions, {full} earned the full reward." if mine else ""
+    return "\n".join(part for part in (earned, say_cut(mine)) if part)
 
 
 def told_answers(pool: CandidatePool, parent: Candidate) -> str:

@@ -20,7 +20,7 @@ Differences from the paper and its code:
 6. The result is the agent: transitions that are kept, and the rollouts from them before each action. It must be better than the
    start prompt on validation examples. In use it learns nothing more.
 7. `balanced: false` shows transitions as they come, and `argmax: false` acts as the successes did: the controls.
-8. Within a limit on calls, validation rows and episodes are cut to what the limit pays.
+8. Under a limit on calls, validation rows and episodes are reduced to fit.
 
 Run it:  whet optimize TASK --method icpi --lm openai/NAME
 """

@@ -20,7 +20,7 @@ Differences from the paper:
 3. The result is chosen on validation examples among the leaders of the steps and the best few at the end.
 4. Texts are bounded by `longest` characters instead of 40 tokens, but never below twice the start or the best of H.
 5. Where no text reaches the threshold, the best of all are shown.
-6. Within a limit on calls, steps, samples and examples are cut to what the limit pays.
+6. Under a limit on calls, steps, samples and examples are reduced to fit.
 
 Run it:  whet optimize TASK --method ipo --set signal=met --lm openai/NAME --optimizer-lm openai/NAME
 """

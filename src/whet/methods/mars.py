@@ -18,8 +18,8 @@ Differences from the paper:
 3. Teacher and student see failed answers of the prompt as it is, with critiques. In the code they see the prompt alone.
 4. The search does not stop when the score changes little: which prompt is last decides nothing here.
 5. A text that copies 32 characters in a row from the input of a single example is dropped.
-6. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
-7. Within a limit on calls, rounds and examples are cut to what the limit pays (`whet.search.plan`). A plan has `steps` steps.
+6. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+7. Under a limit on calls, rounds and examples are reduced to fit (`whet.search.plan`). A plan has `steps` steps.
 
 Run it:  whet optimize TASK --method mars --lm openai/NAME --optimizer-lm openai/NAME
 """

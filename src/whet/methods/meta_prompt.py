@@ -23,7 +23,7 @@ Differences from the SDK:
 6. A batch without mistakes changes nothing. A reply that cannot be read changes nothing either.
 7. From a start that earns nothing the first rewrite is of a better prompt, where one is had without the optimizer
    (`whet.search.from_zero`).
-8. Within a limit on calls, loops and batches are cut to what the limit pays (`whet.search.plan`).
+8. Under a limit on calls, loops and batches are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method meta_prompt --lm openai/NAME --optimizer-lm openai/NAME
 """

@@ -17,7 +17,7 @@ Differences from the paper:
 3. Scores of an iteration are those on the same examples, which take the tasks in turn; the code scores all 50 of each task.
 4. A task made of several (docs/several-tasks.md) says which tasks there are. A task that is one, or whose shared prompt has
 slots, has no user prompts that could adapt: the method is then the outer loop alone.
-5. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
+5. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
 6. Within a limit on calls iterations, proposals and examples are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method metaspo --lm openai/NAME --optimizer-lm openai/NAME

@@ -19,8 +19,8 @@ Differences from the paper:
 4. A module whose text the prompt refuses, that copies 32 characters in a row from a single input, or holds private data, is left
    out.
 5. `targets` of `random` writes any modules anew instead of those that the verdict names: the control.
-6. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
-7. Within a limit on calls, rounds, critics and examples are cut to what the limit pays (`whet.search.plan`).
+6. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+7. Under a limit on calls, rounds, critics and examples are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method minstrel --lm openai/NAME --optimizer-lm openai/NAME
 """

@@ -21,7 +21,7 @@ Differences from MIPROv2:
 5. With `k` of 0 there are no demonstrations (DSPy issue 8508). They follow the rules of `whet.search.demonstrations`.
 6. Where the start earns nothing, a text and a set that earn something without the optimizer are among the choices, and
    observed first (`whet.search.from_zero`).
-7. Within a limit on calls, minibatches, trials and texts are cut to what the limit pays (`whet.search.plan`). A limit that pays
+7. Under a limit on calls, minibatches, trials and texts are reduced to fit (`whet.search.plan`). A limit that pays
    for the trials of 12 or 18 texts and sets, as MIPROv2 has them for more calls, gets these. Trials go on until the limit ends
    them: combinations that are known, or share the prompts of a program, cost nothing.
 

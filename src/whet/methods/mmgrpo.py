@@ -20,7 +20,7 @@ Differences from the paper and DSPy:
    they did. `rerun` holds the earlier calls only; `input` compares calls that happened to read the same. `prompts` learns from
    the calls of some prompts only. All of these are ours.
 5. Weights are chosen on validation rows, against the task model alone. Low-rank adapters (`rank=0`: all weights).
-6. Within a limit on calls, steps are cut to what the limit pays; a call that the policy answers counts as a task call.
+6. Under a limit on calls, steps are reduced to fit; a call that the policy answers counts as a task call.
 7. The calls of a program are answered one by one, not in a batch.
 
 Run it:  whet optimize TASK --method mmgrpo --lm hf/PATH --policy hf/PATH

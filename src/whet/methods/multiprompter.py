@@ -19,7 +19,7 @@ Differences from the paper, as far as it could be read:
 3. `credit=shared` has no critic: whole chains are compared with each other (`advantage`), and all pieces of a chain get the same.
 4. An empty piece leaves the prompt as it is. A chain that the prompt cannot take, or of which the bound on tokens cut a piece,
    gets the lowest reward and costs no call.
-5. Within a limit on calls, steps and rows are cut to what the limit pays.
+5. Under a limit on calls, steps and rows are reduced to fit.
 6. `prompters=1` is the control of one that writes the whole, with as many tokens as all together; `steps=0` is the untrained one.
 
 Run it:  whet optimize TASK --method multiprompter --lm openai/NAME --policy hf/PATH

@@ -20,10 +20,10 @@ Differences from the paper:
 6. The optimizer is asked for each text in a call of its own.
 7. While the best of H has the lowest score possible, its scores teach nothing: the request says so, and asks for the
    question that the exemplars answer instead of a comparison, or, where none has a target, for what an answer must hold.
-8. A start that earns nothing is left first without the optimizer: H gets two prompts more (`whet.search.from_zero`).
+8. If the start prompt has a reward of zero, two prompts more join H (`whet.search.from_zero`).
 9. `history` shows the scores with intervals and numbers of rows (`summary`), or no earlier text and no score but the best text
    alone (`none`).
-10. Within a limit on calls, steps, samples and examples are cut to what the limit pays (`whet.search.plan`).
+10. Under a limit on calls, steps, samples and examples are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method opro --lm openai/NAME --optimizer-lm openai/NAME
 """

@@ -20,7 +20,7 @@ Differences from the paper, as far as it could be read:
 2. The evolution is a light round of GEPA with the policy itself as the writer (`writer=optimizer`: the run's optimizer model).
 3. Low-rank adapters (`rank=0`: all weights). The divergence, if it has a weight, is measured on the bare context.
 4. The weights are chosen on validation examples under the prompt as written, against the task model alone.
-5. Within a limit on calls, steps are cut to what the limit pays; an answer of the policy counts as a task call.
+5. Under a limit on calls, steps are reduced to fit; an answer of the policy counts as a task call.
 6. `every=0` is plain GRPO; `distil=false` learns on the context with the prompt; both are controls.
 
 Run it:  whet optimize TASK --method p2o --lm hf/PATH --policy hf/PATH

@@ -23,7 +23,7 @@ Differences from the paper:
    `selection=all` gives dominated samples their weight, `selection=weighted` learns from the task's weighted sum: the controls.
 6. The weights are chosen on validation examples among some checks on the way and the frozen model alone. Low-rank adapters.
 7. A rewording that is empty or that the bound on tokens cut teaches nothing and costs no call.
-8. Within a limit on calls, steps and requests are cut to what the limit pays.
+8. Under a limit on calls, steps and requests are reduced to fit.
 
 Run it:  whet optimize TASK --method parrot --lm images/openai/NAME --policy hf/PATH
 """

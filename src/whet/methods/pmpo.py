@@ -19,8 +19,8 @@ Differences from the paper:
 3. A part of p* without which the loss is lower is itself a candidate for q. The paper only shows its delta.
 4. A part that is not in the text word for word, or that holds a slot, is not measured.
 5. A rewrite that copies private data from its hard row is dropped.
-6. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
-7. Within a limit on calls, rounds, rewrites, parts and rows are cut to what the limit pays (`whet.search.plan`).
+6. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+7. Under a limit on calls, rounds, rewrites, parts and rows are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method pmpo --lm hf/PATH --optimizer-lm openai/NAME
 """

@@ -20,7 +20,7 @@ Differences from the paper:
    costs no call. What the rewriter thinks first, and what encloses all of its text, is no part of it.
 5. The start prompt and greedy rewrites on the way are candidates too. The meta prompt is worded anew: the paper's
    could not be verified.
-6. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
+6. Under a limit on calls, steps and examples are reduced to fit (`whet.search.plan`).
 7. `steps=0` is the control: the untrained rewriter's `rewrites` samples, the best of them chosen.
 
 Run it:  whet optimize TASK --method prewrite --lm openai/NAME --policy hf/PATH

@@ -24,7 +24,7 @@ Differences from the paper:
    call.
 4. Evaluations are few (`checks`) instead of every 100 steps of thousands; the start prompt is a candidate. The wording of
    the meta prompt is our own.
-5. Within a limit on calls, steps and examples are cut to what the limit pays (`whet.search.plan`).
+5. Under a limit on calls, steps and examples are reduced to fit (`whet.search.plan`).
 6. `steps=0` is the control: the untrained policy's `prompts` samples, the best of them chosen.
 
 Run it:  whet optimize TASK --method prl --lm openai/NAME --policy hf/PATH

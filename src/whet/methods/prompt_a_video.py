@@ -25,7 +25,7 @@ Differences from the paper:
 5. `margin=0`, `least=0` and `top` as large as the group make pairs of all samples: the control.
 6. The weights are chosen on validation examples among some checks on the way and the frozen model alone.
 7. A rewriting that is empty or that the bound on tokens cut is in no pair and costs no call; nor is one that was not judged.
-8. Within a limit on calls, steps and requests are cut to what the limit pays.
+8. Under a limit on calls, steps and requests are reduced to fit.
 
 Run it:  whet optimize TASK --method prompt_a_video --lm images/openai/NAME --policy hf/PATH
 """

@@ -27,7 +27,7 @@ Differences from the paper:
 4. The weights are chosen on validation examples, among some checks on the way and the large model alone; the paper
    takes the last ones. LoRA instead of all weights; smaller batches.
 5. With `credit=turn` R is divided: a turn that asks earns what it adds to F, the last one the rest.
-6. Within a limit on calls, steps and questions are cut to what the limit pays.
+6. Under a limit on calls, steps and questions are reduced to fit.
 
 Run it:  whet optimize TASK --method prompt_r1 --lm openai/NAME --policy hf/PATH
 """

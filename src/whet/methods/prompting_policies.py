@@ -26,7 +26,7 @@ Differences from the paper, as far as it could be read:
 3. A text that the prompt cannot take gets the lowest reward, costs no call and is not remembered.
 4. Without a column the greedy text and `rewrites` samples are compared on validation examples; the start is a candidate.
 5. Low-rank adapters instead of all weights (`rank=0`).
-6. Within a limit on calls, steps and rows are cut to what the limit pays.
+6. Under a limit on calls, steps and rows are reduced to fit.
 7. `shown=none`, `good` and `shuffled`, `distil=0` and `steps=0` are the controls.
 
 Run it:  whet optimize TASK --method prompting_policies --lm openai/NAME --policy hf/PATH

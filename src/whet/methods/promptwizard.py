@@ -21,8 +21,8 @@ Differences from the paper:
    `whet.search.demonstrations`; none are made up, and no reasoning is written for them.
 5. Without training rows that fail nothing is refined; a reply without a text changes nothing. The code returns empty texts.
 6. A text that copies 32 characters in a row from the input of a single example is dropped.
-7. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
-8. Within a limit on calls, iterations, styles and examples are cut to what the limit pays (`whet.search.plan`).
+7. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+8. Under a limit on calls, iterations, styles and examples are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method promptwizard --lm openai/NAME --optimizer-lm openai/NAME
 """

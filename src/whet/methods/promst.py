@@ -22,8 +22,8 @@ Differences from the paper and its code:
 3. A kind of failure is summarised once for all rewrites of a prompt. Errors of the provider are no failures.
 4. A prompt deeper than `depth` is not rewritten. The paper's rule alone never ends where scores stay the same.
 5. The result is chosen on validation examples among the start, the leaders and the best by training score.
-6. A start that earns nothing is left first without the optimizer, where targets are answers (`whet.search.from_zero`).
-7. Within a limit on calls, episodes, expansions and their width are cut to what the limit pays (`whet.search.plan`).
+6. If the start prompt has a reward of zero, two other prompts are tried first, if targets are answers (`whet.search.from_zero`).
+7. Under a limit on calls, episodes, expansions and their width are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method promst --lm openai/NAME --optimizer-lm openai/NAME
 """

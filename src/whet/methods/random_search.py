@@ -17,7 +17,7 @@ Differences from plain random search:
    that the luckiest of n noisy scores does not win by its luck.
 3. Where phrases are drawn and the start earns nothing, two prompts are scored first that take no model to write
    (`whet.search.from_zero`), as in other methods: who does not beat them has learned nothing.
-4. Within a limit on calls, n and the number of examples are cut to what the limit pays (`whet.search.plan`).
+4. Under a limit on calls, n and the number of examples are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method random_search --set n=400
 """

@@ -22,7 +22,7 @@ Differences from the paper:
    (Hao et al. 2023, arXiv:2212.09611), which learns from the reward of the picture only.
 6. Words are parts between blanks; the paper's text counts tokens.
 7. The weights are chosen on validation examples among some checks on the way and the frozen model alone. Low-rank adapters.
-8. Within a limit on calls, steps and requests are cut to what the limit pays.
+8. Under a limit on calls, steps and requests are reduced to fit.
 
 Run it:  whet optimize TASK --method reprompt --lm images/openai/NAME --policy hf/PATH
 """

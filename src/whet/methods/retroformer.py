@@ -26,7 +26,7 @@ Differences from the paper:
    examples. With `in_use` it is the paper's: the trained model reflects on each failed episode, greedily, and the episode is
    tried again. That needs the return of an episode in use, which only a world brings (games); who uses a prompt for
    questions does not know it. What retries bring is logged at each step (`first`, `gain`).
-5. Within a limit on calls, steps and examples are cut to what the limit pays.
+5. Under a limit on calls, steps and examples are reduced to fit.
 6. A reflection that the bound on tokens cut is not tried and counts as the lowest return. What the model thinks first, and what
    encloses all of its text, is no part of a reflection.
 

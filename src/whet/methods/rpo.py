@@ -18,8 +18,9 @@ Differences from the paper:
 3. A rewrite is taken only where it earns no less than the prompt before with the same fresh users (`gate` rows; 0: always).
    The paper takes each.
 4. The result is chosen on validation examples. `feedback: none` shows the conversations without a comment: the control.
-5. A task without turns is a conversation of one turn. A start that earns nothing is left first (`whet.search.from_zero`).
-6. Within a limit on calls, conversations and epochs are cut to what the limit pays (`whet.search.plan`).
+5. A task without turns is a conversation of one turn.
+   If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+6. Under a limit on calls, conversations and epochs are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method rpo --lm openai/NAME --judge-lm openai/NAME --optimizer-lm openai/NAME
 """

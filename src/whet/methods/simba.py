@@ -20,7 +20,7 @@ Differences from DSPy:
 5. A prompt's mean counts all its rollouts; the temperature of the draw is a share of the reward's range.
 6. Where the start earns nothing, prompts that earn something without the optimizer join the pool first
    (`whet.search.from_zero`).
-7. Within a limit on calls, minibatches, then steps, samples and new prompts are cut to what the limit pays (`whet.search.plan`).
+7. Under a limit on calls, minibatches, then steps, samples and new prompts are reduced to fit (`whet.search.plan`).
 8. No prompt answers a training row that it shows as a demonstration, neither as a sample nor for its score: the answer would be
    a copy. DSPy scores prompts on such rows too.
 

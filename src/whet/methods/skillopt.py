@@ -23,8 +23,8 @@ Differences from the paper:
 4. The guidance passes the gate too, as the paper says and its code does not; `slow` of false leaves it out. Its score is
    measured, where the code compares the next step with that of the text without it.
 5. Edits that copy 32 characters in a row from a single input, or hold private data, are dropped: the analysts see the answers.
-6. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
-7. Within a limit on calls, steps, batches and analysts are cut to what the limit pays (`whet.search.plan`).
+6. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+7. Under a limit on calls, steps, batches and analysts are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method skillopt --lm openai/NAME --optimizer-lm openai/NAME
 """

@@ -20,7 +20,7 @@ Differences from the published code:
 5. Rules stand in one block; a text and a memory are not apart. A rule that copies 32 characters in a row from a single input, or
    holds private data, is dropped.
 6. To adopt what the nights made takes validation rows and the sealed test instead of a command of a person.
-7. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
+7. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
 8. Within a limit on calls there are fewer nights.
 
 Run it:  whet optimize TASK --method skillopt_sleep --lm openai/NAME --optimizer-lm openai/NAME

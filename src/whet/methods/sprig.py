@@ -21,7 +21,7 @@ Differences from the paper and its code:
 3. Of the edits `candidates` are tried in a round, drawn by kind: half add, a quarter delete or swap, a quarter paraphrase.
 4. Several tasks are rows of one task folder: `task` names the column that tells them apart, and each counts alike.
 5. The result is chosen on validation examples among the start, the leaders of rounds and the last beam.
-6. A start that earns nothing is left first without the optimizer: the beam gets two prompts more (`whet.search.from_zero`).
+6. If the start prompt has a reward of zero, two prompts more join the beam (`whet.search.from_zero`).
 7. Within a limit on calls rounds, candidates and examples are cut to what the limit pays (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method sprig --lm openai/NAME --optimizer-lm openai/NAME --set task=COLUMN

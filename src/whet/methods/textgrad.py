@@ -22,7 +22,7 @@ Differences from the paper and its code:
    returned, so that the optimizer is sent nothing. `memory` shows past gradients, as in the code.
 6. A reply without a text changes nothing; it ends the program of the authors.
 7. `critic=batch` asks for one gradient of the whole batch: the control. `revert=false` always follows the step.
-8. A start that earns nothing is left first without the optimizer model (`whet.search.from_zero`).
+8. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
 9. Within a limit on calls the held-out rows are cut, then the steps (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method textgrad --lm openai/NAME --optimizer-lm openai/NAME

@@ -18,8 +18,8 @@ Differences from the paper:
 4. A tip that reads the same as another, copies 32 characters in a row from a single input, or holds private data, is
    not taken in.
 5. The world may have several turns; an episode is then shown by its last answer, its reward and the reward's critique.
-6. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
-7. Within a limit on calls, batches and rounds are cut to what the limit pays (`whet.search.plan`).
+6. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+7. Under a limit on calls, batches and rounds are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method tips --lm openai/NAME --optimizer-lm openai/NAME
 """

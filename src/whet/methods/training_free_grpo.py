@@ -20,8 +20,8 @@ Differences from the paper:
    single input, or holds private data, is not taken in.
 6. Samples are numbered, so that a cache never makes one of several answers.
 7. There is no mode without rewards.
-8. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
-9. Within a limit on calls, queries, steps and groups are cut to what the limit pays (`whet.search.plan`).
+8. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+9. Under a limit on calls, queries, steps and groups are reduced to fit (`whet.search.plan`).
 
 Run it:  whet optimize TASK --method training_free_grpo --lm openai/NAME --optimizer-lm openai/NAME
 """

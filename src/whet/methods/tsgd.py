@@ -23,7 +23,7 @@ Differences from the paper, as far as it could be read:
    rows, so that a prompt with few lucky rows does not lead.
 6. A minibatch without errors leads to no child. A child that was tried before, or copies 32 characters in a row from an input,
    is not measured.
-7. A start that earns nothing is left first without the optimizer model (`whet.search.from_zero`).
+7. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
 8. Within a limit on calls rounds are cut to what it pays. Where the optimizer's calls are the narrower limit, minibatches grow.
 
 Run it:  whet optimize TASK --method tsgd --lm openai/NAME --optimizer-lm openai/NAME

@@ -22,8 +22,8 @@ Differences from the paper:
    instead, or nothing. The paper also joins labels that alternate.
 5. Of the new prompts of a round only the best with a gain is validated; a restart has to gain too.
 6. A text that copies 32 characters in a row from the input of a single example is dropped.
-7. A start that earns nothing is left first without the optimizer (`whet.search.from_zero`).
-8. Within a limit on calls, rounds, hypotheses and minibatches are cut to what the limit pays (`whet.search.plan`). Where the
+7. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+8. Under a limit on calls, rounds, hypotheses and minibatches are reduced to fit (`whet.search.plan`). Where the
    optimizer's calls are the narrower limit, minibatches grow.
 
 Run it:  whet optimize TASK --method vista --lm openai/NAME --optimizer-lm openai/NAME

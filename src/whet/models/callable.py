@@ -31,7 +31,7 @@ answered is."""
 LONGEST = 600.0
 """Seconds that a call may take where the user says nothing."""
 FUNCTION = "callable/"
-"""What the address of a function begins with."""
+"""The prefix of a function's address."""
 _log = logging.getLogger(__name__)
 _OF_REQUESTS = ("temperature", "stop", "seed")
 """Options that reach a function in its requests."""
@@ -53,10 +53,10 @@ class CallableModel(AnswersOnly):
     the run when nothing was ever answered, or when a hundred calls in a row failed with the same kind of exception. A call that
     takes longer than `timeout` seconds ends, as far as code in a thread can be ended, and is tried again.
 
-    The address is `callable/NAME@HASH`; HASH stands for what the function does, so that neither a cache nor
-    a journal hands the answers of other code out as its own. What the hash cannot see, such as the model that a server
-    has loaded, belongs in the function's attribute `version`. Tokens are those that the answer reports, or a quarter of the
-    characters where it reports none, and such counts are marked as estimates.
+    The address is `callable/NAME@HASH`. HASH identifies the function's code, so that no cache or journal returns the answers of
+    other code as its own. Put anything that the hash cannot see, such as the model that a server has loaded, into the
+    function's attribute `version`. Tokens are those that the answer reports, or a quarter of the characters where it reports
+    none, and such counts are marked as estimates.
     """
 
     local = False

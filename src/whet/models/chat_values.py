@@ -1,4 +1,4 @@
-"""What a function that stands for a model is given and gives: messages that are mappings, and answers in any usual form.
+"""The input and output of a function that stands for a model: messages that are mappings, and answers in any usual form.
 
 A message of a function that calls tools of its own becomes a text with each call as `<tool>{"name", "arguments"}</tool>`, as
 whet writes calls and the reward `tool_calls` reads them.
@@ -46,9 +46,10 @@ def as_mappings(messages: Sequence[Message]) -> list[ChatMessage]:
 
 
 def as_completion(answer: object, request: Request, who: str) -> Completion | None:
-    """What a function returned as a completion; None for what is no answer. One without a text is a bad answer.
+    """The function's return value as a completion; None for a value that is no answer. A completion without a text is a bad
+    answer.
 
-    Where it says nothing about tokens, a quarter of the characters is counted. Raises ProviderError for a response that
+    Where the response has no token counts, a quarter of the characters is counted. Raises ProviderError for a response that
     reports an error, or whose choices cannot be read.
     """
     made = _read(answer, request, who)

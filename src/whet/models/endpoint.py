@@ -1,6 +1,6 @@
-"""Where the requests of a model go and what they carry besides a body: base URL, query, key and headers.
+"""The destination of a model's requests, and what they carry besides a body: base URL, query, key and headers.
 
-A secret leaves the environment here and nowhere else. What is shown of an endpoint holds none.
+Only this module reads secrets from the environment. The printed form of an endpoint holds no secret.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _miss_key(problem: str) -> None:
 def _key_of(
     known: Provider, api_key: str | None, key_variable: str | None, headers: Mapping[str, str]
 ) -> tuple[str, str]:
-    """Where the key comes from, and the key. None is looked for where a header stands in its place."""
+    """The source of the key, and the key. No key is looked up where a header replaces it."""
     if api_key is not None:
         return "api_key", api_key
     if key_variable is not None:

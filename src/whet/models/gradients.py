@@ -22,7 +22,8 @@ MARK = "\ue001"
 """Stands where the words stand while they are looked for in a text (a private-use character)."""
 
 Spans = list[tuple[int, int]]
-"""Where each word lies in a text: first character and the one behind the last; empty where they are not in it."""
+"""The position of each word in a text: its first character and the character after its last; empty where the text does not hold
+the words."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class MarkedPrompt:
     words: Sequence[str]
 
     def spans(self, text: str, marked: str) -> Spans:
-        """Where the words lie in what became of the prompt, given what became of the marked one."""
+        """The positions of the words in the rendered prompt, given the rendered prompt with marks."""
         at = marked.find(MARK)
         places: Spans = []
         if at < 0:

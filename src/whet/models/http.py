@@ -253,7 +253,7 @@ class HttpClient:
         return connection
 
     def _connect_request(self) -> bytes:
-        """What asks the proxy for a way to the origin."""
+        """The request that asks the proxy for a tunnel to the origin."""
         host = f"{self._origin.host_subcomponent}:{self._origin.port}"
         lines = [f"CONNECT {host} HTTP/1.1", f"Host: {host}", *self._proxy_lines(), "", ""]
         return "\r\n".join(lines).encode("ascii")

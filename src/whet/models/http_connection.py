@@ -22,15 +22,16 @@ _GZIP, _ZLIB, _RAW = 31, 15, -15
 
 
 COST_HEADER = "x-litellm-response-cost"
-"""Where a proxy of LiteLLM says how many US dollars a call cost."""
+"""The header in which a LiteLLM proxy reports the US dollars of a call."""
 CACHE_KEY_HEADER = "x-litellm-cache-key"
-"""Where a proxy of LiteLLM names an answer of its cache."""
+"""The header in which a LiteLLM proxy names an answer from its cache."""
 CACHE_HEADERS = (
     "cf-aig-cache-status", "helicone-cache", "x-portkey-cache-status", "x-openrouter-cache-status",
 )  # fmt: skip
-"""Where gateways (Cloudflare, Helicone, Portkey, OpenRouter) say whether their own cache answered: HIT, SEMANTIC HIT, MISS."""
+"""The headers in which gateways (Cloudflare, Helicone, Portkey, OpenRouter) say whether their own cache answered: HIT, SEMANTIC
+HIT, MISS."""
 TYPE_HEADER = "content-type"
-"""Where an answer may say in which encoding its characters are."""
+"""The places in which an answer may name the encoding of its characters."""
 _OF_A_CALL = {name.encode() for name in (COST_HEADER, CACHE_KEY_HEADER, *CACHE_HEADERS, TYPE_HEADER)}
 
 
@@ -213,7 +214,7 @@ class _Unpacker:
         self._begun = False
 
     def unpack(self, data: bytes, most: int) -> bytes:
-        """What the next bytes hold, at most `most` bytes of it. Raises zlib.error."""
+        """The decompressed content of the next bytes, at most `most` bytes. Raises zlib.error."""
         if self._stream is None:  # servers call two formats deflate; zlib's first byte tells which one it is
             self._stream = zlib.decompressobj(_ZLIB if data[0] & 0x0F == 8 else _RAW)
         parts, room = [], most

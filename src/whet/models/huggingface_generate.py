@@ -274,8 +274,8 @@ def _completion(weights: Weights, row: RequestRow, copy: int) -> Completion:
 
 
 def _without_thought(weights: Weights, ids: Sequence[int], written: Sequence[int]) -> Completion:
-    """What was written, its thought apart. The marks of a thought may be special tokens, and a chat template may write the
-    opening one."""
+    """The written text, and its thought separately. The marks of a thought may be special tokens, and a chat template may write
+    the opening one."""
     tokenizer = weights.tokenizer
     plain: str = tokenizer.decode(written, skip_special_tokens=True)
     raw = f"{opening_at_end(tokenizer.decode(ids[-_MARK_TOKENS:]))}{tokenizer.decode(written)}"

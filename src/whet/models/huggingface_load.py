@@ -85,7 +85,7 @@ class Weights:
         return ids
 
     def text(self, messages: Sequence[Message]) -> str:
-        """What the model reads: the tokenizer's chat template, or the messages joined by blank lines.
+        """The model's input: the messages in the tokenizer's chat template, or joined by blank lines.
 
         A conversation that ends with an assistant message is continued in that message. A template that
         knows no system role gets its text at the head of the first user message. Raises ProviderError when
@@ -174,8 +174,8 @@ def _without_system(turns: list[dict[str, str]]) -> list[dict[str, str]]:
 
 
 def gguf_of(name: str) -> tuple[str, str | None]:
-    """Where a model lies, and which GGUF file there holds it: the one that `name` ends with, or the only one of a folder
-    that has no weights in another form; None for a model in transformers' own form.
+    """The folder of a model, and the GGUF file that holds it: the file that `name` ends with, or the only GGUF file of a folder
+    without other weights. None for a model in transformers' own format.
     """
     if name.endswith(_GGUF):
         place, _, file = name.rpartition("/")
@@ -267,7 +267,7 @@ def _libraries() -> tuple[object, object]:
 
 
 def model_kind(config: Any, transformers: Any) -> Kind:
-    """What a model is, from its configuration: the class that wrote it, then its type. Raises UsageError."""
+    """The kind of a model, from its configuration: the class that wrote it, then its type. Raises UsageError."""
     auto = transformers.models.auto.modeling_auto
     names = tuple(config.architectures or ())
     if config.is_encoder_decoder:

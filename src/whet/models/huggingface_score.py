@@ -86,7 +86,7 @@ def items(
     inputs: Sequence[Mapping[str, str]],
     continuations: Sequence[Sequence[str]],
 ) -> list[ScoringItem]:
-    """What the model reads: one item for each prompt and input, prompts first, with the input's continuations.
+    """The model's input: one item for each prompt and input, prompts first, with the input's continuations.
 
     Raises UsageError when a masked model's prompt does not have exactly one `{{mask}}`.
     """

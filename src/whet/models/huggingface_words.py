@@ -39,7 +39,7 @@ _BEFORE = "the"
 
 @dataclass(frozen=True)
 class _Row:
-    """What the model reads, the word that owns each of its tokens (-1: none), and the tokens that are right as well."""
+    """The model's input, the word that owns each of its tokens (-1: none), and the other tokens that are right."""
 
     item: ScoringItem
     owner: list[int]

@@ -52,7 +52,7 @@ class LanguageModel(Protocol):
         ...
 
     def count_tokens(self, text: str) -> int:
-        """Tokens of `text`; an upper bound where the model's tokenizer is not known."""
+        """The number of tokens of `text`; an upper bound if the model's tokenizer is unknown."""
         ...
 
     async def close(self) -> None:
@@ -74,7 +74,7 @@ class BatchModel(LanguageModel, Protocol):
     """
 
     async def generate_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """What `generate` returns for each request, whatever the others are, beyond rounding.
+        """The value of `generate` for each request. It does not depend on the other requests, beyond rounding.
 
         A bad answer is a Completion with `error`. Raises UsageError and ProviderError as `generate` does.
         """

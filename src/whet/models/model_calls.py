@@ -1,4 +1,4 @@
-"""What a worker does for a local model: it reads the weights once, and computes the batches of calls that are its part.
+"""The work of a worker for a local model: it reads the weights once and computes its share of the batches.
 
 See `whet.models.model_workers` for the run's side. Requests and answers are JSON values; a number keeps all of its digits.
 """
@@ -26,7 +26,8 @@ from whet.types import Message, Request
 
 
 def load_call(address: str, call: str, arguments: str) -> Callable[[], dict[str, Any]]:
-    """What computes a call of the model at an address: its `value`, or the `error` that the model raises. `arguments` is JSON."""
+    """The function that computes a call of the model at an address. It returns the `value`, or the `error` that the model
+    raises. `arguments` is JSON."""
     return lambda: _answer(address, call, json.loads(arguments))
 
 

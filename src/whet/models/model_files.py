@@ -1,4 +1,5 @@
-"""What a local model needs on a machine: its files, how large they are, and packages; how another machine differs."""
+"""The requirements of a local model on a machine: its files, their sizes, and packages. Also the differences of another
+machine."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _FROM_HALF = 2
 
 
 def describe_files(place: str) -> ModelFiles:
-    """What tells the files of a model in a folder, or of one GGUF file, apart from others; empty where nothing is there.
+    """The fingerprint of a model's files in a folder, or of one GGUF file; empty where there is none.
 
     Of a file of more than two MiB the first and the last MiB are read: the head of a file with weights names all tensors.
     """

@@ -42,8 +42,8 @@ _log = logging.getLogger("whet.models")
 
 @dataclass(frozen=True)
 class WorkerChoice:
-    """Where the local models of a run answer. `engine`, `workers` and `share` as in `make_executor`; `gpus`: the part of a GPU
-    that a copy takes; None: a whole one where there are any."""
+    """The place where the local models of a run compute. `engine`, `workers` and `share` as in `make_executor`; `gpus`: the
+    part of a GPU that a copy takes; None: a whole one where there are any."""
 
     engine: str | None
     workers: int | None
@@ -170,8 +170,8 @@ class ModelWorkers:
         return Scores(logprobs, np.array(parts[0][1], dtype=np.int64).reshape(shape[1:]))
 
     async def _share(self, call: str, batches: int, arguments: Mapping[str, Any]) -> list[Any]:
-        """The values of a call from as many workers as it has batches. What is under way goes on when nobody waits any more: to
-        end it would end the worker with its weights."""
+        """The values of a call from as many workers as it has batches. A call under way continues when nobody waits for it any
+        more: ending it would end the worker with its weights."""
         assert self._executor is not None
         parts = max(1, min(self.copies, batches))
         sent = [
@@ -238,8 +238,8 @@ def _refuse(address: str) -> UsageError:
 
 
 def list_gpu_places(gpus: float | None) -> list[dict[str, str]]:
-    """What shows a worker its GPU, for each copy that has room on the GPUs of this machine, one GPU after the other; empty where
-    copies compute on the processor. Raises UsageError where GPUs are wanted and there are none."""
+    """The environment variables that assign a worker its GPU, for each copy that fits on the GPUs of this machine, one GPU
+    after the other; empty where copies compute on the processor. Raises UsageError where GPUs are wanted and there are none."""
     if gpus == 0:
         return []
     count = _count_gpus()

@@ -86,13 +86,13 @@ class Reply(NamedTuple):
 class OpenAIModel(AnswersOnly):
     """A model behind an OpenAI-compatible endpoint.
 
-    Features that the endpoint refuses (seed, n, logprobs, temperature, stop, `max_tokens` in favour of
-    `max_completion_tokens`) are left out of all later requests of this object; the refused call itself is a
-    ProviderError with `retryable` and `retry_after=0`. What the system says stands in the first message of the user where the
-    role is refused. A JSON schema falls back to `json_object` and then to
-    nothing (see `whet.models.openai_forms`). An endpoint that answers in streams only is asked for streams from then on, and
-    one that allows a shorter answer than was asked for gets smaller bounds (`whet.models.output_bounds`). Each refusal is
-    logged once. Stop sequences are applied here too, so that losing `stop` changes the price of an answer but not its text.
+    Features that the endpoint refuses (seed, n, logprobs, temperature, stop, `max_tokens` in favour of `max_completion_tokens`)
+    are left out of all later requests of this object; the refused call itself is a ProviderError with `retryable` and
+    `retry_after=0`. Where the system role is refused, its text goes into the user's first message. A JSON schema falls back to
+    `json_object` and then to nothing (see `whet.models.openai_forms`). An endpoint that answers in streams only is asked for
+    streams from then on, and one that allows a shorter answer than was asked for gets smaller bounds
+    (`whet.models.output_bounds`). Each refusal is logged once. Stop sequences are applied here too, so that losing `stop`
+    changes the price of an answer but not its text.
 
     `variant` is a hash of the options that change answers, empty without any: it belongs to what tells answers apart.
     Several base URLs are servers of the same model (`whet.models.replicas`): what one refuses is asked of none of them, and which
@@ -237,8 +237,8 @@ class OpenAIModel(AnswersOnly):
         return [filter_answer(result.status, self._endpoint.scrub(words), request, self.count_tokens)]
 
     def _decode(self, answer: bytes) -> dict[str, Any]:
-        """What an HTTP 200 holds. A web page says that the address is wrong, unless the endpoint has answered there: then
-        something on the way wrote it, and the next attempt may pass."""
+        """The content of an HTTP 200. A web page means that the address is wrong. Where the endpoint has answered there before,
+        a proxy on the way wrote the page, and the next attempt may pass."""
         try:
             return decode_answer(answer)
         except ProviderError as error:

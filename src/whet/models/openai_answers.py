@@ -1,6 +1,6 @@
-"""What the body of an HTTP 200 holds: completions, usage, log-probabilities, vectors, or an error after all.
+"""The content of an HTTP 200's body: completions, usage, log-probabilities, vectors, or an error after all.
 
-Pure functions. What an HTTP 200 may turn out to be, and what becomes of it:
+Pure functions. The possible contents of an HTTP 200, and the handling of each:
 
     text                                   Completion
     an error and no text beside it         Failure: the provider's, no answer of the model
@@ -49,9 +49,10 @@ _ROUNDING = 0.01  # by which a log-probability may exceed 0
 
 _AT_LIMIT = {
     *("length", "maxtokens", "maxoutputtokens", "maxcompletiontokens", "modellength"),
-    "modelcontextwindowexceeded",
+    *("modelcontextwindowexceeded", "pauseturn", "incomplete"),
 }
-"""Words of providers for an answer that reached a limit on tokens; these and the next ones as `_bare` writes them."""
+"""Words of providers for an answer that reached a limit on tokens, or on the work of a turn; these and the next ones as `_bare`
+writes them."""
 FILTER_REASONS = {
     *("contentfilter", "contentfiltered", "safety", "recitation", "blocklist"),
     *("prohibitedcontent", "spii", "sensitive", "refusal", "guardrailintervened"),
@@ -71,7 +72,7 @@ _KINDS = (
     (object, "no text"),
 )
 _COMPLAINTS = ("error", "message", "detail", "msg", "error_msg")
-"""Where a body says what went wrong."""
+"""The places of a body that name the failure."""
 OLLAMA = "the answer holds no choices but a message, as in Ollama's own API (its base URL for this one ends with /v1)"
 _NO_CHOICE = "model: empty answer (no choice in it)"
 
@@ -87,7 +88,7 @@ NEGLECTS = {
     "bytes": "sends bytes that are not UTF-8; a replacement character stands for each in its answers",
     "queue": "lets calls wait while it answers earlier ones; the time limit of a call counts from the last of these",
 }
-"""What servers do not do although they were asked and refused nothing, and what whet does about it."""
+"""The requested features that servers ignore without refusing them, and whet's handling of each."""
 
 
 def completions(
@@ -157,7 +158,7 @@ def filter_answer(status: int, words: str, request: Request, count: Callable[[st
 
 
 def find_neglected_options(body: Mapping[str, Any], data: Mapping[str, Any], usage: Usage | None) -> set[str]:
-    """What an answer shows that the server does not do of what `body` asked for: keys of `NEGLECTS`."""
+    """The features that `body` asked for and that the answer shows to be ignored: keys of `NEGLECTS`."""
     choices = [c for c in data["choices"] if isinstance(c, dict) and isinstance(c.get("message"), dict)]
     written = [(c, text) for c in choices if (text := _text(c["message"].get("content"))).strip()]
     limit = body.get("max_tokens", body.get("max_completion_tokens"))
@@ -333,6 +334,8 @@ def finish_of(reason: Any) -> str:
 
     >>> finish_of("MAX_TOKENS"), finish_of("max-tokens"), finish_of("Content-Filter"), finish_of("Stop"), finish_of(None)
     ('length', 'length', 'content_filter', 'stop', 'stop')
+    >>> finish_of("pause_turn"), finish_of("incomplete")
+    ('length', 'length')
     """
     if isinstance(reason, dict):  # of SGLang: {"type": "length", "length": 16}
         reason = reason.get("type")

@@ -16,10 +16,10 @@ _WITHOUT_REASON = (400, 422, 500)
 
 
 class OptionalParameters:
-    """What one endpoint has answered, and what is left out of the next attempt of a request that failed.
+    """The answers of one endpoint so far, and the features that the next attempt of a failed request leaves out.
 
-    A 500 may have any reason: it must be followed twice by an answer without the parameters. What was answered once is never
-    doubted again.
+    A 500 may have any reason: it must be followed twice by an answer without the parameters. A parameter that was answered once
+    is never dropped later.
     """
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class OptionalParameters:
         self._trials: dict[Hashable, tuple[frozenset[str], int]] = {}
 
     def left_out(self, request: Request) -> frozenset[str]:
-        """What the next attempt of a request goes without."""
+        """The parameters that the next attempt of a request leaves out."""
         return (
             self._trials[_key(request)][0] if self._trials and _key(request) in self._trials else frozenset()
         )

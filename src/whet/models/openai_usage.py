@@ -1,4 +1,4 @@
-"""What the body of an answer says that a call took: tokens by their many names, dollars, and estimates of what it leaves out."""
+"""The usage that the body of an answer reports: tokens by their many names, dollars, and estimates of missing counts."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _first_named(usage: Mapping[str, Any], names: Sequence[str]) -> object:
 
 
 def share_usage(usage: Usage, answers: int) -> list[Usage]:
-    """What each of so many answers took of a call; they add up to it, and the first one took the input."""
+    """The usage of each answer of a call. They add up to the call's usage, and the first one holds the input."""
     if answers == 1:
         return [usage]
     share, rest = divmod(usage.output_tokens, answers)
@@ -116,7 +116,7 @@ _STORED = (
 )
 """How they (Anthropic, OpenRouter, LiteLLM, DashScope, Bifrost) call the part of the input that they wrote into it."""
 _STORED_BY_TIME = (("", "cache_creation"), ("prompt_tokens_details", "cache_creation_token_details"))
-"""Where Anthropic and LiteLLM say how much of that was written for five minutes and for an hour."""
+"""The fields in which Anthropic and LiteLLM say how many of these tokens were cached for five minutes and for an hour."""
 _OF_ANTHROPIC = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 

@@ -83,11 +83,11 @@ _LONGEST_WORDS, _DEEPEST_CODE = 100_000, 6
 """How much of an error is read, and how deep, for what a filter says."""
 _FILTER_STATUSES = (400, 403, 422, 451)
 _TOO_LARGE = re.compile(r"\blimit:? (\d[\d,]*)\b.*?\brequested:? (\d[\d,]*)", re.IGNORECASE | re.DOTALL)
-"""What a limit a minute allows, and what one request takes of it."""
+"""The allowance of a limit a minute, and the part of it that one request takes."""
 _SMALLER = "one request takes more than the endpoint allows in a minute: shorten the prompt or the row, or lower max_tokens"
 
 _MESSAGES = ("message", "detail", "msg", "error_msg")
-"""Where an error says what went wrong."""
+"""The fields of an error that name the failure."""
 
 # Feature of a body: (keys that carry it, how a message names it, must the message also say "unsupported").
 _FEATURES: Mapping[str, tuple[tuple[str, ...], re.Pattern[str], bool]] = {
@@ -105,7 +105,7 @@ _FEATURES: Mapping[str, tuple[tuple[str, ...], re.Pattern[str], bool]] = {
     "stream_options": (("stream_options",), re.compile(r"\bstream_options\b|include_usage"), False),
 }
 _OWN_WORDS = {"max_tokens": _WANTS_COMPLETION_TOKENS, "temperature": _INSISTS}
-"""What refuses a feature without saying that it is unsupported."""
+"""The words that refuse a feature without saying that it is unsupported."""
 
 SYSTEM = "system"
 """The feature of messages that speak for the system or the developer."""
@@ -275,8 +275,8 @@ def http_error(
     unauthorised: str = _REMEDIES[401],
     not_found: str = "",
 ) -> ProviderError:
-    """What an HTTP status means for this request and for the others of `who`; `unauthorised` is the remedy for a 401,
-    `not_found` one more for what is not there.
+    """The meaning of an HTTP status for this request and for the others of `who`. `unauthorised` is the remedy for a 401, and
+    `not_found` an additional remedy for a 404.
 
     retryable: 408, 409, 424, 425, 429, 499, 5xx. fatal (it concerns every request): 3xx, 401, 402, 403, 404, 405, a
     used-up quota, an unknown model. Neither: any other 4xx, and a 403 that says the input was flagged by
@@ -342,8 +342,8 @@ def filter_words(failure: Failure) -> str | None:
 
 
 def words_of_filter(failure: Failure, error: ProviderError) -> str | None:
-    """What a content filter that took the request says; None where the failure, whose error is `error`, is about something else,
-    concerns every request, or may pass."""
+    """The message of a content filter that refused the request. None where the failure `error` has another cause, concerns
+    every request, or may pass."""
     passing = error.retryable or error.fatal
     return filter_words(failure) if failure.inside or not passing else None
 
@@ -394,7 +394,7 @@ def _without_quote(message: str) -> str:
 
 
 def _target(headers: Mapping[str, str]) -> str:
-    """Where a redirect points to, without what may be secret."""
+    """The target of a redirect, without parts that may be secret."""
     try:
         url = URL(headers.get("location", ""))
         return str(url.with_user(None).with_query(None).with_fragment(None)) if url.host else url.path
@@ -466,9 +466,7 @@ def wants_stream(failure: Failure, body: Mapping[str, object]) -> bool:
 
 
 def limits_of(failure: Failure, body: Mapping[str, object]) -> tuple[TokenLimits | None, int | None]:
-    """What a failure says about the tokens that the model takes, None where it is about something else, and the bound that
-    was sent.
-    """
+    """The failure's statement about the model's token limits (None where it has another cause), and the bound that was sent."""
     sent = body.get("max_tokens", body.get("max_completion_tokens"))
     sent = sent if isinstance(sent, int) else None
     if failure.status not in _ABOUT_BOUNDS and not failure.inside:
@@ -489,8 +487,8 @@ def _details(raw: bytes) -> Mapping[str, object]:
 
 
 def _message(raw: bytes, most: int = 4000) -> tuple[str, set[str]]:
-    """The server's words and codes: `{"error": {"message", "code", "type", "param"}}`, `{"detail": ...}` or bare text. What is
-    neither stands as it came, however deep it is nested. `most`: characters of the words that are read.
+    """The server's words and codes: `{"error": {"message", "code", "type", "param"}}`, `{"detail": ...}` or bare text. Any
+    other content is kept as it came, however deeply it is nested. `most`: characters of the words that are read.
     """
     text = " ".join(raw[:most].decode("utf-8", "replace").split())
     try:
@@ -512,7 +510,7 @@ def _message(raw: bytes, most: int = 4000) -> tuple[str, set[str]]:
 
 
 def _upstream(metadata: object, words: str, most: int) -> str:
-    """What a router says of the provider behind it, whose own words it relays beside its own (OpenRouter)."""
+    """A router's message about the provider behind it, which it sends beside its own message (OpenRouter)."""
     raw = metadata.get("raw") if isinstance(metadata, dict) else None
     if isinstance(raw, dict):
         raw = json.dumps(raw)
@@ -524,7 +522,8 @@ def _upstream(metadata: object, words: str, most: int) -> str:
 
 
 def _places(details: object) -> str:
-    """What a list of details says about which places of a request; the request itself, which it may quote, left out."""
+    """The messages of a list of details, with the places of the request that they name. Quotations of the request are left
+    out."""
     rows = details if isinstance(details, list) else []
     texts = [row["msg"] for row in rows if isinstance(row, dict) and isinstance(row.get("msg"), str)]
     if not texts or len(texts) < len(rows):

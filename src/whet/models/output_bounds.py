@@ -106,8 +106,8 @@ class TokenLimits:
 
 
 def read_limits(message: str, details: Mapping[str, object], sent: int | None) -> TokenLimits | None:
-    """What the words of a refusal say about the tokens of a request that asked for at most `sent`; `details` are the other
-    fields of the error. None where it is about something else.
+    """The token limits that a refusal states for a request that asked for at most `sent`; `details` are the other fields of the
+    error. None where the refusal has another cause.
 
     >>> read_limits("max_tokens is too large: 30000. This model supports at most 16384 completion tokens.", {}, 30000)
     TokenLimits(context=None, input=None, output=16384, at_least=False, about_output=True)

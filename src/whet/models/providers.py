@@ -16,7 +16,7 @@ AZURE = "azure"
 
 @dataclass(frozen=True)
 class Provider:
-    """Where a provider serves models, and what a request to it must carry.
+    """The base URL of a provider, and the headers that a request to it must carry.
 
     `base_url`: its documented address, at the usual port for a server on this machine; empty where every customer has an
     address of their own. `keys`: environment variables that may hold the key, `urls` those that may hold another base URL;

@@ -124,7 +124,7 @@ class Replicas:
 
     @property
     def base_url(self) -> str:
-        """What may be shown and recorded of the base URLs, in an order of their own: the same servers are the same place."""
+        """The printable form of the base URLs, sorted: the same servers give the same text."""
         return ", ".join(sorted(replica.endpoint.base_url for replica in self.all))
 
     async def post(

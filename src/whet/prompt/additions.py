@@ -1,4 +1,4 @@
-"""What a changed text holds that it did not hold before, found by the syntax of addresses and fences alone."""
+"""The new content of a changed text, found by the syntax of addresses and fences alone."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ PROPOSED, ACTIVE, EXPIRED, REJECTED = "proposed", "active", "expired", "rejected
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What was measured: `before` and `after` are (violations, rollouts) without and with the instruction.
+    """The measured counts: `before` and `after` are (violations, rollouts) without and with the instruction.
 
     `difference` is the fall of the violation rate, in [-1, 1]; `low` and `high` are its 95% interval.
     """

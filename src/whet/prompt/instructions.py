@@ -59,7 +59,7 @@ class Instruction:
     created: str = ""
     changed: str = ""
     tokens: int = 0
-    """What the line costs in every call."""
+    """The cost of the line in every call."""
     effect: Effect | None = None
     reason: str = ""
     """Why it is expired or rejected."""

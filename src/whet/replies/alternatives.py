@@ -28,7 +28,7 @@ _LINE_MARK = regex.compile(r"\A[\s#>]*+(?:[*+-]\s++)?")
 _LABEL = regex.compile(r"[:\uff1a=]|#{2,}")
 _NAME = regex.compile(r"(?<![\w.])(\p{L}\w{0,9})\s{0,2}=\s{0,2}")
 _PAIR = ("(", "[", "{")
-"""What opens a pair of coordinates, an interval or a set, which a sign of a list divides."""
+"""The brackets that open a pair of coordinates, an interval or a set, which a list separator divides."""
 _UNIT = regex.compile(rf"(?<=\p{{Nd}}\s?)({_WORD})\Z")
 
 Value = TypeVar("Value", bound=Hashable)
@@ -100,7 +100,7 @@ def _values(
     plain: str, read: Callable[[str], Value | None], forms: Sequence[regex.Pattern[str]], word: str
 ) -> set[Value]:
     """The different values that a text is made of, each pair with a sign of a list or the same `word` between; none where it is
-    anything else. What stands in square brackets is a reference or a remark."""
+    anything else. A text in square brackets is a reference or a remark."""
     value = None if plain.lstrip().startswith("[") else read(strip_wrapping(plain))
     if value is not None:
         return {value}

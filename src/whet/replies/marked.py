@@ -1,4 +1,4 @@
-"""What an answer marks as its result: the last box of LaTeX, else what stands in tags."""
+"""The marked result of an answer: the last LaTeX box, else the content of tags."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TAG = regex.compile(rf"<([A-Za-z][\w-]*+)>\s*+(?:{_CDATA}\s*+|([^<>]*+))</\1>|{
 _LITERAL = regex.compile(_CDATA)
 _EMPHASISED = regex.compile(r"(\*\*|\*|`)((?:(?!\1).)++)\1", regex.DOTALL)
 _BESIDE = regex.compile(r"[\s$*_`]{0,9}[,;/|&]?[\s$*_`]{0,9}(?:\p{L}[\p{L}\p{M}]{0,19})?[\s$*_`]{0,9}")
-"""What stands between marks that belong together: a sign of a list or a single word."""
+"""The text between marks that belong together: a list separator or a single word."""
 _WORDING = regex.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*+\{([^{}]*+)\}")
 
 
@@ -49,7 +49,7 @@ def last_boxes(text: str) -> list[str]:
 
 
 def _content(box: regex.Match[str]) -> str:
-    """What stands in braces, or, without them, what follows up to a blank: the last digit of 42 is in the box too."""
+    """The text in braces, or, without braces, the text up to a blank: the last digit of 42 is in the box too."""
     return str(box[2] if box[1] is None else box[1][1:-1])
 
 

@@ -1,8 +1,8 @@
-"""What a reply quotes: fenced blocks, inline code, lines of a block quotation, and what stands between quotation marks.
+"""The quotations in a reply: fenced blocks, inline code, lines of a block quotation, and text between quotation marks.
 
-Marks and their places decide, never words. A quotation ends in the paragraph in which it begins; a mark without a partner there
-quotes nothing. Where a paragraph has an odd number of the marks that open and close alike, all from the first to the last counts
-as quoted: one of them is no quotation mark, and which one nobody can say.
+Only marks and their places decide, not words. A quotation ends in the paragraph in which it begins; a mark without a partner
+there quotes nothing. Where a paragraph has an odd number of marks that open and close alike, the text from the first to the
+last counts as quoted. One of them is no quotation mark, and it cannot be told which.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def hide_pieces(text: str, spans: Iterable[Span]) -> HiddenPieces:
 
 
 def quotations_in(text: str, opaque: Sequence[Span] = ()) -> list[Span]:
-    """Where a text quotes; marks inside of its `opaque` pieces open and close nothing. A text that is nothing but a quotation
-    quotes nothing: its marks are a wrapping.
+    """The positions of quotations in a text. Marks inside its `opaque` pieces open and close nothing. A text that is one
+    quotation as a whole has none: its marks only wrap it.
 
     >>> quotations_in('Score: 4. It says "score: 1".'), quotations_in('"Score: 4"')
     ([(18, 28)], [])

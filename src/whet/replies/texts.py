@@ -106,7 +106,7 @@ def indent_further_lines(text: str) -> str:
 
 
 def between(text: str, opening: str, closing: str) -> list[str]:
-    """What stands between each opening mark and the next closing one, without outer space.
+    """The text between each opening mark and the next closing mark, without outer space.
 
     >>> between("<b> one </b> <b>two", "<b>", "</b>")
     ['one']
@@ -189,7 +189,7 @@ def _with_tags(reply: str, tag: str) -> str:
 
 
 def _find_enclosed(reply: str, tag: str, whole: bool, lenient: bool) -> Iterator[list[str] | str]:
-    """What encloses texts in a reply, the surest first: texts, or why what is there cannot be read."""
+    """The forms that enclose texts in a reply, the most reliable first: texts, or the reason why they cannot be read."""
     fence = _whole_fence(reply)
     yield _json_texts(reply if fence is None else fence[1], tag, whole)
     if (pair := _whole_pair(reply, tag)) is not None:
@@ -308,7 +308,7 @@ def _prose(reply: str) -> list[bool] | None:
 
 
 def _whole_pair(reply: str, tag: str) -> str | None:
-    """What stands between two tags that enclose a whole reply: the wanted one, or of an instruction one of its names."""
+    """The text between two tags that enclose a whole reply: the wanted tag, or for an instruction one of its names."""
     names = _INSTRUCTION_TAGS if tag.lower() in _INSTRUCTION_TAGS else (tag.lower(),)
     first = _TAG.match(reply)
     if first is None or first[1] or first[2].lower() not in names:

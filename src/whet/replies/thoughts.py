@@ -1,4 +1,4 @@
-"""Where the thought of a reply ends and its answer begins.
+"""The place where the thought of a reply ends and its answer begins.
 
 Models that think hand their thoughts over in many forms; none of them is a part of the answer. Position decides, never words:
 
@@ -149,8 +149,8 @@ def without_thought(text: str) -> str:
 
 def separate_thought(completion: Completion) -> Completion:
     """A completion whose text is the answer alone, its thought kept beside it. A thought without an end is no answer: the
-    completion has an empty text, finish `length` and an error. What is separated already stays as it is, but for marks for the
-    end of a turn."""
+    completion has an empty text, finish `length` and an error. A thought that is already separated is unchanged, except for
+    end-of-turn marks."""
     if not _may_hold_marks(completion.text):
         return completion
     split = (
@@ -199,7 +199,7 @@ def _may_hold_marks(text: str) -> bool:
 
 
 def _end_of_channels(text: str) -> int | None:
-    """Where the final channel of a harmony reply begins; -1 for a reply without one; None for a reply of another form."""
+    """The start of the final channel of a harmony reply; -1 for a reply without one; None for a reply of another form."""
     if _HARMONY.match(text):
         final = _FINAL.search(text)
         return -1 if final is None else final.end()
@@ -213,7 +213,8 @@ def _end_of_channels(text: str) -> int | None:
 
 
 def _end_of_opened(text: str) -> int | None:
-    """Where the thoughts that a reply begins with end; -1 where one does not; None for a reply that begins otherwise."""
+    """The end of the thoughts at the beginning of a reply; -1 where a thought has no end; None for a reply that begins
+    otherwise."""
     at = None
     for _ in range(_MOST_THOUGHTS):
         opening = _OPENING.match(text, len(text) - len(text[at or 0 :].lstrip()))
@@ -226,8 +227,8 @@ def _end_of_opened(text: str) -> int | None:
 
 
 def _find_thought_end(text: str, opening: re.Match[str]) -> int:
-    """Where the thought ends that an opening mark begins, marks inside counted; -1 where it does not. Where they do not come out
-    even, the first closing mark counts."""
+    """The end of the thought after an opening mark, with nested marks counted; -1 where it has no end. Where opening and
+    closing marks do not match, the first closing mark counts."""
     kind = next(name for name, value in opening.groupdict().items() if value)
     depth, first, quoted = 1, -1, -1
     for mark in _MARK.finditer(text, opening.end()):
@@ -249,7 +250,7 @@ def _find_thought_end(text: str, opening: re.Match[str]) -> int:
 
 
 def _end_of_eaten(text: str) -> int | None:
-    """Where a thought ends whose opening mark is not there; None where no mark says so."""
+    """The end of a thought whose opening mark is missing; None where no mark ends it."""
     closing = next(iter(_EATEN.finditer(text)), None)
     if closing is None or _is_json(text):
         return None
@@ -264,7 +265,7 @@ def _end_of_eaten(text: str) -> int | None:
 
 
 def _text_spans(text: str) -> list[tuple[int, int]]:
-    """Where fenced blocks and inline code stand, in order and apart."""
+    """The positions of fenced blocks and inline code, in order and without overlap."""
     fenced = [(s.begin, s.stop) for s in stretches_of(text) if s.closed]
     spans = list[tuple[int, int]]()
     for start, stop in sorted([*fenced, *_inline_code(text)]):
@@ -274,7 +275,7 @@ def _text_spans(text: str) -> list[tuple[int, int]]:
 
 
 def _inline_code(text: str) -> Iterator[tuple[int, int]]:
-    """Where inline code stands: between two equal runs of backticks on a line."""
+    """The positions of inline code: between two equal runs of backticks on a line."""
     opened: re.Match[str] | None = None
     for run in _TICKS.finditer(text):
         if run.group() == "\n":

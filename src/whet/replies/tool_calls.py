@@ -23,8 +23,8 @@ def show_tool_call(name: str, arguments: object) -> str:
 
 
 def split_tool_calls(text: str) -> tuple[str, list[Mapping[str, Any]]]:
-    """What a reply says before its calls, and the calls that follow each other. What comes after them is dropped: the model
-    wrote it without knowing what the calls return. A reply without a readable call is all text.
+    """The text of a reply before its calls, and the consecutive calls. The text after them is dropped: the model wrote it
+    without knowing the calls' results. A reply without a readable call is all text.
 
     >>> split_tool_calls('Let me look.\\n<tool>{"name": "find", "arguments": {"a": 1}}</tool>\\nIt is 5.')
     ('Let me look.', [{'name': 'find', 'arguments': {'a': 1}}])

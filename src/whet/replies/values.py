@@ -1,6 +1,6 @@
 """JSON values of a model's reply: as they stand, from fenced blocks and from prose; what is broken is repaired by json-repair.
 
-What is cut off loses its unfinished part. The time is close to linear in the length of a reply, whatever it holds.
+A reply that was cut off loses its unfinished part. The time is close to linear in the length of a reply, whatever it holds.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ WHOLE, FENCED, PROSE = range(3)
 def json_values(text: str, *, whole: bool = True) -> list[Any]:
     """The JSON objects and lists of a reply, the most trustworthy first.
 
-    That is the whole reply, then fenced blocks, then what stands in prose: objects and lists that hold an object, then
-    other lists. Of several in fences or in prose the last one is first: what is quoted comes before what is concluded.
-    Thinking before the reply is left out.
+    The order is the whole reply, then fenced blocks, then JSON in prose: objects and lists that hold an object, then other
+    lists. Of several in fences or in prose the last one comes first, because a model quotes before it concludes. Thinking
+    before the reply is left out.
 
     Broken JSON is repaired: single quotes, trailing commas, comments, line ends in strings, missing brackets. Of JSON
     that is cut off, complete values stay and the unfinished one goes; an unfinished item of a list goes with all that
@@ -176,7 +176,7 @@ class _Allowance:
 
 
 def _scan(reply: str, whole: bool) -> Iterator[Value]:
-    """Objects and lists from left to right. What starts inside another one is part of it."""
+    """Objects and lists from left to right. One that starts inside another is part of it."""
     allowance = _Allowance(40 * len(reply) + 100_000, 4 * len(reply) + 10_000, _READS * len(reply) + 1000)
     begin, stop = len(reply) - len(reply.lstrip()), len(reply.rstrip())
     stretches = iter(stretches_of(reply))
@@ -203,7 +203,7 @@ def _scan(reply: str, whole: bool) -> Iterator[Value]:
 
 
 def _first(reply: str, start: int) -> int:
-    """Where the first character stands that is no white space."""
+    """The position of the first character that is not white space."""
     blank = _BLANK.match(reply, start)
     return blank.end() if blank else start
 

@@ -49,7 +49,7 @@ class Agreement:
     poor: bool
 
     def warning(self, name: str) -> str | None:
-        """What to say when the agreement is poor or cannot be told, else None."""
+        """The warning when the agreement is poor or unknown, else None."""
         if self.kind == UNDEFINED:
             why = (
                 f"people gave the same score to all {self.n} answers"
@@ -246,7 +246,7 @@ class Labelled:
     unread: Sequence[tuple[Example, object]]
 
     def warning(self, reward: RewardFunction) -> str | None:
-        """What to say of the scores that were not read; None where all were."""
+        """The warning about scores that were not read; None where all were."""
         if not self.unread:
             return None
         column, n = getattr(reward, "human", ""), len(self.unread)
@@ -281,7 +281,7 @@ def select_labelled(reward: RewardFunction, examples: Sequence[Example]) -> Labe
 
 
 def _order_scores(reward: RewardFunction, values: Sequence[object]) -> Verdicts:
-    """What the words among people's scores say: the constants of other tools, and `human_good` with its opposite."""
+    """The values of the words among people's scores: the constants of other tools, and `human_good` with its opposite."""
     words = list(dict.fromkeys(value.strip().casefold() for value in values if isinstance(value, str)))
     good, column = getattr(reward, "human_good", None), getattr(reward, "human", "")
     if good is not None:

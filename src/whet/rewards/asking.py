@@ -1,4 +1,4 @@
-"""What every reward that asks a judge model shares: options, data-marked texts, tolerant reading, one retry.
+"""The parts that all rewards with a judge model share: options, data-marked texts, tolerant reading, one retry.
 
 Judged text is data. It stands between two markers that do not occur in it, and the judge is told not to obey
 it. The markers look random but are a hash of the text, so that the same question is always the same request.
@@ -151,7 +151,7 @@ def find_verdict(reply: str) -> bool | None:
 
 
 def without_verdict(text: str) -> str:
-    """What follows the verdict at the beginning of a text, on one line."""
+    """The text after the verdict at the beginning of a text, on one line."""
     verdict = _VERDICT.match(text)
     return " ".join(text[verdict.end() if verdict else 0 :].split())
 

@@ -27,7 +27,7 @@ class CaseRewards:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What any of them needs."""
+        """The requirements of all of them together."""
         return frozenset[str]().union(*(reward.needs for reward in self.rewards.values()))
 
     @property
@@ -48,5 +48,5 @@ class CaseRewards:
 
 
 def place_in_range(value: float, reward: RewardFunction) -> float:
-    """Where a value lies between the ends of a reward, in [0, 1]; 0 where the reward has one value only."""
+    """The position of a value between the bounds of a reward, in [0, 1]; 0 where the reward has one value only."""
     return min(1.0, max(0.0, (value - reward.low) / ((reward.high - reward.low) or 1.0)))

@@ -36,7 +36,7 @@ class Check:
         return CHECKS[self.kind][0] is _pattern
 
     def fault(self, answer: str, most: float | None = None) -> str:
-        """What is wrong with an answer as a sentence, or ''. Raises TimeoutError for a pattern that took `most` processor seconds
+        """The fault of an answer as a sentence, or ''. Raises TimeoutError for a pattern that took `most` processor seconds
         (None: as long as it takes)."""
         if self.is_pattern:
             return CHECKS[self.kind][1](answer, self.argument, most)
@@ -134,7 +134,7 @@ def _words(answer: str) -> int:
 
 
 def _characters(answer: str) -> int:
-    """What a reader sees as characters (UAX #29): a letter with its accents, an emoji of several parts."""
+    """The characters as a reader sees them (UAX #29): a letter with its accents, an emoji of several parts."""
     return sum(1 for _ in _CHARACTER.finditer(answer))
 
 

@@ -43,7 +43,7 @@ class RewardChoice:
 
     @property
     def spec(self) -> Any:
-        """What `reward:` in task.yaml says."""
+        """The contents of `reward:` in task.yaml."""
         return {self.name: dict(self.options)} if self.options else self.name
 
 

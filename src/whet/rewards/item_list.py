@@ -24,7 +24,7 @@ from whet.run import Run
 from whet.types import Completion, Example, Reward
 
 SEPARATORS = ("\n", ";", "|", ",")
-"""What divides items, the first that stands in the text; signs of other scripts count as theirs."""
+"""The separators of items. The first one that the text holds counts; equivalent signs of other scripts count too."""
 _LIKE = str.maketrans(
     {"\u061b": ";", "\u060c": ",", "\u3001": ",", "\uff0c": ",", "\uff1b": ";", "\uff5c": "|"}
 )
@@ -150,7 +150,7 @@ class ItemList:
 
 
 def _enumerated_items(text: str) -> list[str]:
-    """What stands behind each number of a list on one line, such as "1. red 2. blue"; empty where no 2 follows a 1."""
+    """The text after each number of a list on one line, such as "1. red 2. blue"; empty where no 2 follows a 1."""
     marks: list[regex.Match[str]] = []
     for mark in _ENUMERATION.finditer(text):
         if int(mark[1]) == len(marks) + 1:
@@ -162,7 +162,7 @@ def _enumerated_items(text: str) -> list[str]:
 
 
 def _last_labelled_line(answer: str) -> str:
-    """What follows the label of the last line of an answer of several lines (`Answer: a, b`); '' where there is none."""
+    """The text after the label of the last line of an answer of several lines (`Answer: a, b`); '' where there is none."""
     lines = [line for line in answer.splitlines() if line.strip()]
     lead = _LEAD.match(lines[-1]) if len(lines) > 1 else None
     return lines[-1][lead.end() :] if lead is not None else ""

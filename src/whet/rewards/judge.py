@@ -212,7 +212,7 @@ class Judge:
 
 
 def _entry(answer: Mapping[str, object], which: int) -> object:
-    """What an object says of answer number `which`: under its name, or the entry of a list that has its number."""
+    """The entry of an object for answer number `which`: under its name, or the list entry with its number."""
     named = first_of(answer, f"answer_{which}", f"answer {which}", f"answer{which}", f"{which}")
     rows = [
         row for one in answer.values() if isinstance(one, list) for row in one if isinstance(row, Mapping)

@@ -1,5 +1,5 @@
-"""What people's scores taught a judge: guidelines with the answers that they come from, and scored answers, of which the most
-alike are shown. MemAlign, Databricks 2026 (mlflow, genai/judges/optimizers): semantic and episodic memory."""
+"""The lessons of a judge from people's scores: guidelines with the answers that they come from, and scored answers, of which
+the most similar are shown. MemAlign, Databricks 2026 (mlflow, genai/judges/optimizers): semantic and episodic memory."""
 
 from __future__ import annotations
 

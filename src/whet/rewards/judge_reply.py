@@ -1,8 +1,8 @@
-"""What a judge's reply says itself: its JSON and its text, without what it quotes.
+"""A judge's own words in its reply: its JSON and its text, without quotations.
 
 A judge quotes the answer that it judges, which may hold a verdict of its own. So JSON and scores inside of quotation marks,
 inline code, block quotations and fenced blocks are no verdict; a fenced block that is JSON as a whole is the usual form of one.
-Where two verdicts are left that contradict each other, none is read: which of them is the judge's nobody can say.
+Where two contradicting verdicts are left, none is read, because either may be the judge's.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class JudgeReply:
 
 
 def read_reply(reply: str, whole: bool = True) -> JudgeReply:
-    """What a reply says itself, thinking left out. `whole` says that it was not cut off; the last line of one that was belongs to
-    no text, because a number at its end may be half of one."""
+    """The reply's own text, without thinking. `whole` says that it was not cut off. The last line of a reply that was cut off
+    is left out, because a number at its end may be incomplete."""
     full, values = placed_values(reply, whole=whole)
     with_objects = [one for one in values if any(records(one.value))]
     spans = [(one.start, one.stop) for one in with_objects]

@@ -56,7 +56,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Listwise:
-    """Where an answer stands among others of its row, by principles, in [0, 1].
+    """The rank of an answer among others of its row, by principles, in [0, 1].
 
     `against` names the column with the others, a text or a list of texts, at most 11 (default: the targets). With
     `value` rank the
@@ -161,8 +161,8 @@ def draw_order(text: str, answers: int, sample: int) -> list[int]:
 
 
 def read_placement(reply: str, order: Sequence[int], *, whole: bool = True) -> Placed | None:
-    """What a reply says of the answer at place 0, shown in `order`; None where it does not score each answer of the list once, on
-    the scale, or scores them twice and not alike."""
+    """The reply's score of the answer at place 0, shown in `order`; None where it does not score each answer of the list once,
+    on the scale, or scores them twice and not alike."""
     placements: list[Placed] = []
     for value in read_reply(reply, whole).objects:
         rows = (
@@ -198,7 +198,7 @@ def _read_row(row: object) -> tuple[int | None, float | None, str]:
 
 
 _HEADING = "answer"
-"""What stands before the number of each answer."""
+"""The text before the number of each answer."""
 
 
 def build_listwise(options: RewardOptions) -> Listwise:

@@ -76,7 +76,7 @@ def _names(tables: Any) -> Iterator[tuple[int, str]]:
 
 
 def _locale_of(language: str) -> Any:
-    """What babel knows of a language; raises UsageError for one that there is not, and where babel is not installed."""
+    """Babel's data for a language. Raises UsageError for an unknown language, and where babel is not installed."""
     try:
         from babel import Locale, UnknownLocaleError
     except ModuleNotFoundError:

@@ -18,7 +18,7 @@ from whet.errors import UsageError
 from whet_client.storable import show_value
 
 SIGNS: Mapping[str, float] = {"k": 1e3, "K": 1e3, "M": 1e6, "B": 1e9}
-"""What multiplies a number that it stands directly behind, as in $1.5M, unless the task says otherwise."""
+"""The signs that multiply a number directly before them, as in $1.5M, unless the task says otherwise."""
 _HAN = "十百千万萬億亿兆"
 _MYRIAD = 10**4
 _REACHES = regex.compile("[万萬億亿兆]")
@@ -76,7 +76,7 @@ def _exponent(factor: float) -> int | None:
 
 def multiply_signs(text: str, multiples: Mapping[str, float] | None, unit: str) -> str:
     """A text with powers of ten in the place of what multiplies the number before it: SIGNS directly behind it, or the words of
-    `multiples`, in any case and also behind a blank or a hyphen. What is the `unit` multiplies nothing.
+    `multiples`, in any case and also behind a blank or a hyphen. The `unit` itself multiplies nothing.
 
     >>> multiply_signs("$1.5M", None, ""), multiply_signs("2 Millionen", {"millionen": 1e6}, "")
     ('$1.5×10^6', '2×10^6')

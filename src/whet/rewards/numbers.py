@@ -58,21 +58,21 @@ _NEAR = 60
 _BOUND = regex.compile(
     r"(?:[<>\u2264\u2265\u2a7d\u2a7e]=?|\\[lg](?:eqslant|eq?|t)|[\u00b1\u2213]|\\(?:pm|mp)|\+/[-\u2212]?)[ ]?\p{Sc}?[ ]?\Z"
 )
-"""What stands before a bound, or before a tolerance: ±2 is no value."""
+"""The text before a bound, or before a tolerance: ±2 is no value."""
 _NO_BOUND = regex.compile(r"(?m)(?:<[^<>\n]+>|[-=~<>]>|^[ \t]*>)[ ]?\p{Sc}?[ ]?\Z")
 _EQUALS = re.compile(r"\A\s*=\s*")
 _NO_CENTS = regex.compile(r"(?<=[0-9])[.,]\s?[-\u2013\u2014]+(?=\s?\p{Sc}?\s*\Z)")
 """The dash in the place of the cents, as in 42,- €."""
 _RAISED_OR_LOWERED = regex.compile(r"[\p{L}\p{M})\]}][\^_]\{?[ ]?[-+]?\Z")
-"""What stands before a number that is an exponent or index of a letter, as in 12 m^2 and CO_2, and so no value."""
+"""The text before a number that is an exponent or index of a letter, as in 12 m^2 and CO_2, and so no value."""
 _IN_WORD = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}]\Z")
-"""What stands before a digit that may be part of a unit or formula, as in 12 m2 and 12 t CO2."""
+"""The text before a digit that may be part of a unit or formula, as in 12 m2 and 12 t CO2."""
 _AMOUNT = regex.compile(
     rf"\p{{Sc}}?[ ]?\([ ]?(?P<inner>\p{{Sc}}?[ ]?{_DIGITS}[ ]?(?:\p{{Sc}}|%)?)[ ]?\)[ ]?(?:\p{{Sc}}|%)?"
 )
 """A number in round brackets, as accountants write a negative one."""
 _SURE_AMOUNT = regex.compile(r"[.,%\p{Sc}]")
-"""What stands in such an amount, and hardly in a number that only has brackets around it, such as (3)."""
+"""The signs of such an amount, which are rare in a number that only has brackets around it, such as (3)."""
 _REFERENCES = r"(?:[ ]?\[[0-9]{1,3}(?:[ ]?[,;\u2013-][ ]?[0-9]{1,3})*\])++"
 """Whole numbers in square brackets, such as [3], [3][4] and [3, 4]."""
 _SEPARATORS = str.maketrans({"\u066b": ".", "\u066c": ",", "\u2044": "/", "\u2215": "/"})

@@ -44,7 +44,7 @@ class Objective:
 
     @property
     def name(self) -> str:
-        """What the task calls it."""
+        """The task's name for it."""
         return self.goal.name
 
     @property
@@ -58,7 +58,8 @@ class Objective:
         return self.low + (self.goal.width or 0.0) if self.goal.maximise else self.low
 
     def worth(self, value: float, baseline: float | None) -> float:
-        """What a value is worth, in [0, 1]. `baseline` is the mean of the baseline; a metric without one is worth one half."""
+        """The utility of a value, in [0, 1]. `baseline` is the mean of the baseline; a metric without one has the utility one
+        half."""
         if self.goal.width is not None:
             place = (value - self.low) / self.goal.width
             worth = place if self.goal.maximise else 1.0 - place
@@ -168,7 +169,7 @@ class Objectives(Weighted):
         return {item.name: fmean(row[item.name] for row in rows) for item in self.items}
 
     def worths(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        """What each objective is worth on average, in [0, 1], over rollouts (at least one)."""
+        """The mean utility of each objective, in [0, 1], over rollouts (at least one)."""
         rows = [self.values(rollout) for rollout in rollouts]
         base = self.baseline
         return {i.name: fmean(i.worth(row[i.name], base.get(i.name)) for row in rows) for i in self.items}
@@ -196,7 +197,7 @@ class Objectives(Weighted):
 
     @property
     def description(self) -> str:
-        """What a writer of prompts should know of the objectives."""
+        """The description of the objectives for a model that writes prompts."""
         lines = [f"- {i.name}{_source(i)}: {_describe_goal(i)}" for i in self.items]
         return "\n".join([AIMS, *lines])
 

@@ -73,7 +73,7 @@ _GIVEN_UP = 20.0
 
 
 async def match_within(match: Callable[[float], T], seconds: float, pattern: str, example: Example) -> T:
-    """What `match` finds with a pattern in an answer to the example. Raises UsageError where that takes longer.
+    """The result of `match` for a pattern in an answer to the example. Raises UsageError where the search takes longer.
 
     `match` gets the processor seconds of this process after which a search that nobody waits for any more ends.
     """

@@ -50,7 +50,7 @@ REWARD_TIMEOUT = 60.0
 """Seconds that a reward function may take for one answer, unless the task says more."""
 RETURNED = "reward() returned"
 STATE_RANGE = "state the range"
-"""What an error says of a value outside the range that holds where none is stated."""
+"""The error text for a value outside the default range."""
 VALUES = ("reward", "score")
 """Keys of a dict, or attributes of an object, under which a function returns the number; the first that is there."""
 CRITIQUES = ("critique", "feedback", "comment", "reason", "explanation")
@@ -70,9 +70,8 @@ def program_digest(path: Path) -> str:
 def load_module(path: Path, named_by: str, remedy: str) -> types.ModuleType:
     """Run a Python file of the task folder and return its module; nothing is written beside it.
 
-    `named_by` (file:line) says which entry named the file, `remedy` what to write when it is missing. What
-    the file prints goes to stderr, and it may import modules that lie beside it. Raises UsageError with file
-    and line when it cannot be read or run.
+    `named_by` (file:line) says which entry named the file, `remedy` what to write when it is missing. The file's output goes to
+    stderr, and it may import modules from its own folder. Raises UsageError with file and line when it cannot be read or run.
     """
     try:
         source = read_file(path)
@@ -181,7 +180,7 @@ def line_of_error(error: BaseException, path: Path) -> str:
 
 
 class GradedOutput(TypedDict, total=False):
-    """What the function said of an output as a journal holds it: an `error`, or a value with its parts and critique."""
+    """The journal's record of the function's result: an `error`, or a value with its parts and critique."""
 
     error: str
     value: float
@@ -265,8 +264,8 @@ class ProgramReward:
         return Work(f"{__name__}:load_grading", {"reward": self._describe(), **nothing})
 
     def _describe(self) -> dict[str, JSON]:
-        """What another process loads the reward from: a file, a function that can be imported, or the text of a program. Raises
-        UsageError for a function that is none of these."""
+        """The source from which another process loads the reward: a file, an importable function, or the text of a program.
+        Raises UsageError for a function that is none of these."""
         facts: dict[str, JSON] = {"low": self.low, "high": self.high, "stated": self.stated}
         if self.loaded:
             return {**facts, "file": str(self.path), "digest": self.digest}
@@ -338,7 +337,7 @@ class ProgramReward:
         return {"error": f"{self.path.name}:{line}: {describe_exception(error)}"}
 
     def _read(self, result: object) -> dict[str, Any]:
-        """What the function returned, as it is recorded."""
+        """The function's return value, as it is recorded."""
         named = _named_values(result)
         key = next((key for key in VALUES if key in named), "reward")
         wording = next((key for key in CRITIQUES if named.get(key) is not None), "critique")
@@ -371,7 +370,7 @@ class ProgramReward:
         return {**graded, "addressed": addressed} if addressed else graded
 
     def _outside(self, value: float, others: Sequence[float] = (1.0,)) -> str:
-        """What is wrong with a value outside the range; `others` are values that the function returned too."""
+        """The fault of a value outside the range; `others` are other values that the function returned."""
         text = f"{self.path.name}: {RETURNED} {value}, outside [{self.low:g}, {self.high:g}]"
         if self.stated:
             return f"{text}, the range that the task states"
@@ -442,7 +441,8 @@ def _steps(completion: Completion) -> list[JSON]:
 
 
 def _named_values(result: Any) -> Mapping[str, object]:
-    """What a function returned, by name: a dict, an object with `items` or with `score`, a pair of number and critique."""
+    """A function's return value as named entries: a dict, an object with `items` or with `score`, a pair of number and
+    critique."""
     if isinstance(result, Reward):
         critique = result.addressed or result.critique
         return {**result.parts, "reward": result.value, "critique": critique}
@@ -489,7 +489,7 @@ def program_of_file(
 def program_of_function(
     function: Callable[..., object], where: str, low: float, high: float, stated: bool = True
 ) -> ProgramReward:
-    """A function as a reward. What can be written to a file is known by the content of that file, anything else by
+    """A function as a reward. A function with a source file is identified by the content of that file, any other by
     `whet._util.sources`. Raises UsageError naming `where`."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UsageError(

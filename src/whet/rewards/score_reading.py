@@ -29,13 +29,13 @@ _STARS = regex.compile(
 _SHARE = regex.compile(rf"({_N}){_GAP}/{_GAP}({_N}){_UNIT}")
 _PAIR = regex.compile(rf"({_N})\s{{0,3}}\(?{_WORD}(?:\s{{1,3}}{_WORD}){{0,2}}\s{{0,3}}({_N}){_UNIT}")
 _REMARK = regex.compile(r"(?<=[\p{Nd}%][*_`]{0,3})\s{0,3}\(([^()\n\p{N}]{1,80})\)?(?=[\s.;*_]{0,9}\Z)")
-"""What stands in brackets behind a score and has no number, such as `4 (clear and short)`."""
+"""A remark without a number in brackets after a score, such as `4 (clear and short)`."""
 _ALONE = regex.compile(rf"({_N})(?:\s{{0,3}}(%)|{_UNIT})")
 _BRACKETED = regex.compile(r"\[\[([^\[\]\n]{1,40})\]\]")
 _TAGGED = regex.compile(r"<(\w{1,40})>([^<>]{1,60})</\1>")
 _LABELLED = regex.compile(r"([^:=|]*\p{L}[^:=|]*)\s*[:=|]+(.+)")
 _TRUTH = {"true": 1.0, "false": 0.0}
-"""What a judge writes for the two ends of a scale from 0 to 1 where its rubric asks whether something is true."""
+"""The words that a judge writes for the two ends of a scale from 0 to 1 where its rubric asks whether something is true."""
 _NAMES = ("score", "rating", "grade")
 _NAMED = regex.compile(
     rf"\W{{0,20}}(?:final |overall )?(?:{'|'.join(_NAMES)})\W{{0,20}}(?:\([^()]{{0,20}}\))?\W{{0,20}}"
@@ -287,7 +287,7 @@ def _share_in_line(line: str, scale: Scale) -> Iterator[float]:
 
 
 def _split_label(line: str) -> tuple[str, str]:
-    """What stands before the sign behind a label, and what stands behind it; of a line without one, '' and the line."""
+    """The text before and after the sign that follows a label; for a line without a label, '' and the line."""
     if len(line) > _LONGEST_LINE:
         return "", ""
     plain = fold(line).strip(_EDGE)

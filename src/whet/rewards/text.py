@@ -32,7 +32,7 @@ _NOT_LONGER = (
     r"(?![0-9]|[.,](?!0{1,2}(?![0-9]))[0-9]|e[-+]?[0-9]|\^[-+]?[0-9]|\*\*[-+]?[0-9]|[ ][0-9]+/[0-9]"
     r"|[ _'\u00a0\u202f][0-9]{3}(?!\w)|\s?[x\u00d7\u22c5\u00b7*]\s?10(?:\^|\*\*))"
 )
-"""What does not follow digits that are no part of a longer number; 5.00 is 5."""
+"""The characters that may not follow the digits, so that these are no part of a longer number; 5.00 is 5."""
 _NO_SIGN = r"(?<!(?<![\w.,)])-\p{Sc}?)"
 """Before digits without a minus sign: the 5 of -5 and of -$5; a hyphen behind a letter or a digit is no sign."""
 _NO_POWER = r"(?<![0-9](?:e|\^|\*\*)[-+]?)"

@@ -13,7 +13,7 @@ import numpy as np
 
 Rows = list[list[float]]
 ROUNDING = 1e-12
-"""What equal values may differ by, as a share of the larger one."""
+"""The tolerance within which values count as equal, as a share of the larger one."""
 
 
 def grpo(rewards: Sequence[float], eps: float = 1e-6) -> list[float]:
@@ -122,8 +122,8 @@ def redistribute(values: Sequence[float], reward: float) -> list[float]:
 
         r_t = V_{t+1} - V_t  for t < T,   r_T = reward - V_T + V_1,   so that the sum is the reward
 
-    `values` (T,): V_t forecasts the whole reward from what stands before token t. What was known before the first token
-    is given back at the last one. Shaping by a potential: it changes no policy's return (Ng, Harada, Russell 1999).
+    `values` (T,): V_t forecasts the whole reward from what stands before token t. The value that was known before the first
+    token is subtracted at the last token. Shaping by a potential: it changes no policy's return (Ng, Harada, Russell 1999).
     """
     if not values:
         return []
@@ -147,11 +147,10 @@ def turn_advantages(
 
         G_{i,t} = r_{i,t} + G_{i,t+1},   A_{.,t} = estimate(G_{.,t} of the episodes that reached turn t)
 
-    `group` holds the rewards of each episode by turn, `estimate` is an estimator of a group: grpo, dr_grpo, rloo. What an
-    earlier turn earned is no credit of a later one, as with the returns to go of REINFORCE (Sutton, Barto, section 13.3).
-    A later turn that only one episode reached is compared with nothing: it keeps that episode's advantage of the turn
-    before. With one turn, or with rewards at the end of episodes of equal length, this is `estimate` of the whole
-    rewards.
+    `group` holds the rewards of each episode by turn, `estimate` is an estimator of a group: grpo, dr_grpo, rloo. The reward of
+    an earlier turn is no credit of a later turn, as with the returns to go of REINFORCE (Sutton, Barto, section 13.3). A later
+    turn that only one episode reached is compared with nothing: it keeps that episode's advantage of the turn before. With one
+    turn, or with rewards at the end of episodes of equal length, this is `estimate` of the whole rewards.
 
     >>> turn_advantages([[0.0, 1.0], [1.0, 0.0]], dr_grpo)
     [[0.0, 0.5], [0.0, -0.5]]

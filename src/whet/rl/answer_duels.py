@@ -121,7 +121,7 @@ def question_of(
 
 
 def what_is_wanted(env: Environment, start: Prompt, requirements: str = "") -> str:
-    """What a judge of answers is told of the task: its description, the start prompt, and what is required beside these."""
+    """The task as a judge of answers sees it: its description, the start prompt, and further requirements."""
     parts = [env.description.strip(), requirements.strip()]
     prompt = f"{ASKED}\n<ASKED>\n{start.text.strip()}\n</ASKED>"
     return "\n\n".join([WANTED, *(part for part in parts if part), prompt])

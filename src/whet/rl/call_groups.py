@@ -1,7 +1,7 @@
 """Groups of calls of a program that a policy answers: the j-th call of a prompt, over all rollouts on one row.
 
-As in mmGRPO (arXiv:2508.04660): rollouts of a program differ in what their calls read, so calls are compared by their place. What
-a task without a program asks is one call.
+As in mmGRPO (arXiv:2508.04660): rollouts of a program differ in what their calls read, so calls are compared by their place. A
+task without a program makes one call.
 
 A counterfactual group is one call of one rollout, answered anew with the same text before it: `held` holds all other calls to
 their answers (COMA, Foerster et al. 2018, arXiv:1705.08926), `rerun` holds the earlier ones and makes the later ones anew.
@@ -132,7 +132,7 @@ def held_answers(
 def texts_by_call(
     rollouts: Sequence[Rollout], prompts: Collection[str] = ()
 ) -> dict[tuple[str, int], list[tuple[Sample, float]]]:
-    """What was written in each call of each prompt, with the reward of its rollout, by the prompt and the number of the call."""
+    """The text of each call of each prompt, with the reward of its rollout, by the prompt and the number of the call."""
     places: dict[tuple[str, int], list[tuple[Sample, float]]] = {}
     for rollout in rollouts:
         calls: dict[str, int] = {}

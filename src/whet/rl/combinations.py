@@ -71,7 +71,7 @@ class Sizes:
 
 
 def payable_sizes(run: Run, env: Environment, wanted: Sizes, finalists: int) -> tuple[SearchPlan, Sizes]:
-    """What a search may spend, and the sizes that this pays for; -1 steps where it pays for no race of two prompts."""
+    """The limit of a search, and the sizes that it pays for; -1 steps where it pays for no race of two prompts."""
     k = population_size(run, env, wanted.population, asks=2.0)
     children, steps = min(wanted.crossovers, max(1, k - 1)), wanted.steps
     share = share_out(run, env, steps, finalists)
@@ -126,8 +126,8 @@ def random_pairs(
 
 @dataclass(frozen=True)
 class Operator:
-    """What makes new prompts in one step, with `shots` demonstrations at most. `sample` numbers its requests, so that none
-    repeats another's."""
+    """The generator of new prompts in one step, with `shots` demonstrations at most. `sample` numbers its requests, so that
+    none repeats another's."""
 
     env: Environment
     policy: LanguagePolicy

@@ -40,9 +40,9 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class EditState:
-    """What the prompt is made of. `pool`: demonstrations in order, the first ones in the prompt. `words`: number of the
-    set for the labels. `order`: the instruction's own phrases in order; `kept`: which of all phrases are in the prompt.
-    `edits` were made so far."""
+    """The parts of the prompt. `pool`: demonstrations in order, the first ones in the prompt. `words`: number of the set for
+    the labels. `order`: the instruction's own phrases in order; `kept`: which of all phrases are in the prompt. `edits` were
+    made so far."""
 
     pool: tuple[int, ...]
     words: int

@@ -1,4 +1,5 @@
-"""What a policy that writes prompts has tried: texts with their rewards and a remark, good and bad ones kept for each context."""
+"""The earlier texts of a policy that writes prompts, with their rewards and a remark. Good and bad ones are kept for each
+context."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class JudgedText:
 
 @dataclass(frozen=True)
 class JudgedTexts:
-    """What people judged, as samples of a policy: `pairs` (preferred, other), and single `thumbs`. `left_out`: judgements of
+    """People's judgements as samples of a policy: `pairs` (preferred, other), and single `thumbs`. `left_out`: judgements of
     answers that are too long for the policy."""
 
     pairs: Sequence[tuple[JudgedText, JudgedText]]

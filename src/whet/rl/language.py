@@ -54,9 +54,10 @@ class CopiedQuestion(EditRejected):
 
 
 REPEATED, MANY_REPEATS, MOST_REPEATS = "repeated", 12, 40
-"""So many equal texts in a row are worth a word: the optimizer model varies nothing. After the most, a search asks for none."""
+"""The number of equal texts in a row that causes a warning: the optimizer model varies nothing. After the most, a search asks
+for none."""
 MOST_ABSENT = 20
-"""So many texts in a row for which no reply came, because each call failed, end a search's asking."""
+"""The number of texts in a row without a reply, because each call failed, after which a search asks for no more."""
 IN_VAIN = 10
 """Texts that were asked for by different questions, none of them of any use, after which a search asks for no more."""
 
@@ -200,8 +201,8 @@ class LanguagePolicy:
         is_old: Callable[[T], bool] = lambda result: False,
         written: Callable[[T], str] | None = None,
     ) -> list[T]:
-        """What `accept` makes of each reply to a question and a form that can be read; counts are logged as `replies`, those that
-        are no new text (`is_old`) as `unchanged`, and equal texts in a row (`written`) from `REPEATED` on as `repeated`."""
+        """The value of `accept` for each readable reply to a question and a form. Counts are logged as `replies`, replies
+        without a new text (`is_old`) as `unchanged`, and equal texts in a row (`written`) from `REPEATED` on as `repeated`."""
 
         bare = list[str]()
 
@@ -322,7 +323,8 @@ def _copies_form(reply: str, tag: str) -> bool:
 
 
 def _text_in_markers(text: str) -> str | None:
-    """What stands between the markers of a prompt with one fence; None unless the first begins its line and the other ends it."""
+    """The text between the markers of a prompt with one fence; None unless the first marker begins its line and the other ends
+    its line."""
     marks = list(MARKER.finditer(text))
     if [mark[1] for mark in marks] != ["begin", "end"]:
         return None
@@ -333,7 +335,7 @@ def _text_in_markers(text: str) -> str | None:
 
 
 def setting(description: str, start: Prompt, name: str | None = None) -> str:
-    """What an improver of `start` should know: the task, what stands around the region (by default the first). May be ''.
+    """The context for an improver of `start`: the task, and the text around the region (by default the first). May be ''.
 
     The prompt is shown without its fence markers, a mark in the place of the editable text. Of a program's prompts the one in
     which the region lies is shown, and the others are named.
@@ -357,7 +359,7 @@ def setting(description: str, start: Prompt, name: str | None = None) -> str:
 
 
 def show_instruction(description: str, start: Prompt, text: str, heading: str | None = None) -> str:
-    """What an improver of `start` should know (`setting`), and under a heading its text as it is now."""
+    """The context for an improver of `start` (`setting`), and under a heading its present text."""
     return f"{setting(description, start)}{heading or INSTRUCTION}\n\n{in_tags(text)}"
 
 

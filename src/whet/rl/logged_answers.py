@@ -41,7 +41,7 @@ class LoggedAnswer:
 
 @dataclass(frozen=True)
 class PromptValue:
-    """What judged answers say about a prompt."""
+    """The evidence of judged answers about a prompt."""
 
     value: float
     """From 0 to 1; above 1/2: better than the prompt that wrote the answers."""

@@ -1,4 +1,4 @@
-"""What every trained network needs: Adam, notes for a resume, and a checkpoint."""
+"""The parts that every trained network needs: Adam, notes for a resume, and a checkpoint."""
 
 from __future__ import annotations
 

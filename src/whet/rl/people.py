@@ -1,4 +1,4 @@
-"""Who answers a method's question for a person: the person at the terminal, or a function of the user."""
+"""The source of answers to a method's question for a person: the person at the terminal, or a function of the user."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def find_person(
     method: str,
     returns: str,
 ) -> Person[Q]:
-    """Who answers: the person at the terminal, a function, or a function of a Python file; `signature` is its name and those of
-    its parameters, `arguments` is what it gets for a question.
+    """The source of the answers: the person at the terminal, a function, or a function of a Python file; `signature` is its
+    name and those of its parameters, `arguments` is what it gets for a question.
 
     Raises UsageError where there is no terminal, no such file or no such function in it.
     """
@@ -63,7 +63,7 @@ def find_person(
 async def ask_at_terminal(
     drawn: Sequence[RenderableType], question: str, read: Callable[[str], A | None], ended: str
 ) -> A:
-    """What the person at the terminal answers, asked again until `read` can read the line.
+    """The answer of the person at the terminal, asked again until `read` can read the line.
 
     Raises UsageError where the input ends.
     """

@@ -11,7 +11,7 @@ from whet.types import content_hash
 from whet_client.storable import show_value
 
 VERDICTS = {"a": 1.0, "b": 0.0, "tie": 0.5}
-"""What a person says, and what it is worth for the first answer."""
+"""The person's possible replies, and the value of each for the first answer."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class PersonDuel:
 
 
 def find_chooser(ask: object) -> Person[PersonDuel]:
-    """Who chooses: the person at the terminal, a function (input, a, b), or `ask` of a Python file.
+    """The source of the choice: the person at the terminal, a function (input, a, b), or `ask` of a Python file.
 
     Raises UsageError where there is no terminal, no such file or no such function in it.
     """

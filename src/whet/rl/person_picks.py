@@ -26,7 +26,7 @@ class PersonPick:
 
 
 def find_picker(pick: object) -> Person[PersonPick]:
-    """Who picks: the person at the terminal, a function (input, answers), or `pick` of a Python file.
+    """The source of the pick: the person at the terminal, a function (input, answers), or `pick` of a Python file.
 
     Raises UsageError where there is no terminal, no such file or no such function in it.
     """

@@ -1,4 +1,4 @@
-"""What a person requires of answers, stated in reply to a question: at the terminal, or as a function of the user."""
+"""A person's requirements of answers, stated in reply to a question: at the terminal, or by a function of the user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class PersonQuestion:
 
 
 def find_author(ask: object) -> Person[PersonQuestion]:
-    """Who states requirements: the person at the terminal, a function (question, input, answers), or `ask` of a Python file.
+    """The source of the requirements: the person at the terminal, a function (question, input, answers), or `ask` of a Python
+    file.
 
     Raises UsageError where there is no terminal, no such file or no such function in it.
     """
@@ -77,7 +78,8 @@ def extend_prompt(start: Prompt, requirements: Sequence[str]) -> Prompt | None:
 
 
 async def state_at_terminal(question: PersonQuestion) -> list[str]:
-    """What the person at the terminal types, a sentence a line, up to an empty line. Raises UsageError where the input ends."""
+    """The sentences that the person at the terminal types, one a line, up to an empty line. Raises UsageError where the input
+    ends."""
     from rich.text import Text
 
     stated: list[str] = []

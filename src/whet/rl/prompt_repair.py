@@ -18,7 +18,7 @@ from whet.search.minibatch import mistakes, show_rollout
 from whet.types import Example, Rollout, mean_score
 
 Shown: TypeAlias = Literal["counterexample", "verdict", "other"]
-"""What a model reads of the verifier: what it said of the row, the reward alone, or what it said of another row."""
+"""The verifier's text that a model reads: that of the row, the reward alone, or that of another row."""
 
 
 @dataclass(frozen=True)

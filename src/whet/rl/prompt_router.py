@@ -2,7 +2,7 @@
 
 A log says what prompts earned on rows. From features of a row the model predicts the reward of each prompt of a pool; the
 prompt with the best prediction is used where that is better by a margin than the one for the best single prompt, and the best
-single prompt elsewhere. What is fitted is checked on folds of rows that it was not fitted to (`cross_validate`).
+single prompt elsewhere. The fitted model is checked on folds of rows that it was not fitted to (`cross_validate`).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ INCUMBENTS = "validated", "best_so_far"
 @named_fields
 @dataclass(frozen=True)
 class Candidate:
-    """A prompt with where it came from and the score that its method gave it on training examples.
+    """A prompt with its origin and the score that its method gave it on training examples.
 
     `system` is the digest of trained weights that act together with the prompt when it is used (`Run.keep`); None
     for a candidate that is a text alone.

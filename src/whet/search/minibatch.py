@@ -156,6 +156,28 @@ def show_answer(rollout: Rollout, longest: int = _SHOWN, graded: bool = True) ->
     return "\n".join(lines)
 
 
+def say_cut(rollouts: Sequence[Rollout]) -> str:
+    """How many answers were cut off, and after how many tokens where all cut ones have as many; empty where none was.
+
+    >>> short = Rollout("p", "1", "The capital of", 0.0, usage=Usage(output_tokens=3), cut=True)
+    >>> say_cut([short, Rollout("p", "2", "Oslo", 1.0)])
+    'An answer may have 3 tokens at most: of these answers, 1 was cut off there.'
+    >>> say_cut([replace(short, usage=Usage(estimated=True))])
+    'The length of an answer is limited: of these answers, 1 was cut off.'
+    """
+    cut = [rollout for rollout in rollouts if rollout.cut]
+    if not cut:
+        return ""
+    lengths = {rollout.usage.output_tokens for rollout in cut}
+    counted = not any(r.steps or r.usage.estimated or r.usage.reasoning_tokens for r in cut)
+    known = counted and len(lengths) == 1 and min(lengths) > 0
+    most = (
+        f"An answer may have {min(lengths)} tokens at most" if known else "The length of an answer is limited"
+    )
+    were = f"{len(cut)} {'was' if len(cut) == 1 else 'were'} cut off"
+    return f"{most}: of these answers, {were}{' there' if known else ''}."
+
+
 def show_step(step: TraceStep, longest: int = _SHOWN) -> str:
     """A step of a program as text for a meta-prompt: what went in, and what came back."""
     inputs = "; ".join(f"{key}: {value}" for key, value in step.inputs.items())

@@ -177,8 +177,8 @@ def find_leak(name: str, target: str | None, rows: Sequence[Mapping[str, object]
 
 
 def _target_candidates(names: Sequence[str], material: ImportedData) -> list[str]:
-    """What can be the target among columns whose names say nothing: those with few values, of these only those whose values are
-    words and no numbers or dates where there are any; without one, the only column."""
+    """The columns that can be the target where no name tells: columns with few values. Of these, columns whose values are words
+    come before numbers and dates. Without such a column it is the only column."""
     rows = material.all_rows()
     few = columns_with_few_values(names, rows)
     words = [name for name in few if _holds_words(name, rows)]

@@ -34,7 +34,7 @@ from whet_client.prompt.document import MASK
 from whet_client.prompt.slots import canonical_name
 
 DECLINE = f"splits: {{column: {NO_SPLIT}}}"
-"""What a user writes where a column called split marks no splits."""
+"""The user's remedy where a column called split marks no splits."""
 
 
 @dataclass(frozen=True)

@@ -21,13 +21,13 @@ _FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
 _FORMULA, _APOSTROPHE = re.compile(r'="(?:[^"]|"")*"'), re.compile(r"'[-+]?[0-9][0-9.,]*")
 _GUARDED, _RISKY = re.compile(r"'[-+=@]"), ("-", "+", "=", "@")
 _TWICE = re.compile(r"[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]")
-"""What one letter of UTF-8 becomes where it is read as Windows-1252."""
+"""The characters that one letter of UTF-8 becomes when it is read as Windows-1252."""
 _ROUNDED = re.compile(r"[0-9]\.[0-9]{1,5}E\+1[0-9]")
 MISSING = (
     *("NaN", "nan", "<NA>", "NaT", "NULL", "#N/A"),
     *("#VALUE!", "#REF!", "#DIV/0!", "#NUM!", "#NAME?", "#NULL!"),
 )
-"""What programs write into a cell that has no value; JSON has no such text, and a label may be spelt so."""
+"""The texts that programs write into an empty cell. JSON has no such text, and a label may be spelt so."""
 _OPENED = re.compile(r' +".*" *', re.DOTALL)
 _RULE = re.compile(r":?-+:?")
 _INDEX_NAME = re.compile(r"(?:Unnamed: [0-9]+)?")
@@ -153,7 +153,8 @@ def _unquote_texts(name: str, rows: Sequence[list[str]], column: int) -> list[st
 
 
 def _rounded_cells(path: str, name: str, cells: Sequence[tuple[int, str]]) -> list[str]:
-    """That a column holds long numbers as a spreadsheet shows them, where all else of it is digits: the rest of these is lost."""
+    """The warning that a column holds long numbers in a spreadsheet's short form, where all its other values are digits. Their
+    last digits are lost."""
     rounded = [(line, cell) for line, cell in cells if _ROUNDED.fullmatch(cell)]
     if not rounded or not all(_ROUNDED.fullmatch(cell) or not cell or cell.isdecimal() for _, cell in cells):
         return []
@@ -285,7 +286,7 @@ def _decode(path: Path, named_by: str) -> tuple[str, list[str]]:
 
 
 def _encoded_twice(path: Path, text: str) -> list[str]:
-    """That letters of a text are UTF-8 which another program took for Windows-1252 (`StraÃŸe` for `Straße`)."""
+    """The warning that letters of a text are UTF-8 which another program read as Windows-1252 (`StraÃŸe` for `Straße`)."""
     for number, line in enumerate(text.splitlines(), 1):
         if not _TWICE.search(line):
             continue

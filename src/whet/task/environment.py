@@ -1,4 +1,4 @@
-"""What a task is made of beside one question and one answer: `environment:`, `program:`, `prompts:` and `region:`."""
+"""The parts of a task beyond one question and one answer: `environment:`, `program:`, `prompts:` and `region:`."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class TaskEnvironment:
                 self.node.refuse(str(error))
 
     def content(self) -> Any:
-        """What a result depends on, as JSON: the description, and the hash of the file that the world comes from."""
+        """The facts that a result depends on, as JSON: the description, and the hash of the world's file."""
         own = (self.world.path,) if isinstance(self.world, ToolWorld | DialogueWorld) else ()
         own = (self.world.file,) if isinstance(self.world, TextGame) else own
         paths = [path for path in (*own, *plugins.source_files(self.world)) if path is not None]

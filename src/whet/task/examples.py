@@ -39,7 +39,7 @@ MOST_ALIKE = 10
 
 @dataclass(frozen=True)
 class Rules:
-    """What every row must satisfy."""
+    """The rules that every row must satisfy."""
 
     slots: Mapping[str, str]
     """For each slot of the prompt, its file:line."""
@@ -406,7 +406,7 @@ def _input(row: SourceRow, rules: Rules) -> tuple[dict[str, str], str | None]:
 
 
 def _find_media(value: object) -> str | None:
-    """What in an input is no text: messages with roles, or an image, a sound, a file; None where there is nothing of that."""
+    """The parts of an input that are not text: messages with roles, or an image, a sound, a file; None where there are none."""
     if isinstance(value, str):
         kind = _DATA_URL.search(value)
         return None if kind is None else f"{_MEDIA[kind[1].lower()]} (base64)"
@@ -488,7 +488,7 @@ def _target(row: SourceRow, rules: Rules) -> object:
 
 
 def _truth(target: object, labels: Mapping[str, str]) -> str:
-    """What to do about a truth value where labels are words that some programs take for truth values, or the other way round."""
+    """The remedy for a truth value where labels are words that some programs read as truth values, or the reverse."""
     if isinstance(target, bool):
         return (
             f" It is the truth value {str(target).lower()}: a program that read the words took them for one. "

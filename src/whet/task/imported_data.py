@@ -1,4 +1,4 @@
-"""What `whet init` makes a task of: rows, and perhaps a prompt and a reward that came with them."""
+"""The material from which `whet init` makes a task: rows, and perhaps a prompt and a reward that came with them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ImportedData:
     reward: Any = None
     files: Mapping[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """What was chosen on the way."""
+    """The decisions made while reading."""
     columns: bool = True
     """Whether the rows are those of a table, whose input and target are still to be chosen."""
     inputs: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class ImportedData:
     labels: bool = True
     """Whether frequent targets may become labels; False if the reward that came with the rows compares texts."""
     warnings: Sequence[str] = ()
-    """What may have been misread."""
+    """The warnings about possible misreadings."""
 
     def all_rows(self) -> list[dict[str, object]]:
         """The rows of every split."""

@@ -132,7 +132,7 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
     """Rows as models are fine-tuned on: what the user says is the input, the answer the target, the system message the prompt, or
     a slot of it where the conversations have different ones.
 
-    Where every conversation ends with the user, the target stands beside it, in the column of that name.
+    Where every conversation ends with the user, the column `target` holds the target.
     """
     made, systems, beside = [], set(), _column_beside(rows, key)
     for row in rows:

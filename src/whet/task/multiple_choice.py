@@ -58,7 +58,7 @@ def _series(names: Sequence[str]) -> list[list[str]]:
 
 
 def _names_of_options(columns: Sequence[str]) -> list[set[str]]:
-    """What targets may call these options: the columns' own names, letters, numbers from 0, numbers from 1."""
+    """The names by which targets may call these options: the columns' own names, letters, numbers from 0, numbers from 1."""
     count, digits = len(columns), columns[0][-1].isdigit()
     return [
         {name.casefold() for name in columns},

@@ -1,4 +1,4 @@
-"""What `objectives:` in task.yaml says: several rewards and metrics with directions, margins and bounds."""
+"""The contents of `objectives:` in task.yaml: several rewards and metrics with directions, margins and bounds."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ _OTHERS = (
     *("rouge-n", "ruby", "search-rubric", "select-best", "similar", "skill-used", "tool-call-f1"),
     *("trace-error-spans", "trace-span-count", "trace-span-duration", "webhook", "word-count"),
 )
-"""What else a cell of a table of tests may name."""
+"""The other names that a cell of a table of tests may hold."""
 _EXPECTED = re.compile(r"([a-z0-9-]+)(?:\([0-9]+(?:[.][0-9]+)?\))?(?::(.*))?", re.DOTALL)
 """A cell of `__expected` as promptfoo reads it: a type, perhaps with a threshold, perhaps with a value; any other is equal."""
 EXPECTED = "__expected"
@@ -73,7 +73,7 @@ _NEUTRAL = (
 
 @dataclass
 class _Left:
-    """What the new task does not take over: assertions by kind, and other keys by place."""
+    """The parts that the new task does not take over: assertions by kind, and other keys by place."""
 
     checks: Counter[str] = field(default_factory=Counter)
     keys: Counter[str] = field(default_factory=Counter)

@@ -30,12 +30,12 @@ _NAMED = re.compile(
     rf"[$#]?(?<!\{{)\{{[ \t]*{_WORD}[ \t]*(?:[:!][^{{}}\s]{{0,20}})?\}}(?!\}})|%\(([^()\n]{{1,80}})\)[srdif]|\${_WORD}"
     rf"|\[\[[ \t]*{_WORD}[ \t]*\]\]|%{_WORD}%|<<?{_WORD}>>?"
 )
-"""What may be a slot of another tool, where its name is that of an input; one of the groups is the name."""
+"""The pattern of another tool's slot, where its name is that of an input. One of the groups is the name."""
 _NEARLY = re.compile(
     r"\{\{[ \t]*(?:\w[\w \t-]*)?\}\}|\{\{[ \t]*(\w+)\b(?![^{}\n]*\}\})|(?<!\{)\{[ \t]*(\w+)[ \t]*\}\}"
 )
-"""What looks like a slot and is none: a name that no slot has, no name, or braces that are not closed; the groups are the name
-of an unclosed one."""
+"""The pattern of text that looks like a slot and is none: a name that no slot has, no name, or unclosed braces. The groups are
+the name of an unclosed slot."""
 _BRACED = re.compile(r"\{\{([^{}\n]{1,200})\}\}")
 _MARKER = re.compile(r"whet:(?:begin|end)\b")
 _EXAMPLE = "a list of messages, each with `role` and `content`"

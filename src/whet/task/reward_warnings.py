@@ -1,4 +1,4 @@
-"""What a reward makes of the targets of a task, as far as nobody may expect it: warnings before anything is paid."""
+"""Warnings before anything is paid about unexpected rewards of a task's targets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def reward_warnings(reward: RewardFunction, rows: Sequence[Example]) -> list[str
 
 
 def _targets_inside_others(reward: RewardFunction, rows: Sequence[Example]) -> list[str]:
-    """That `contains` finds one target of the task in another one: the answer "female" holds "male"."""
+    """The warning that `contains` finds one target of the task in another: the answer "female" holds "male"."""
     if not isinstance(reward, Contains) or reward.text is not None or reward.strict or reward.words:
         return []
     targets = {fold(text).strip(): text for row in rows for text in targets_of(row) if text.strip()}

@@ -125,7 +125,7 @@ def endpoint_options(spec: ModelSpec, role: str) -> dict[str, Any]:
 
 
 def model_key(spec: ModelSpec, role: str) -> tuple[object, ...]:
-    """What is the same for two roles that share a model object."""
+    """The key that two roles have in common when they share a model object."""
     if spec.model is not None:
         return (id(spec.model),)
     return (

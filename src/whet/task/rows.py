@@ -56,8 +56,8 @@ TARGET_NAMES = (
     *("gold", "reference", "answer", "answers", "label", "output"),
     *("solution", "completion", "response", "expectations", "y"),
 )
-"""What tools call the right answer, the sure names first: beside a `ground_truth` or a `reference`, as Ragas has them, an
-`answer` is what a model said."""
+"""The names that tools give to the right answer, the unambiguous names first: beside a `ground_truth` or a `reference`, as
+Ragas has them, an `answer` is what a model said."""
 _FEW_BITS = {
     **{"float16": "f2", "Float16": "f2", "halffloat": "f2"},
     **{"float32": "f4", "Float32": "f4", "float": "f4"},
@@ -86,8 +86,8 @@ def read_rows(
     """All rows of a data file in the order of the file; at least one.
 
     `named_by` (file:line) says which entry named the file; `slots` are those of the prompt, `example` is a good row; a
-    `delimiter` makes it a table, whatever its name ends in. What had to be decided to read it is added to `notes`.
-    Raises UsageError with file and line for anything that is no row.
+    `delimiter` makes it a table, whatever its name ends in. Decisions made while reading are added to `notes`. Raises
+    UsageError with file and line for anything that is no row.
     """
     remarks: list[str] = [] if notes is None else notes
     suffix = kind_of(path) if delimiter is None else ".csv"
@@ -315,7 +315,7 @@ _PANDAS_READERS = {
 
 
 _IN_SHELL, _ESCAPED = re.compile(r'[\\"$`]'), r"\\\g<0>"
-"""What has a meaning between double quotes in a shell."""
+"""The characters that have a meaning between double quotes in a shell."""
 
 
 def conversion_of(path: Path) -> str:
@@ -332,7 +332,7 @@ def conversion_of(path: Path) -> str:
 
 
 def _program(path: Path, named_by: str) -> Iterator[SourceRow]:
-    """Rows of `def rows()` in a Python file. What it prints goes to stderr."""
+    """Rows of `def rows()` in a Python file. Its output goes to stderr."""
     where, values = _make_rows(path, named_by)
     with contextlib.redirect_stderr(io.StringIO()):
         again = _make_rows(path, named_by)[1]
@@ -389,8 +389,8 @@ def row_of(value: Any, where: str, maker: str = "") -> SourceRow:
 
 
 def _fields_of(value: Any) -> Any:
-    """What an object holds, by name: a dataclass, a named tuple, an object of pydantic, attrs or DSPy, a row of a data frame;
-    anything else as it is."""
+    """The contents of an object by name: a dataclass, a named tuple, an object of pydantic, attrs or DSPy, a row of a data
+    frame. Any other object is returned unchanged."""
     if isinstance(value, Mapping | type):
         return value
     if dataclasses.is_dataclass(value):

@@ -26,7 +26,7 @@ def is_source(node: Node) -> bool:
 
 
 def split_nodes(node: Node) -> dict[str, Node] | None:
-    """What a value of `data` says of each split; None where it is one lot of rows, which whet deals into splits.
+    """The value of `data` for each split; None where it is one set of rows, which whet divides into splits.
 
     A data set with the keys train, validation, test is one source for each, of the split that the key names there.
     """

@@ -1,4 +1,4 @@
-"""What a task is made of, and the readers of its models, budget and splits."""
+"""The content of a task, and the readers of its models, budget and splits."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from whet_client.storable import show_value
 SPLITS = ("train", "validation", "test")
 ALPHA, MOST_ALPHA = 0.05, 0.5
 MEAN, WORST = AGGREGATES = ("mean", "worst")
-"""What a prompt is worth of which a task made of several has a mean for each case."""
+"""The value of a prompt of which a task made of several tasks has a mean for each case."""
 ALIASES = {"dev": "validation", "valid": "validation", "val": "validation"}
 POLICY = "policy"
 """The model whose weights a method trains: named among the models, but it is not called and has no budget role."""
@@ -42,7 +42,7 @@ SECOND = "second"
 """The judge of the second opinion: another model than the one that trains. Its calls count as those of the judge."""
 ROUND_ROBIN, BLAME, ALL = "round_robin", "blame", "all"
 REGION_POLICIES = (ROUND_ROBIN, BLAME, ALL)
-"""Which regions a search edits, where no region is named."""
+"""The regions that a search edits, if no region is named."""
 HEADINGS = "headings"
 """Every section below a heading is a region; they have their turns as ROUND_ROBIN says."""
 
@@ -50,7 +50,7 @@ HEADINGS = "headings"
 @named_fields
 @dataclass(frozen=True)
 class ModelSpec:
-    """How the model of one role is reached and asked. None: the command line or a default decides."""
+    """The address and the call options of the model of one role. None: the command line or a default decides."""
 
     address: str | None = None
     base_url: str | None = None
@@ -60,15 +60,15 @@ class ModelSpec:
     """Bound on the output of a call."""
     stop: tuple[str, ...] = ()
     concurrency: int | None = None
-    """Calls in flight at most."""
+    """The largest number of calls in flight."""
     requests_per_minute: float | None = None
     timeout: float | None = None
-    """Seconds for a call."""
+    """The time limit of a call in seconds."""
     price: Price | None = None
     price_per_hour: float = 0.0
-    """US dollars that an hour of training costs; for the policy model only."""
+    """The cost of an hour of training in US dollars; only for the policy model."""
     sampler: str = "transformers"
-    """What writes texts in a training; for the policy model only."""
+    """The sampler of texts in a training; only for the policy model."""
     model: Any = None
     """A model or a function instead of an address, in Python."""
     thoughts: bool = False
@@ -89,12 +89,12 @@ class ModelSpec:
 
     @property
     def named(self) -> bool:
-        """Whether it says which model to use."""
+        """Whether the spec names a model."""
         return self.address is not None or self.model is not None
 
     @property
     def output_bound(self) -> int | None:
-        """The most tokens that an answer may have, wherever the user set it; None where nobody did."""
+        """The largest number of tokens of an answer, wherever the user set it; None if the user did not."""
         return output_bound(self.extra_body, self.max_tokens)
 
 
@@ -113,10 +113,8 @@ class Fractions:
 
 @dataclass(frozen=True)
 class TaskContent:
-    """What a task is made of, read and checked. No example is in two splits.
-
-    Examples stand in the order of their seeded content hash, whatever the order of the files.
-    """
+    """The content of a task, read and checked. No example is in two splits. Examples are in the order of their seeded content
+    hash, whatever the order of the files."""
 
     name: str
     description: str
@@ -126,7 +124,7 @@ class TaskContent:
     validation: tuple[Example, ...]
     test: tuple[Example, ...]
     labels: Mapping[str, str]
-    """The word that stands for each label; empty for free text."""
+    """The word that represents each label; empty for free text."""
     reward: RewardFunction
     models: Mapping[str, ModelSpec]
     """One entry for each role."""
@@ -134,7 +132,7 @@ class TaskContent:
     method: str | None
     settings: Mapping[str, Any] = field(default_factory=dict)
     setting_places: Mapping[str, str] = field(default_factory=dict)
-    """Where each of the `settings` is written, for messages."""
+    """The place where each of the `settings` is written, for messages."""
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
     """Content hash (64 hex digits) of prompt, rows with their splits, labels and reward, the source of reward programs
@@ -147,23 +145,23 @@ class TaskContent:
     second_opinion: RewardFunction | None = None
     """A reward that grades the answers to the sealed test again before anything is promoted."""
     document: Mapping[str, Any] = field(default_factory=dict)
-    """The content of task.yaml, as it is or as it would be; of `data`, the names of the splits."""
+    """The existing or equivalent content of task.yaml; of `data`, only the names of the splits."""
     alpha: float = ALPHA
     """The chance of a false promotion over all openings of the test rows together; with the `alpha_policy` fdr, the share of
     false promotions among all promotions."""
     alpha_policy: str = STRICT
     minimum_effect: float = 0.0
-    """The difference that a promotion must exceed."""
+    """The difference in mean reward that a promotion must exceed."""
     group: str | None = None
     """The key of a row's data; rows with the same value under it are not independent."""
     program: Program | None = None
     """A program that answers with several prompts."""
     region: str = ROUND_ROBIN
-    """Which region is edited (`whet.search.regions`)."""
+    """The region that a search edits (`whet.search.regions`)."""
     longest: int | None = None
-    """Tokens that the prompt may have at most; None: three times those of the start, at least 2,000."""
+    """The largest number of tokens of the prompt; None: three times those of the start prompt, and at least 2,000."""
     cases: tuple[TaskCase, ...] = ()
-    """The cases of a task made of several, each asked of one model."""
+    """The cases of a task made of several, each with one model."""
     aggregate: str = MEAN
     """The score of a prompt with several cases: the `mean` over them, or the `worst` of them."""
 
@@ -175,7 +173,7 @@ class TaskContent:
         )
 
     def locate(self, replaced: Collection[str]) -> dict[str, str]:
-        """Where each of the settings stands that a caller has not `replaced`."""
+        """The place of each setting that a caller has not `replaced`."""
         return {key: place for key, place in self.setting_places.items() if key not in replaced}
 
 
@@ -401,7 +399,7 @@ _READERS: Mapping[str, Callable[[Node, str], object]] = {
     "extra_body": _body,
     "reasoning_effort": lambda node, what: node.raw.strip(),
 }
-"""What a field says beyond its type."""
+"""The description of a field beyond its type."""
 MODEL_KEYS = field_names(ModelEntry)
 
 

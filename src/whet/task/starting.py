@@ -52,8 +52,8 @@ _FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
 
 @dataclass(frozen=True)
 class NewTaskChoices:
-    """What the caller says of the new task; None or empty: a rule decides, and says so. `source` is where the caller said that
-    the rows are, `requirements` is what every answer must meet, one sentence each."""
+    """The caller's settings of the new task. Where one is None or empty, a rule decides, and says so. `source` is the place of
+    the rows that the caller named. `requirements` are the demands on every answer, one sentence each."""
 
     input: Sequence[str] = ()
     target: str | None = None
@@ -164,7 +164,7 @@ def _path_of_prompt(choice: str) -> Path | None:
 
 
 def _lines_of(path: Path, written: bytes) -> list[str]:
-    """Where each line of the prompt that is written stands in the caller's file; the file alone where it was another text."""
+    """The place of each written prompt line in the caller's file; the file alone where it was another text."""
     lines = range(1, written.count(b"\n") + 2)
     same = path.read_bytes().removeprefix(b"\xef\xbb\xbf") == written
     return [f"{path}:{number}" if same else str(path) for number in lines]

@@ -1,4 +1,5 @@
-"""What task.yaml may say, as types: its readers, its JSON schema for editors and the lists of known keys come from them."""
+"""The possible content of task.yaml as types, from which its readers, its JSON schema for editors and the lists of known keys
+are derived."""
 
 from __future__ import annotations
 
@@ -18,16 +19,16 @@ from whet._util.fields import (
 
 T = TypeVar("T")
 IfSet: TypeAlias = Union[T, UnsetType]  # noqa: UP007 (a generic alias)
-"""A key that a file may leave out."""
+"""A key that a file may omit."""
 
 
 def _schema(**schema: Any) -> Meta:
-    """The JSON schema of a value that whet reads by a function of its own."""
+    """The JSON schema of a value that whet reads with a separate function."""
     return Meta(extra_json_schema=schema)
 
 
 def _like(example: str) -> Meta:
-    """What a message proposes where the value cannot be used."""
+    """The example that a message proposes if the value cannot be used."""
     return Meta(extra={"example": example})
 
 
@@ -60,7 +61,7 @@ class PriceEntry(Entry):
 
 
 class ModelEntry(Entry):
-    """How the model of a role is reached and asked."""
+    """The address and the call options of the model of a role."""
 
     address: IfSet[Annotated[str, _like("provider/name, for example openai/gpt-4o-mini")]] = UNSET
     """provider/name, for example openai/gpt-4o-mini."""
@@ -73,31 +74,31 @@ class ModelEntry(Entry):
     stop: IfSet[Texts] = UNSET
     """A text or a list of texts at which the model stops."""
     thoughts: IfSet[bool] = UNSET
-    """Whether rewards read what the model thinks as well."""
+    """Whether rewards also read the model's thoughts."""
     concurrency: IfSet[PositiveInt] = UNSET
-    """Calls in flight at most."""
+    """The largest number of calls in flight."""
     requests_per_minute: IfSet[PositiveFloat] = UNSET
     """Requests a minute at most."""
     timeout: IfSet[PositiveFloat] = UNSET
-    """Seconds for a call."""
+    """The time limit of a call in seconds."""
     price: IfSet[PriceEntry] = UNSET
     """US dollars per million tokens."""
     key_variable: IfSet[
         Annotated[str, _like("the name of an environment variable, such as TEAM_API_KEY")]
     ] = UNSET
-    """The environment variable with the key, where it is not the provider's own."""
+    """The environment variable with the key, if it is not the provider's usual variable."""
     headers: IfSet[dict[str, Any]] = UNSET
-    """HTTP headers; a value is a text in which $NAME stands for a variable, or {variable: NAME}."""
+    """HTTP headers; a value is {variable: NAME}, or a text in which $NAME stands for an environment variable."""
     extra_body: IfSet[dict[str, Any]] = UNSET
     """Merged into the body of every request."""
     top_p: IfSet[PositiveProbability] = UNSET
     """Above 0, at most 1."""
     reasoning_effort: IfSet[Annotated[str, _like("low, medium, high, or what the provider calls it")]] = UNSET
-    """low, medium, high, or what the provider calls it."""
+    """low, medium, high, or another value of the provider."""
     seed: IfSet[NonNegativeInt] = UNSET
     """Seed of the first sample of a request; the next samples count on."""
     stream: IfSet[bool] = UNSET
-    """Ask for a stream of events; left out, whet finds out whether it must."""
+    """Whether to ask for a stream of events; by default, whet finds out whether the endpoint requires one."""
 
 
 class PolicyEntry(Entry):
@@ -106,9 +107,9 @@ class PolicyEntry(Entry):
     address: IfSet[Annotated[str, _like("hf/PATH, embedded/tiny or the folder of a checkpoint")]] = UNSET
     """hf/PATH, embedded/tiny or the folder of a checkpoint."""
     price_per_hour: IfSet[NonNegativeFloat] = UNSET
-    """US dollars that an hour of training costs."""
+    """The cost of an hour of training in US dollars."""
     sampler: IfSet[Annotated[str, _like("vllm or http://localhost:8000")]] = UNSET
-    """What writes the texts of the training: transformers, vllm, or the address of a server of vLLM."""
+    """The sampler of the training's texts: transformers, vllm, or the address of a vLLM server."""
 
 
 class ModelsEntry(Entry):
@@ -123,11 +124,11 @@ class ModelsEntry(Entry):
     policy: IfSet[str | PolicyEntry] = UNSET
     """The model whose weights are trained."""
     transfer: IfSet[str | ModelEntry] = UNSET
-    """Another model that a comparison tries the found prompts with."""
+    """Another model with which a comparison tries the found prompts."""
     second: IfSet[str | ModelEntry] = UNSET
     """The model that grades for the second opinion."""
     embedding: IfSet[str | ModelEntry] = UNSET
-    """The model that puts texts by meaning."""
+    """The model that compares texts by meaning."""
 
 
 class BudgetEntry(Entry):
@@ -152,7 +153,7 @@ class BudgetEntry(Entry):
 
 
 class SplitsEntry(Entry):
-    """Shares of the rows, which sum to 1, and the seed of the split; or the column that says of each row where it belongs."""
+    """Shares of the rows, which sum to 1, and the seed of the split; or the column that names the split of each row."""
 
     train: IfSet[PositiveFloat] = UNSET
     validation: IfSet[PositiveFloat] = UNSET
@@ -163,7 +164,7 @@ class SplitsEntry(Entry):
     test: IfSet[PositiveFloat] = UNSET
     seed: IfSet[NonNegativeInt] = UNSET
     column: IfSet[Annotated[str, _like("the name of a column, or none")]] = UNSET
-    """The column that marks rows as train, validation or test, by default the one called split; none: no column does."""
+    """The column that marks rows as train, validation or test, by default the column called split; none: no such column."""
 
 
 class ObjectiveEntry(Entry):
@@ -173,13 +174,13 @@ class ObjectiveEntry(Entry):
     metric: IfSet[Literal["input_tokens", "output_tokens", "cost_usd", "latency_ms", "prompt_tokens"]] = UNSET
     goal: IfSet[Literal["max", "min"]] = UNSET
     margin: IfSet[NonNegativeFloat] = UNSET
-    """How much worse it may become."""
+    """The largest loss in the mean that a promotion may bring."""
     at_most: IfSet[Annotated[Any, _schema(type=["number", "string"])]] = UNSET
     """A number, or a multiple of the baseline's mean such as 1.1x."""
     at_least: IfSet[Annotated[Any, _schema(type=["number", "string"])]] = UNSET
     """A number, or a multiple of the baseline's mean such as 0.9x."""
     weight: IfSet[PositiveFloat] = UNSET
-    """Its weight in the one number that a search climbs."""
+    """Its weight in the single number that a search maximises."""
 
 
 _DATASET = "data: {datasets: NAME, columns: {input: text, target: label}}"
@@ -194,11 +195,11 @@ class DatasetEntry(Entry):
     revision: IfSet[Annotated[str, _like(_DATASET)]] = UNSET
     split: IfSet[Annotated[str, _like(_DATASET)]] = UNSET
     columns: IfSet[dict[str, Annotated[str, _like(_DATASET)]]] = UNSET
-    """The column of each name: {input: text, target: label}."""
+    """The columns that fill the keys of a row: {input: text, target: label}."""
     rows: IfSet[PositiveInt] = UNSET
-    """How many rows are taken."""
+    """The number of rows to take."""
     seed: IfSet[NonNegativeInt] = UNSET
-    """Which rows are taken, where `rows` says how many."""
+    """The seed of the choice of rows, if `rows` is given."""
     train: IfSet[str] = UNSET
     validation: IfSet[str] = UNSET
     test: IfSet[str] = UNSET
@@ -226,24 +227,24 @@ class FileEntry(Entry):
 
 
 class ShapingEntry(Entry):
-    """Bonuses for turns, which a search sees on training rows: from one source."""
+    """Bonuses for turns, which only a search on training rows sees; they come from one source."""
 
     potential: IfSet[Annotated[str, _like("potential: potential.py")]] = UNSET
-    """A Python file with `potential(seen, row)`, a number from 0 to 1: a turn earns what it gained."""
+    """A Python file with `potential(seen, row)`, a number from 0 to 1: a turn earns the increase of the potential."""
     questions: IfSet[Annotated[str, _like("questions: goal")]] = UNSET
-    """The column with a goal: a turn earns the confidence of a model that can tell one more word of it (EAGER)."""
+    """The column with a goal: a turn earns the confidence of a model that can guess a further word of the goal (EAGER)."""
     human: IfSet[Annotated[str, _like("human: feedback.jsonl")]] = UNSET
-    """A file to which another program appends what a person says of the turns, while the run goes on (GUIDE)."""
+    """A file to which another program appends a person's ratings of the turns during the run (GUIDE)."""
     watch: IfSet[Annotated[str, _like("watch: watch.jsonl")]] = UNSET
     """With `human`: the file to which the turns are appended for the person to see."""
     delay: IfSet[NonNegativeInt] = UNSET
-    """With `human`: how many turns later a person reacts."""
+    """With `human`: the number of turns after which a person reacts."""
     imitate: IfSet[bool] = UNSET
-    """With `human`: whether a model of the person goes on when they stop."""
+    """With `human`: whether a model of the person continues when the person stops."""
     weight: IfSet[PositiveFloat] = UNSET
-    """By what bonuses are multiplied."""
+    """The factor of the bonuses."""
     repay: IfSet[bool] = UNSET
-    """Whether all bonuses come back at the end of the episode, so that the best agent stays the best."""
+    """Whether the last turn of the episode subtracts all bonuses, so that the best agent stays the best."""
 
 
 class GameEntry(Entry):
@@ -251,17 +252,17 @@ class GameEntry(Entry):
 
     gymnasium: Annotated[str, _like("gymnasium: FrozenLake-v1")]
     turns: PositiveInt
-    """The most turns of an episode."""
+    """The largest number of turns in an episode."""
     options: IfSet[dict[str, Any]] = UNSET
-    """What the game is made with."""
+    """The options of the game."""
     penalty: IfSet[NonNegativeFloat] = UNSET
-    """What an answer that is no action costs."""
+    """The penalty for an answer that names no action."""
     strict: IfSet[bool] = UNSET
-    """Whether an answer must be an action and nothing else."""
+    """Whether an answer must consist only of an action."""
     episodes: IfSet[Annotated[int, Meta(ge=3)]] = UNSET
-    """Rows to make, in the place of data."""
+    """The number of rows to generate, instead of data."""
     seed: IfSet[NonNegativeInt] = UNSET
-    """Seed of the first of them."""
+    """The seed of the first row."""
     shaping: IfSet[ShapingEntry] = UNSET
     """Bonuses for turns."""
 
@@ -291,15 +292,15 @@ class ToolsEntry(Entry):
     """Tools that the model may call: functions of a Python file, or those of an MCP server."""
 
     turns: PositiveInt
-    """The most turns of an episode."""
+    """The largest number of turns in an episode."""
     seconds: IfSet[PositiveFloat] = UNSET
-    """How long a tool may take."""
+    """The time limit of a tool in seconds."""
     tools: IfSet[Annotated[str, _like("tools: tools.py")]] = UNSET
     """A Python file."""
     mcp: IfSet[Annotated[str | list[str], _like("mcp: [python, server.py]")]] = UNSET
     """The command or the address of an MCP server."""
     descriptions: IfSet[Literal["fixed", "editable"]] = UNSET
-    """Whether a search may edit what the tools are said to do."""
+    """Whether a search may edit the descriptions of the tools."""
     shaping: IfSet[ShapingEntry] = UNSET
     """Bonuses for turns."""
 
@@ -308,13 +309,13 @@ class DialogueEntry(Entry):
     """A conversation with a simulated or scripted user."""
 
     turns: PositiveInt
-    """Answers of the model in a conversation at most."""
+    """The largest number of the model's answers in a conversation."""
     user: IfSet[Annotated[str, _like("user: user.md")]] = UNSET
     """A text file that describes the simulated user; the judge's model plays it."""
     script: IfSet[Annotated[str, _like("script: replies")]] = UNSET
-    """A column with the texts that the user says, in the place of a simulated user."""
+    """A column with the user's messages, instead of a simulated user."""
     answer: IfSet[Literal["conversation", "last"]] = UNSET
-    """What the reward grades."""
+    """The text that the reward grades."""
     shaping: IfSet[ShapingEntry] = UNSET
     """Bonuses for turns."""
 

@@ -98,7 +98,7 @@ class LocalBatches:
         return web.json_response({"id": name, "object": "file", "purpose": wanted})
 
     async def content(self, http: web.Request) -> web.Response:
-        """What a file holds."""
+        """The contents of a file."""
         raw = self.files.get(http.match_info["file"])
         return _refuse(404, "No such file.") if raw is None else web.Response(body=raw)
 

@@ -34,10 +34,10 @@ from whet.types import Completion, Example, Request, Rollout, Scores
 
 
 class EnvironmentConformance:
-    """What every environment keeps, whatever is played in it."""
+    """Conformance tests for every environment."""
 
     answers: ClassVar[tuple[str, ...]] = ("1", "2", "3", "yes", "no")
-    """What the model says in its turns, by chance of the conversation: texts of the kind that the environment expects."""
+    """The model's texts in its turns, drawn at random: texts of the kind that the environment expects."""
 
     def world(self) -> World | None:
         """The world under test; None for questions with one answer."""
@@ -52,7 +52,7 @@ class EnvironmentConformance:
         return None
 
     def reward(self) -> RewardFunction:
-        """The reward that grades answers: exact match, or what the episodes gave."""
+        """The reward that grades answers: exact match, or the rewards of the episodes."""
         world = self.world()
         return (
             Return(*world.range) if isinstance(world, RewardingWorld) and not world.graded else ExactMatch()
@@ -230,7 +230,7 @@ class _Counting:
         self.requests: list[Request] = []
 
     async def generate(self, request: Request) -> list[Completion]:
-        """What the model answers."""
+        """The model's answer."""
         self.calls += 1
         self.requests.append(request)
         return await self._model.generate(request)
@@ -241,7 +241,7 @@ class _Counting:
         inputs: Sequence[Mapping[str, str]],
         continuations: Sequence[Sequence[str]],
     ) -> Scores:
-        """What the model says."""
+        """The model's text."""
         self.calls += 1
         return await self._model.score(prompts, inputs, continuations)
 
@@ -257,7 +257,7 @@ class _CountingBatch(_Counting):
     """The same for a model that answers batches."""
 
     async def generate_batch(self, requests: Sequence[Request]) -> list[list[Completion]]:
-        """What the model answers."""
+        """The model's answer."""
         self.calls += 1
         self.requests += requests
         assert isinstance(self._model, BatchModel)

@@ -38,7 +38,7 @@ BANNED_IMPORTS = frozenset(
 
 
 class MethodConformance:
-    """What every method keeps, whatever it searches. `settings` should make a search last under a second."""
+    """Conformance tests for every method. `settings` should make a search last under a second."""
 
     method: ClassVar[str]
     settings: ClassVar[Mapping[str, Any]] = {}
@@ -63,11 +63,11 @@ class MethodConformance:
         return review_world(scores=LABEL_SCORES in self.load().entry.needs)
 
     def start(self) -> Prompt:
-        """The prompt to begin with; one with a fence and a slot shows most. A method that needs several regions gets two."""
+        """The start prompt; a prompt with a fence and a slot tests the most. A method that needs several regions gets two."""
         return Prompt.parse(TWO_REGIONS if REGIONS in self.load().entry.needs else SOURCE)
 
     def optimizer(self) -> LanguageModel:
-        """The model that writes, for methods that have one write."""
+        """The optimizer model, for methods that need one."""
         return simulator("phrases")
 
     def run(

@@ -33,7 +33,7 @@ ROUNDING = 1e-3
 
 
 class ModelConformance:
-    """What every model keeps, wherever it runs. The model is loaded anew, and closed, in each test."""
+    """Conformance tests for every model. Each test loads the model again and closes it."""
 
     address: ClassVar[str]
     secrets: ClassVar[tuple[str, ...]] = ()
@@ -49,7 +49,7 @@ class ModelConformance:
         return resolve(self.address)
 
     def broken(self) -> LanguageModel | None:
-        """The model where it cannot answer: a dead endpoint, a wrong key. None for one that cannot fail."""
+        """The model in a state in which it cannot answer: a dead endpoint or a wrong key. None for a model that cannot fail."""
         return None
 
     def request(self, number: int = 0) -> Request:
@@ -58,7 +58,7 @@ class ModelConformance:
         return Request((Message("system", "Answer in a few words."), Message("user", text)), max_tokens=16)
 
     def scored(self) -> tuple[Sequence[Prompt], Sequence[Mapping[str, str]], Sequence[Sequence[str]]]:
-        """Prompts, inputs, and for each input different continuations of which none begins another one."""
+        """Prompts, inputs, and for each input different continuations, of which none is the beginning of another."""
         prompts = [Prompt.parse(f"{word} the review.\n{{{{input}}}}\nIt is") for word in ("Read", "Judge")]
         inputs = [
             {"input": f"The {dish} was {cue}."}
@@ -67,7 +67,7 @@ class ModelConformance:
         return prompts, inputs, [["positive", "negative"]] * 3
 
     def use(self, work: Callable[[LanguageModel], Awaitable[T]], model: LanguageModel | None = None) -> T:
-        """What `work` returns for a model that is open, in a loop of its own."""
+        """Run `work` with an open model in a separate event loop, and return its value."""
 
         async def run() -> T:
             opened = self.load() if model is None else model
@@ -83,7 +83,7 @@ class ModelConformance:
         return self.use(_flag("can_generate"))
 
     def ask(self, request: Request) -> list[Completion]:
-        """The model's completions, checked for what is true of all."""
+        """The model's completions, after checks that hold for all models."""
 
         async def work(model: LanguageModel) -> list[Completion]:
             return await model.generate(request)
@@ -259,7 +259,7 @@ class ModelConformance:
         self.use(work)
 
     def _failures(self) -> list[BaseException | None]:
-        """What two attempts at a broken model raise; None for an answer whose completions say what is wrong."""
+        """The errors of two attempts at a broken model; None for an answer whose completions state the error."""
 
         async def work(model: LanguageModel) -> BaseException | None:
             try:

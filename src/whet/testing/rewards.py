@@ -46,7 +46,7 @@ PROBABILITIES = (0.98, 0.75, 0.5, 0.02, 0.0)
 
 
 class RewardConformance:
-    """What every reward keeps, whatever it measures."""
+    """Conformance tests for every reward."""
 
     reward: ClassVar[Any]
     """The reward as `reward:` in task.yaml says it."""
@@ -78,7 +78,7 @@ class RewardConformance:
         return Example("one", {"text": "The soup was good."}, self.target, row)
 
     def completion(self, text: str, probability: float = 0.75) -> Completion:
-        """An answer, with what the reward needs of the task model's probabilities (of the first label)."""
+        """An answer with the task model's probabilities (of the first label) that the reward needs."""
         needs = self.load().needs
         probs = (
             dict(zip(self.labels, (probability, 1 - probability), strict=True)) if LABELS in needs else None
@@ -98,7 +98,7 @@ class RewardConformance:
     def grade(
         self, run: MeteredRun, completions: Sequence[Completion], reward: RewardFunction | None = None
     ) -> list[Reward | None]:
-        """The reward of each completion, each in a branch; None where the reward says that it failed."""
+        """The reward of each completion, each in a branch; None if the reward reports a failure."""
         graded = self.load() if reward is None else reward
         example = self.example()
 

@@ -20,9 +20,9 @@ R = TypeVar("R")
 class MeteredRun(MemoryRun):
     """A MemoryRun that counts the calls of each role in `spent`.
 
-    `limits` is what the method is told, `caps` what is enforced: the call that would exceed the cap of its
-    role raises BudgetExceeded, and `refused` counts how often that happened. The two are apart so that a test
-    can see a method exceed what it was told, or end one that was told nothing.
+    `limits` are the limits that the method sees, and `caps` the limits that are enforced: a call that would exceed the cap of
+    its role raises BudgetExceeded, and `refused` counts such calls. The two are separate, so that a test can see whether a
+    method exceeds its limits, or can end a method without limits.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class MeteredRun(MemoryRun):
         return await super().effect(name, fn, args, role=role, calls=calls)
 
     async def read_remaining(self) -> Budget:
-        """What `limits` leave after the calls that are counted."""
+        """The part of `limits` that remains after the counted calls."""
 
         async def compute() -> object:
             return less_calls(self.limits, self.spent).as_json()
@@ -94,17 +94,17 @@ class ShuffledRun(MeteredRun):
 
 
 class RecordedRun(MeteredRun):
-    """A MeteredRun that remembers what every effect and every answer was, and `replay` gives it back.
+    """A MeteredRun that records every effect and every answer; `replay` returns them.
 
-    A replay calls no model and computes no effect. It raises ReplayDiverged where the program comes to a position with
-    another effect or another request than the first time.
+    A replay calls no model and computes no effect. It raises ReplayDiverged if the program makes another effect or another
+    request at a position than the first time.
     """
 
     replaying = False
 
     @cached_property
     def record(self) -> dict[str, tuple[object, Any]]:
-        """What was done at each position, and what came of it."""
+        """The action at each position, and its outcome."""
         return {}
 
     def replay(self) -> RecordedRun:

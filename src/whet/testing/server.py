@@ -455,9 +455,7 @@ def server_process(*arguments: str) -> Iterator[str]:
 
 
 def load_answerer(lm: str | None, function: str | None, text: str | None) -> Answerer:
-    """What answers: the model at an address, a function `module:name` (Request to text), or always one
-    text.
-    """
+    """The source of the answers: the model at an address, a function `module:name` (Request to text), or one fixed text."""
     if lm is not None:
         return resolve(lm)
     if function is not None:

@@ -19,10 +19,10 @@ THREADS, EACH = 4, 25
 
 
 class Storage(Protocol):
-    """Bytes by key. What is put under a key first stays there."""
+    """Bytes by key. The first value under a key stays."""
 
     def get(self, key: str) -> bytes | None:
-        """What is stored, or None."""
+        """The stored value, or None."""
         ...
 
     def put(self, key: str, value: bytes) -> None:
@@ -35,7 +35,7 @@ class Storage(Protocol):
 
 
 class StorageConformance:
-    """What every storage keeps, on each back end. Each test has a place of its own that is empty."""
+    """Conformance tests for every storage, on each back end. Each test has a separate, empty place."""
 
     def place(self) -> Any:
         """An empty place to store in: a path, an address."""
@@ -110,7 +110,7 @@ class StorageConformance:
 
 
 class CacheConformance(StorageConformance):
-    """What the cache of completions keeps besides: losing it costs money, never truth."""
+    """Conformance tests for the cache of completions: losing the cache costs money, but never changes results."""
 
     def open(self, place: Any) -> Storage:
         """whet's own cache in a file."""

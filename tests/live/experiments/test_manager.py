@@ -22,6 +22,7 @@ from whet_live.erasure import forget_user
 from whet_live.experiments import Experiments, tracking
 from whet_live.experiments.definition import read_definition
 from whet_live.experiments.tracking import TrackedExperiment
+from whet_live.quality import Quality
 from whet_live.registry import Decision, Registry
 from whet_live.traffic.traffic_store import Traffic
 
@@ -107,6 +108,7 @@ def test_a_winner_takes_the_label(world: Make) -> None:
     )
     assert live.registry.verify_audit().whole
     assert live.experiments.refresh(now=now() + SOON) == []
+    assert not Quality(live.database).alerts().items, "nobody has to do anything"
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -198,6 +200,9 @@ def test_a_winner_waits_for_an_approval_by_somebody_else(world: Make) -> None:
         live.registry.decide(proposal.id, Decision("approve"), actor="ann")
     live.registry.decide(proposal.id, Decision("approve"), actor="ben")
     assert live.label() == 2
+    (alert,) = Quality(live.database).alerts().items
+    assert (alert.kind, alert.worse, alert.place) == ("approval", True, f"/review/{proposal.id}")
+    assert alert.text == f"{NAME}: version 2 won the experiment on production and waits for an approval"
 
 
 def test_a_protected_label_waits_for_an_approval_in_any_case(world: Make) -> None:

@@ -75,6 +75,20 @@ def test_slack_gets_a_text_in_which_nothing_is_a_mention(database: Database, web
     assert body["text"].endswith(f"<{ADDRESS}/quality/shop/help|Quality over time>")
 
 
+def test_a_winner_that_waits_leads_to_the_page_where_it_is_approved(
+    database: Database, web: Received
+) -> None:
+    alert = QualityAlert(
+        "", "approval|p1", "approval", "shop/help", "thumb", True, now(), now(), "shop/help: version 2 waits", {"proposal": "p1"}
+    )  # fmt: skip
+    with database.begin() as connection:
+        store_alert(connection, alert)
+    assert deliver_due(database, [Webhook(web.url), Webhook(f"{web.url}/slack", slack=True)], ADDRESS) == 2
+    first, slack = sorted(web.bodies, key=len, reverse=True)
+    assert (first["kind"], first["url"]) == ("approval", f"{ADDRESS}/review/p1")
+    assert slack["text"].endswith(f"<{ADDRESS}/review/p1|Review>")
+
+
 def test_mail_gets_the_alert(database: Database, inbox: Inbox) -> None:
     id = notice(database, "shop/help: thumbs up\nBcc: evil@example.org")
     channel = Mail(

@@ -191,7 +191,7 @@ class Prompt:
         return (Region(DEFAULT_REGION, number, start, stop),)
 
     def region(self, name: str | None = None) -> Region:
-        """The named region, or that in focus, or the first one. Raises UsageError with the known names."""
+        """The named region, else the region in focus, else the first region. Raises UsageError with the known names."""
         name = self.focus if name is None else name
         if name is None:
             return self.regions[0]
@@ -275,7 +275,7 @@ class Prompt:
         return edited
 
     def restored(self, name: str, earlier: Prompt) -> Prompt:
-        """The same prompt with a region as it stands in an earlier version of it."""
+        """The same prompt with a region from an earlier version."""
         if self.parts:
             part, inner = self.part_of(name)
             return self._with_part(part, self.parts[part].restored(inner, earlier.parts[part]))
@@ -350,7 +350,7 @@ class Prompt:
         return bool(self.slots) and not self.slots.isdisjoint(map(canonical_name, example.values))
 
     def render_text(self, values: Mapping[str, str]) -> str:
-        """All messages as one text, slots filled, markers removed; unknown slots stay as they are."""
+        """All messages as one text, with filled slots and without markers; unknown slots stay unchanged."""
         return "\n".join(fill(m.content, values) for m in self.clean)
 
     @cached_property

@@ -19,11 +19,13 @@ from whet_live.experiments.definition import Definition, ramp_weights, read_defi
 from whet_live.experiments.experiment_store import RUNNING, Experiment
 from whet_live.experiments.experiment_tables import experiments
 from whet_live.experiments.experiment_view import describe_experiment, experiment_verdict_json
+from whet_live.experiments.forecast import TrafficForecast, forecast
 from whet_live.experiments.metrics import with_reward
 from whet_live.experiments.reducer import MICROSECONDS, Revision, Snapshot
 from whet_live.experiments.tracking import Look, TrackedExperiment
 from whet_live.experiments.units import NamedUnits, units_of
 from whet_live.experiments.verdict import ExperimentVerdict, State, count_outcomes
+from whet_live.quality.alerts import APPROVAL, QualityAlert, store_alert
 from whet_live.registry import EXPERIMENT, Address, Registry, audit
 from whet_live.registry.labels import ChangeActor, put_label
 from whet_live.registry.names import check_actor, check_label, check_text
@@ -141,6 +143,11 @@ class Experiments:
         """Which units the newest answers of a prompt name."""
         with self.database.read() as connection:
             return units_of(connection, prompt)
+
+    def forecast(self, prompt: str, unit: str) -> TrafficForecast:
+        """What the newest answers of a prompt say of how long an experiment would take that counts such units."""
+        with self.database.read() as connection:
+            return forecast(connection, prompt, unit)
 
     def unit_warning(self, experiment: Experiment) -> str:
         """A warning that a running experiment counts a unit that the answers of its prompt do not name; empty if they name it."""
@@ -309,6 +316,7 @@ class Experiments:
             if definition.approval or verdict.held or protected:
                 request = _request(connection, experiment, verdict)
                 experiment_store.record_outcome(connection, experiment.id, proposal=request)
+                _tell(connection, experiment, verdict, request)
                 if rollout_monitor.build_watch(definition, verdict.winner) is not None:
                     experiment_store.record_outcome(connection, experiment.id, watch=experiment_store.WAITING)
             else:
@@ -368,6 +376,21 @@ def _request(connection: Connection, experiment: Experiment, verdict: Experiment
     return ask_for_move(
         connection, where, winner, actor=experiment.author, reason=verdict.reason, evidence=evidence
     ).id
+
+
+def _tell(connection: Connection, experiment: Experiment, verdict: ExperimentVerdict, request: str) -> None:
+    """Have people told that a winner waits for one of them."""
+    definition, moment = experiment.definition, time_of(connection)
+    text = f"{definition.prompt}: version {verdict.winner} won the experiment on {definition.label} and waits for an approval"
+    details = {
+        "proposal": request,
+        "experiment": experiment.id,
+        "version": verdict.winner,
+        "reason": verdict.reason,
+    }
+    key, name = f"{APPROVAL}|{request}", definition.goal.name
+    alert = QualityAlert("", key, APPROVAL, definition.prompt, name, True, moment, moment, text, details)
+    store_alert(connection, alert)
 
 
 def _alive(weights: Sequence[float], experiment: Experiment) -> tuple[float, ...]:

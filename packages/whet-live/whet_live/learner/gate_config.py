@@ -25,5 +25,8 @@ class GateConfig:
 
     @property
     def options(self) -> Options:
-        """The options of a run that asks the task model and the judge only."""
-        return Options(METHOD, self.lm, "none", self.judge_lm, base_url=self.base_url, root=self.root)
+        """The options of a run that asks the task model and the judge only. It asks anew about the version that stands, too: the
+        provider may have put another model behind the name since that was asked."""
+        return Options(
+            METHOD, self.lm, "none", self.judge_lm, base_url=self.base_url, root=self.root, fresh=True
+        )

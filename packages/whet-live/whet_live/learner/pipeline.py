@@ -66,9 +66,12 @@ def begin_update(
     """Write the next update down, if there is enough to learn and no earlier one waits for its end."""
     base = context.base(name, settings)
     state = context.snapshot.advance()
-    if base is None or name not in state.prompts or _waits(context, name, base):
+    if base is None or name not in state.prompts:
         return None
-    if settings.mode == learner_store.MODE_AUTO and outstanding(context, name, settings) is not None:
+    waiting, automatic = _find_waiting(context, name, base), settings.mode == learner_store.MODE_AUTO
+    if waiting and not automatic:
+        return None
+    if automatic and outstanding(context, name, settings) is not None:
         return None
     facts = context.facts(name, base, settings)
     feedback = settings.select_rows(state.prompts[name])
@@ -82,13 +85,17 @@ def begin_update(
         and (not requirement.instruction or (able and requirement.instruction not in locked))
     ]
     written = base.ledger(region_of(base, settings)).instructions
+    asked = {key for proposal in waiting for key in _requirements_of(proposal)}
     fit = [
         requirement
         for requirement in ready
-        if not (requirement.rejected or requirement.against)
+        if requirement.key not in asked
+        and not (requirement.rejected or requirement.against)
         and (not requirement.instruction or written[requirement.instruction].author == OPTIMIZER)
     ]
-    auto = settings.mode == learner_store.MODE_AUTO and bool(fit)
+    auto = automatic and bool(fit)
+    if waiting and (not auto or context.config.gate(name) is None):
+        return None  # what takes a person gathers until one has decided; what the gate can decide does not wait for that
     chosen = tuple(replace(requirement, texts=()) for requirement in (fit if auto else ready))
     if not chosen:
         return None
@@ -105,15 +112,20 @@ def begin_update(
     return update
 
 
-def _waits(context: LearnerContext, name: str, base: Version) -> bool:
-    """Whether a proposal of the learner waits for a decision. One that is out of date is taken back first."""
-    waiting = False
+def _find_waiting(context: LearnerContext, name: str, base: Version) -> list[Proposal]:
+    """The proposals of the learner that wait for a decision. Those that are out of date are taken back first."""
+    waiting = list[Proposal]()
     for proposal in context.registry.proposals(state=OPEN, name=name, limit=500).items:
         if proposal.author == AUTHOR and proposal.base == base.version:
-            waiting |= {"upkeep", SEARCH}.isdisjoint(proposal.evidence or {})
+            waiting += [proposal] if {"upkeep", SEARCH}.isdisjoint(proposal.evidence or {}) else []
         elif proposal.author == AUTHOR and proposal.target is None:
             _take_back(context, proposal, base)
     return waiting
+
+
+def _requirements_of(proposal: Proposal) -> list[str]:
+    """The keys of the requirements that a proposal of the learner is about."""
+    return [str(one["key"]) for one in (proposal.evidence or {}).get("requirements", ())]
 
 
 def _take_back(context: LearnerContext, proposal: Proposal, base: Version) -> None:
@@ -240,7 +252,12 @@ def begin_upkeep(
 ) -> PromptUpdate | None:
     """Write the next step of upkeep down, if one is due and nothing waits for its end."""
     base, state = context.base(name, settings), context.snapshot.advance()
-    if base is None or not context.config.reader or not settings.policy.upkeep or _waits(context, name, base):
+    if (
+        base is None
+        or not context.config.reader
+        or not settings.policy.upkeep
+        or _find_waiting(context, name, base)
+    ):
         return None
     open_ones = context.registry.proposals(state=OPEN, name=name, limit=500).items
     if any(one.author == AUTHOR and one.base == base.version for one in open_ones):

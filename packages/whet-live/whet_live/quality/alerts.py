@@ -1,10 +1,11 @@
-"""Alerts: what was noticed about a prompt, written down once, and where each one was sent."""
+"""Alerts: what was noticed about a prompt or waits for a person, written down once, and where each one was sent."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import Connection, Row, select
 
@@ -13,22 +14,24 @@ from whet_live.quality.quality_tables import quality_alerts, quality_deliveries
 from whet_live.quality.series import DAY
 
 WAITING, SENT, FAILED = "waiting", "sent", "failed"
+APPROVAL = "approval"
+"""The kind of an alert about a request that waits for a person."""
 NEWS = 3 * DAY
 """Only what the traffic showed so recently is sent: of the history that is read at the first start there are marks."""
 
 
 @dataclass(frozen=True, slots=True)
 class QualityAlert:
-    """A change of a prompt's quality that was noticed."""
+    """A change of a prompt's quality that was noticed, or a winner that waits for an approval."""
 
     id: str
     key: str
     """Its name: it is stored once under it."""
     kind: str
-    """drift or model."""
+    """drift, model or approval."""
     prompt: str
     measure: str
-    """The measure that drifted."""
+    """The measure that drifted, or that the winner won on."""
     worse: bool
     """Whether it is reported."""
     began: int
@@ -39,6 +42,13 @@ class QualityAlert:
     details: Mapping[str, Any] = field(default_factory=dict)
     deliveries: Mapping[str, str] = field(default_factory=dict)
     """The state of its delivery on each channel."""
+
+    @property
+    def place(self) -> str:
+        """The path of the page that shows what it is about."""
+        if self.kind == APPROVAL:
+            return f"/review/{quote(str(self.details['proposal']), safe='')}"
+        return f"/quality/{quote(self.prompt, safe='/')}"
 
     def as_json(self) -> dict[str, Any]:
         """The alert as JSON values; the key is not shown."""

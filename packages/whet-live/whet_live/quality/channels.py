@@ -19,12 +19,12 @@ from email.utils import format_datetime
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from whet.errors import UsageError, did_you_mean
 from whet_client.ids import iso
 from whet_client.version import __version__
-from whet_live.quality.alerts import QualityAlert
+from whet_live.quality.alerts import APPROVAL, QualityAlert
 
 SECONDS = 10.0
 """How long one delivery may take before it is tried again."""
@@ -154,7 +154,8 @@ def slack_body(alert: QualityAlert, address: str) -> dict[str, str]:
     """The body for Slack's incoming webhooks: a text with escaped &, < and >, so that it holds no link and no mention."""
     text = alert.text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")[:_SLACK_TEXT]
     when = f"since {iso(alert.began)[:16].replace('T', ' ')} UTC"
-    link = f"\n<{alert_page(alert, address)}|Quality over time>" if address else ""
+    name = "Review" if alert.kind == APPROVAL else "Quality over time"
+    link = f"\n<{alert_page(alert, address)}|{name}>" if address else ""
     return {"text": f"{text} ({when}){link}"}
 
 
@@ -175,7 +176,7 @@ def mail_of(alert: QualityAlert, address: str, sender: str, to: Sequence[str]) -
 
 def alert_page(alert: QualityAlert, address: str) -> str:
     """The address of the page that shows what an alert is about."""
-    return f"{address}/quality/{quote(alert.prompt, safe='/')}"
+    return f"{address}{alert.place}"
 
 
 def read_channels(path: Path) -> tuple[AlertChannel, ...]:

@@ -1,4 +1,4 @@
-"""What stands in the way of a run: packages, keys, endpoints and their habits, local servers, the reward."""
+"""The causes that would stop a run: packages, keys, endpoints and their quirks, local servers, the reward."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def examine(
 
 
 def _see(page: str) -> str:
-    """Where to read more, for who has the page."""
+    """The documentation page to read, for a user who has it."""
     return f"see {page}" if is_page_here(page) else ""
 
 

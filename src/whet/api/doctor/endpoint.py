@@ -15,9 +15,9 @@ from whet.models.openai_wire import SYSTEM, WEB_PAGE
 from whet.types import Completion, Message, Request
 
 MOST_CALLS = 11
-"""Calls of one examination: two of chat (one more each where a feature is refused, a stream is wanted, or the model thinks), one
-at temperature 0, one with a message of the system, one for several answers with a stop, one with logprobs, two with JSON. What a
-busy server refuses is none."""
+"""Calls of one examination: two of chat (one more each where a feature is refused, a stream is wanted, or the model thinks),
+one at temperature 0, one with a message of the system, one for several answers with a stop, one with logprobs, two with JSON. A
+call that a busy server refuses is not counted."""
 MOST_TOKENS = 16
 THINKING_TOKENS = 2048
 MOST_SECONDS = 30.0
@@ -25,7 +25,7 @@ MOST_SECONDS = 30.0
 BUSY_SECONDS, BUSY_TIMES = 30.0, 4
 """How long, and how often, a server that is busy is waited for."""
 NOTE_SECONDS = 3.0
-"""Who waits is told so every few seconds."""
+"""A message every few seconds tells the user that the check still waits."""
 SLOW = 20.0
 _LONG = "Write a list of fifty random nouns, separated by commas."
 _COLOURS, _STOP = "Repeat this line and write nothing else: red green blue", "green"
@@ -163,7 +163,7 @@ _REMEDIES = {
     405: _OTHER_PLACE,
     429: f"raise the quota at the provider, or {_OTHER_MODEL}",
 }
-"""What to do about a refusal by its HTTP status."""
+"""The remedy for a refusal, by its HTTP status."""
 _NO_TEXT = (
     "send the model a question by hand. If it thinks without end or filters every answer, "
     f"{_OTHER_MODEL}. On your own server, check the chat template"
@@ -175,7 +175,7 @@ _REFUSED = (
 
 
 def _remedy(model: PatientModel, error: ProviderError | None) -> str:
-    """What to do about an endpoint that does not answer."""
+    """The remedy for an endpoint that does not answer."""
     if error is None:
         return _NO_TEXT
     words = str(error)

@@ -28,7 +28,7 @@ from whet.types import Completion, Example, Reward
 
 ROWS = 3
 FROM_MODEL = frozenset({LABELS, TARGET_SCORE})
-"""What a reward needs that grades what the task model scores, and no text."""
+"""The requirements of a reward that grades the task model's scores and not a text."""
 SLOW, PATIENCE = 1.0, 10.0
 NONSENSE = "zxqj 7000003"
 _ORDER = "write `def reward(example, output)`: first the row (a dict), then the answer (a text)"
@@ -87,8 +87,8 @@ async def examine_reward(checkup: DoctorReport, task: Task) -> None:
 
 
 def grade_target_and_nonsense(reward: RewardFunction, rows: Sequence[Example]) -> list[tuple[Reward, Reward]]:
-    """What the target and a nonsense answer of each row earn, for a reward that asks no model. Raises RewardFailed, also for one
-    that does not come back."""
+    """The rewards of the target and of a nonsense answer for each row, for a reward that asks no model. Raises RewardFailed,
+    also for one that does not come back."""
     try:
         return [(_one(reward, row, _target(row)), _one(reward, row, NONSENSE)) for row in rows]
     except _NoEnd:

@@ -1,4 +1,4 @@
-"""Where the state of a user or a team lies, and whether it can be written."""
+"""The place of a user's or a team's state, and whether it can be written."""
 
 from __future__ import annotations
 

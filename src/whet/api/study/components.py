@@ -87,7 +87,7 @@ class PartEntry(Struct, forbid_unknown_fields=True, kw_only=True):
     text: IfSet[str] = UNSET
     """The text of the part."""
     kind: IfSet[Kind] = UNSET
-    """Where a layout puts it; by default the name, where that is a kind, else line."""
+    """The kind of place in a layout: by default the name, where the name is a kind, else `line`."""
     instead: IfSet[str] = UNSET
     """The text that replaces the part when it is left out."""
     examples: IfSet[Annotated[int, Meta(ge=1)]] = UNSET

@@ -16,7 +16,7 @@ import numpy as np
 from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
-from whet.api.keywords import RunKeywords, StudyCallKeywords, StudyKeywords, TaskModelKeywords
+from whet.api.keywords import RUN_GROUPS, STUDY_GROUPS, StudyCallKeywords, TaskModelKeywords
 from whet.api.study.components import (
     Components,
     assemble_prompts,
@@ -49,7 +49,7 @@ CHOICES = ("auto", "full", "5", "4", "3")
 
 
 @check_arguments
-@describe_keywords(StudyKeywords, TaskModelKeywords, RunKeywords, defaults=StudyOptions)
+@describe_keywords(*STUDY_GROUPS, TaskModelKeywords, *RUN_GROUPS, defaults=StudyOptions)
 async def astudy_components(
     task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
     components: str | Path | Sequence[Any] = "folklore",
@@ -57,16 +57,16 @@ async def astudy_components(
     resolution: str | int = "auto",
     **keywords: Unpack[StudyCallKeywords],
 ) -> ComponentsResult:
-    """Which part of a prompt is worth how much: every part with and without, in a factorial design, on the same rows.
+    """Measure the effect of each part of a prompt, with and without each part, in a factorial design on the same rows.
 
     `task`: as in `whet.optimize`; its prompt is what the parts are added to. `components`: `folklore` or `parts`, the file of a
     list of parts, or a list of `whet.api.study.Part` or mappings with the keys of such a file. `resolution`: `full` takes all
     combinations; 5, 4 and 3 the smallest design of that resolution; `auto` the best of these with at most 64 prompts that the
     limit on calls pays for, all combinations of up to 4 parts. The same call again goes on, and pays nothing twice.
 
-    Raises UsageError before anything is paid: for a file that cannot be read, parts that the prompt refuses, limits that do not
-    pay for all answers; also where tokens or dollars end later. Raises ProviderError for a dead endpoint. What was answered is
-    kept.
+    Raises UsageError before anything is paid for a file that cannot be read, for parts that the prompt refuses, and for limits
+    that do not pay for all answers. Raises it later where tokens or dollars run out. Raises ProviderError for a dead endpoint.
+    What was answered is kept.
     """
     options = build_from(StudyOptions, keywords)
     with display_progress(keywords.get("progress"), place_of(task)) as shown:
@@ -134,7 +134,7 @@ class ComponentsStudy:
 
     @property
     def remedy(self) -> str:
-        """What helps where a limit does not pay for the study."""
+        """The remedy where a limit does not pay for the study."""
         smallest, words = (
             fractional_design(self.design.factors, 3).runs,
             f"Give fewer {parameter('rows')} or a larger limit",

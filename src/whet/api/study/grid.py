@@ -56,7 +56,7 @@ SPLITS = ("validation", "train")
 @named_fields
 @dataclass(frozen=True)
 class StudyOptions(Options):
-    """What a caller may say about a study that is not in the task; no model writes in it."""
+    """The settings of a study that are not in the task. No model writes text in a study."""
 
     method: str | None = "random_search"
     optimizer_lm: RoleModel = "none"
@@ -96,11 +96,11 @@ class StudyPlan:
 
     @property
     def method(self) -> str:
-        """What runs are listed as."""
+        """The name under which such runs are listed."""
         return f"{STUDY} {self.kind}"
 
     def identity(self) -> dict[str, Any]:
-        """What result.json says of it."""
+        """The study's entries in result.json."""
         return {
             "task": self.task.name,
             "method": self.method,
@@ -180,7 +180,7 @@ def calls_of_answer(assembly: Assembly) -> int:
 
 
 def forecast_study(plan: StudyPlan) -> PlanJSON:
-    """What a study will take: calls, tokens and dollars, each prompt by its own length."""
+    """The plan of a study: calls, tokens and dollars, each prompt by its own length."""
     assembly = plan.assembly
     known = measured_usage(Path(plan.options.root), plan.task.fingerprint, assembly.addresses)
     config = get_method("random_search").config()

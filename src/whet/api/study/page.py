@@ -194,7 +194,7 @@ def _forms_section(result: Mapping[str, Any]) -> Section | None:
 def front_section(
     title: str, sentences: Sequence[str], pictures: Sequence[Html], result: Mapping[str, Any]
 ) -> Html:
-    """What was found: sentences, pictures, and what it took."""
+    """The findings: sentences, charts, and the cost of the study."""
     usage = side(result, "usage")
     figures: list[tuple[str, Child]] = [
         ("Prompts", number_format.count(side(side(result, "plan"), "study").get("prompts"))),
@@ -309,7 +309,7 @@ def _prompts_section(result: Mapping[str, Any]) -> Section:
 
 
 def study_reproduction(result: Mapping[str, Any]) -> Section:
-    """What the study was."""
+    """The description of the study."""
     pairs: list[tuple[str, Child]] = [
         ("Task", str(result["task"])),
         ("Split", str(result["split"])),

@@ -1,4 +1,4 @@
-"""What the studies return: read-only mappings of their JSON, with typed names for what matters most."""
+"""The results of the studies: read-only mappings of their JSON, with typed names for the most important values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from whet.errors import show_reward
 
 @dataclass(frozen=True)
 class PartEffect:
-    """What a part, or two together, change of the mean reward: the estimate (None: no row was answered by all prompts), the
-    ends of an interval that holds with the others of its family at 95%, and the p-value, corrected for the family. `aliases`:
-    what the same estimate holds too."""
+    """The effect of a part, or of two parts together, on the mean reward: the estimate (None: no row was answered by all
+    prompts), the ends of an interval that holds together with the others of its family at 95%, and the p-value, corrected for
+    the family. `aliases`: other effects that the same estimate includes."""
 
     name: str
     difference: float | None
@@ -40,9 +40,9 @@ def effects_of(rows: Sequence[Mapping[str, Any]]) -> tuple[PartEffect, ...]:
 
 @dataclass(frozen=True)
 class UnitEffect:
-    """What a sentence or word carries: the mean reward of the whole prompt minus that of the prompt without it (None: no row
-    has both answers), the ends of an interval that holds with those of the other units at 95%, the corrected p-value; with
-    orders, its Shapley value and the standard error of drawing orders (None for one order)."""
+    """The effect of a sentence or word: the mean reward of the whole prompt minus that of the prompt without it (None: no row
+    has both answers), the ends of an interval that holds together with those of the other units at 95%, and the corrected
+    p-value. With orders, also its Shapley value and the standard error of drawing orders (None for one order)."""
 
     text: str
     difference: float | None
@@ -68,7 +68,7 @@ class ComponentsResult(JSONResult[Mapping[str, Any]]):
 
     @property
     def interactions(self) -> tuple[PartEffect, ...]:
-        """The interactions of two parts, the largest first; those that the design cannot tell apart are one."""
+        """The interactions of two parts, the largest first; interactions that the design cannot separate are one entry."""
         return effects_of(self.get("interactions", ()))
 
     @property
@@ -103,12 +103,13 @@ class SensitivityResult(JSONResult[Mapping[str, Any]]):
 
     @property
     def forms(self) -> tuple[PartEffect, ...]:
-        """What each other form of the text changes."""
+        """The effect of each other form of the text."""
         return effects_of(self.get("forms", ()))
 
     @property
     def spread(self) -> float | None:
-        """How far the best form is from the worst, chosen on half of the rows and measured on the other; None without forms."""
+        """The difference between the best and the worst form, chosen on half of the rows and measured on the other half; None
+        without forms."""
         return None if self.get("spread") is None else self["spread"]["across"]
 
     @property

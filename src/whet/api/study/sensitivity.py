@@ -1,7 +1,7 @@
-"""`whet.study_sensitivity`: which sentence or word of a prompt carries how much, and how much its form matters.
+"""`whet.study_sensitivity`: the effect of each sentence or word of a prompt, and of its form.
 
-What a unit carries is the mean reward of the whole prompt minus that of the prompt without it (leave one out). Two sentences
-that say the same carry nothing by that measure; their Shapley values share what they are worth together.
+A unit's contribution is the mean reward of the whole prompt minus the mean reward of the prompt without the unit (leave one
+out). Two sentences that say the same contribute nothing by that measure. Their Shapley values share their joint contribution.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
 from whet.api.comparison import found_candidate
-from whet.api.keywords import RunKeywords, StudyCallKeywords, StudyKeywords, TaskModelKeywords
+from whet.api.keywords import RUN_GROUPS, STUDY_GROUPS, StudyCallKeywords, TaskModelKeywords
 from whet.api.running import find_run, with_prompt
 from whet.api.study.grid import Grid, StudyOptions, StudyPlan, run_study, study_rows
 from whet.api.study.page import write_study
@@ -38,7 +38,7 @@ Weights = NDArray[np.float64]
 
 
 @check_arguments
-@describe_keywords(StudyKeywords, TaskModelKeywords, RunKeywords, defaults=StudyOptions)
+@describe_keywords(*STUDY_GROUPS, TaskModelKeywords, *RUN_GROUPS, defaults=StudyOptions)
 async def astudy_sensitivity(
     prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any],
     *,
@@ -48,16 +48,16 @@ async def astudy_sensitivity(
     forms: bool = True,
     **keywords: Unpack[StudyCallKeywords],
 ) -> SensitivityResult:
-    """Which sentence or word of a prompt carries how much of the reward, and how much harmless changes of its form move it.
+    """Measure the effect of each sentence or word of a prompt on the reward, and the effect of harmless changes of its form.
 
     `prompt`: the folder or the name of a finished run, whose best prompt is studied, or a prompt as in `whet.evaluate` together
-    with its `task`. `unit`: sentence or word, by the default boundaries of Unicode. Each unit is left out once. `shapley`: so
-    many random orders in which units are added one by one, for estimates that share what units have in common; each order takes
-    about as many prompts as there are units. `forms`: the same text with other separators, headings in other letters, and in
-    other order too. The same call again goes on, and pays nothing twice.
+    with its `task`. `unit`: sentence or word, by the default boundaries of Unicode. Each unit is left out once. `shapley`: the
+    number of random orders in which units are added one by one, so that units with the same effect share it; each order takes
+    about as many prompts as there are units. `forms`: whether to measure the text with other separators, with headings in other
+    letters, and in another order. The same call again continues, and pays for nothing twice.
 
-    Raises UsageError before anything is paid: for a run without a result, a prompt of one unit, limits that do not pay for all
-    answers; also where tokens or dollars end later. Raises ProviderError for a dead endpoint. What was answered is kept.
+    Raises UsageError before anything is paid for a run without a result, a prompt of one unit, and limits that do not pay for
+    all answers. Raises UsageError later if tokens or dollars run out, and ProviderError for a dead endpoint. Answers are kept.
     """
     if shapley < 0:
         raise UsageError(f"{parameter('shapley')} must be a number of orders, 0 or more; this is {shapley}.")
@@ -143,7 +143,7 @@ class PromptVariants:
         return f"{words}, or a smaller {parameter('shapley')}." if self.orders else f"{words}."
 
     def describe(self, grid: Grid) -> dict[str, Any]:
-        """What each unit carries and what each form changes, as in result.json."""
+        """The contribution of each unit and the effect of each form, as in result.json."""
         carried = self._test_family(grid, [self._difference(0, place) for place in self.without.values()])
         shares = self._shares(grid)
         units = [

@@ -1,4 +1,4 @@
-"""What a study found, in sentences for the terminal and the page."""
+"""The findings of a study, in sentences for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def unit_rows(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def unit_value(row: Mapping[str, Any]) -> float | None:
-    """What a unit carries: its Shapley value where there is one; None for a unit that was not left out."""
+    """The contribution of a unit: its Shapley value where there is one; None for a unit that was not left out."""
     value = row["shapley"]["difference"] if "shapley" in row else row.get("difference")
     return None if value is None else float(value)
 
 
 def sensitivity_sentences(result: Mapping[str, Any]) -> list[str]:
-    """What the units carry, what the forms change, and what the study did not touch."""
+    """The contributions of the units, the effects of the forms, and the parts that the study did not change."""
     kind, rows = result["unit"], unit_rows(result)
     named = [{**row, "name": f'"{" ".join(row["text"].split())}"'} for row in rows]
     lines = [say_effects(named, kind, ("carries or costs reward", "carry or cost reward"))]

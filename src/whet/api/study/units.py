@@ -37,7 +37,7 @@ def split_units(text: str, kind: UnitKind) -> list[Unit]:
     """The sentences or words of a text by the default boundaries of Unicode, with the blanks and signs that follow them.
 
     A piece without a letter (without a letter or digit, for words), such as the number of a list, belongs to the next one; at
-    the end, to the one before. What is in a slot is not divided.
+    the end, to the one before. The content of a slot is not divided.
     """
     ends, readable = (sentence_ends(text), _LETTER) if kind == "sentence" else (word_ends(text), _WORD)
     slots = [match.span() for match in SLOT.finditer(text)]

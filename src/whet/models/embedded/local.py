@@ -1,4 +1,4 @@
-"""What both embedded models share: the seam to the engine, the tokenizer, and the shape of a scoring call."""
+"""The parts that both embedded models share: the interface to the engine, the tokenizer, and the shape of a scoring call."""
 
 from __future__ import annotations
 

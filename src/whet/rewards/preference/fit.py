@@ -59,8 +59,8 @@ def conservative_mean(scores: ArrayLike, brake: float) -> Array:
 def temperature(differences: ArrayLike, outcomes: ArrayLike) -> float:
     """T > 0 such that sigmoid(difference / T) fits held-out outcomes best (Guo et al. 2017, arXiv:1706.04599).
 
-    Above 1 for a model that is too sure. Where differences say nothing or the opposite of the truth, T is 1e6:
-    everything is then about even.
+    Above 1 for an overconfident model. Where differences carry no information or point the wrong way, T is 1e6: all
+    probabilities are then about one half.
     """
     x = np.asarray(differences, dtype=np.float64)[:, None]
     return 1.0 / max(1e-6, float(logistic(x, outcomes, ridge=1e-6)[0]))

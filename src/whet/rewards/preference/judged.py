@@ -4,9 +4,9 @@ A pair says P(a is preferred to b) = sigmoid(r(a) - r(b)) (Bradley and Terry 195
 the answer is compared with the usual one (c), and c_p is how lenient person p is. Both are rows of one logistic regression: a
 pair has the difference of its features, a thumb its features and the columns of c and c_p.
 
-What is printed comes from models that did not learn from the input in question: the inputs are divided into five parts, and
-each part is judged by a model that is fitted to the four others. An input stands in one part with all that was said about it. The
-model that is used learned from three parts; the inputs of the other two are there to test what is found with it.
+The printed figures come from models that did not learn from the input in question: the inputs are divided into five parts, and
+each part is judged by a model that is fitted to the four others. All judgements of an input belong to one part. The model that
+is used learned from three parts; the inputs of the other two are there to test what is found with it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class PersonAgreement(NamedTuple):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What a reward model is worth on inputs that it did not learn from."""
+    """The quality of a reward model on inputs that it did not learn from."""
 
     accuracy: float
     """The share of pairs that it orders as people did. Thumbs count by the share of (up, down) that it orders right, the area
@@ -110,7 +110,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class JudgedAnswers:
-    """What people said: pairs, and thumbs on single answers."""
+    """People's judgements: pairs, and thumbs on single answers."""
 
     pairs: tuple[PreferencePair, ...]
     labels: tuple[PreferenceLabel, ...] = ()
@@ -325,7 +325,7 @@ def _places(values: Sequence[int]) -> Places:
 
 
 class _Unseen(NamedTuple):
-    """What a model says about pairs and thumbs of inputs that it did not learn from: the differences of strength by each
+    """A model's predictions for pairs and thumbs of inputs that it did not learn from: the differences of strength by each
     member, (m, pairs), and for thumbs the log-odds of up, (m, thumbs)."""
 
     pairs: Places

@@ -107,7 +107,7 @@ class PreferenceModel:
 
     @classmethod
     def load(cls, blob: bytes, where: str) -> PreferenceModel:
-        """What `save` returned. Raises UsageError naming `where` for anything else."""
+        """The return value of `save`. Raises UsageError naming `where` for anything else."""
         reader, damaged = _safetensors()
         try:
             tensors = reader.load(blob)
@@ -201,8 +201,8 @@ def strengths_of(
 
 @dataclass(frozen=True)
 class Seen:
-    """Where answers lie that people judged and the model did not learn from: the disagreement, in nats, that 19 of 20 of them
-    stay below, and the lengths in characters between which 19 of 20 lie."""
+    """The range of judged answers that the model did not learn from: the disagreement, in nats, that 19 of 20 of them stay
+    below, and the lengths in characters between which 19 of 20 lie."""
 
     doubt: float
     shortest: float

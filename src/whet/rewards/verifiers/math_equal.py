@@ -85,7 +85,7 @@ class MathEqual(Measured):
         return Reward(0.0, critique=critique) if critique else Reward(1.0)
 
     def find_fault(self, answer: str, targets: Sequence[str]) -> str:
-        """What is wrong with an answer, or ''."""
+        """The fault of an answer, or ''."""
         wanted, text = [read_formula(formula_in(target)) for target in targets], formula_in(answer)
         words = _fold_words(without_emphasis(text))
         if any(target.node.kind == "text" and _fold_words(target.node.text) == words for target in wanted):

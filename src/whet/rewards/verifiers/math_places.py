@@ -1,4 +1,4 @@
-"""Where an answer says its formula, and how the formula is read with the unit of the target."""
+"""The place of the formula in an answer, and the reading of the formula with the target's unit."""
 
 from __future__ import annotations
 
@@ -117,11 +117,10 @@ def read_answer(answer: str, unit: str = "", equation: bool = True) -> tuple[str
     """The formula of an answer as it stands there, and read; `unit` is that of the target, which may stand behind a number
     as plain letters. Where the target is no `equation`, the name that an answer gives its result (`f(3) = 12`) is no part of it.
 
-    What is marked is the formula. Else it is the whole answer, and where that is none or its last line is a sentence, the end of
-    that line: what follows its last word, with a colon between them or without, or `####`; `**` around it and a full stop behind
-    it do not count. Dollar signs mark no formula where what they enclose is none (they are a currency then), or where the last
-    line has none and ends behind `####` or a colon.
-    Raises Unread for the whole.
+    A marked part is the formula. Else the formula is the whole answer. Where the whole answer is no formula or its last line is
+    a sentence, the formula is the end of that line: the part after its last word (with or without a colon) or after `####`;
+    `**` around it and a full stop behind it do not count. Dollar signs mark no formula where what they enclose is none (they
+    are a currency then), or where the last line has none and ends behind `####` or a colon. Raises Unread for the whole.
 
     >>> [read_answer(text)[0] for text in ("So it is **2**.", "Final answer: x = 2", "x + 1")]
     ['2', 'x = 2', 'x + 1']
@@ -145,7 +144,7 @@ def read_answer(answer: str, unit: str = "", equation: bool = True) -> tuple[str
 
 
 def without_name(formula: str) -> str:
-    """What a formula says behind the name of its result: words, a letter, a function of something, a length. Two small letters
+    """The part of a formula after the name of its result: words, a letter, a function of something, a length. Two small letters
     are a product.
 
     >>> [without_name(text) for text in ("f(3) = 12", "P(X = 2) = 1/4", "|AB| = 5", "2x = 6", "xy = 6", "|x| = 3", "x <= 5")]
@@ -171,7 +170,7 @@ def _is_sentence(line: str) -> bool:
 
 
 def _end_of_words(line: str) -> int:
-    """Where what follows the last word of a line begins; 0 for none, or where something else follows the word directly."""
+    """The start of the part after the last word of a line; 0 for none, or where something else follows the word directly."""
     words = words_of(line)
     if not words:
         return 0

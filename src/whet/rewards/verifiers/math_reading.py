@@ -214,8 +214,8 @@ def _write_fraction(match: re.Match[str]) -> str:
 
 
 def words_of(text: str) -> list[tuple[int, int]]:
-    """Where each word of a text begins and ends: letters, two or more, that name no function, constant or variable, or one letter
-    beyond ASCII that no formula has."""
+    """The start and end of each word of a text. A word is two or more letters that name no function, constant or variable, or
+    one non-ASCII letter that no formula has."""
     return [match.span() for match in _TOKEN.finditer(text) if _is_plain_word(match[0])]
 
 
@@ -425,7 +425,7 @@ class _Reader:
         return node
 
     def _script(self) -> MathNode:
-        """What stands raised: a group in braces, or one factor with its sign."""
+        """The exponent: a group in braces, or one factor with its sign."""
         self._deeper()
         node = self._group() if self.next == "{" else self._signed_factor()
         self.depth -= 1

@@ -1,4 +1,4 @@
-"""What the verifiers share: options, and the code in an answer."""
+"""The parts that the verifiers share: options, and the code in an answer."""
 
 from __future__ import annotations
 

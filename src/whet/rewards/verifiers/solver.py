@@ -130,7 +130,7 @@ class Solver(Measured):
         )
 
     def _solve_text(self, code: str) -> dict[str, Any]:
-        """What the solver says of a model. Raises NoModel."""
+        """The solver's result for a model. Raises NoModel."""
         if code.lstrip().startswith(("(", ";")):
             if importlib.util.find_spec("z3") is None:
                 return {"fault": "SMT-LIB needs Z3, which is not installed: pip install 'whet[solver]'"}

@@ -34,7 +34,7 @@ from whet.types import JSON, Completion, Example, Reward
 _PROCESS = Path(__file__).with_name("sql_process.py")
 _DUCKDB_PROCESS = Path(__file__).with_name("duckdb_process.py")
 _READ_BY_DUCKDB = (Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
-"""Where DuckDB looks up how much memory there is; it does not open a database without."""
+"""The place where DuckDB looks up the amount of memory. Without it DuckDB opens no database."""
 _MOST_NAMED = 3
 _NEAR = 5e-10
 """Numbers that differ by this share are equal: half a unit of the ninth digit at most."""
@@ -107,7 +107,7 @@ class Sql(Measured):
         return {"value": 0.0, "critique": critique}
 
     def _compare(self, query: str, target: str, place: str) -> tuple[str, bool]:
-        """What is wrong with a query beside the target, or '', and whether the target has no rows."""
+        """The fault of a query compared with the target, or '', and whether the target has no rows."""
         question = {
             "database": self.database, "setup": self.setup, "query": query, "target": target,
             "seconds": self.timeout, "rows": self.rows,

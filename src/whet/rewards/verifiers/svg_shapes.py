@@ -196,7 +196,7 @@ class _Painter:
                 self.paint(one, style, matrix, depth + 1)
 
     def _style(self, element: _Element) -> dict[str, str]:
-        """What the attributes, style sheets and the attribute `style` say of an element, the last one strongest."""
+        """The values of an element's attributes, style sheets and attribute `style`; later ones override earlier ones."""
         style = dict(element.attributes)
         classes = style.get("class", "").split()
         names = {"*", element.name, "#" + style.get("id", ""), *("." + one for one in classes)}
@@ -243,7 +243,7 @@ def _meets(box: Box, view: Box | None) -> bool:
 
 
 def _declarations(text: str) -> dict[str, str]:
-    """What a style declares."""
+    """The declarations of a style."""
     pairs = (part.partition(":") for part in text.split(";"))
     return {
         name.strip(): value.replace("!important", "").strip() for name, _, value in pairs if value.strip()

@@ -48,7 +48,7 @@ class Remote:
         self._gone = False
         self.last = ""
         self.beyond = ""
-        """What the test wanted of an object of the answer that cannot be done with it."""
+        """The operation that the test needs and the answer's object does not support."""
 
     def say(self, message: dict[str, Any]) -> dict[str, Any]:
         """Send a message and return what comes back. Raises AnswerEnded."""
@@ -432,7 +432,7 @@ def _why(error: BaseException, remote: Remote) -> str:
 
 
 def _load(remote: Remote, code: str) -> tuple[dict[str, Any], str]:
-    """What the answer defines, and what is wrong with it."""
+    """The names that the answer defines, and its fault."""
     try:
         reply = remote.say({"code": code})
         if "raised" in reply:

@@ -52,7 +52,7 @@ class ToolCall:
 
     @property
     def size(self) -> int:
-        """What the call is worth in the denominator: 1 for its parameter names together, and 1 for each value."""
+        """The call's points in the denominator: 1 for its parameter names together, and 1 for each value."""
         return 1 + len(self.arguments) + (self.output is not None)
 
     def __str__(self) -> str:
@@ -106,9 +106,9 @@ def _read_call(value: object) -> ToolCall:
 
 
 def calls_in(text: str, *, cut_off: bool = False) -> list[ToolCall]:
-    """The calls in an answer: what stands in `<tool_call>` or `<tool>`, else in `<function=NAME>`, else a list of calls in
-    Python, else its JSON (a list, or all objects that are calls), else none. What a text says that a tool returned is left out.
-    The last tag may stand open, unless the text was `cut_off`.
+    """The calls in an answer: those in `<tool_call>` or `<tool>`, else in `<function=NAME>`, else a list of calls in Python,
+    else its JSON (a list, or all objects that are calls), else none. Results of tools in the text are left out. The last tag
+    may stand open, unless the text was `cut_off`.
 
     Raises Unreadable where tags hold no calls.
     """
@@ -258,7 +258,7 @@ def _equal_values(expected: ToolCall, made: ToolCall) -> int:
 
 
 def _plain(output: object) -> object:
-    """What a tool returned; JSON in a text as its value."""
+    """The return value of a tool; JSON in a text is read as its value."""
     if not isinstance(output, str):
         return output
     try:

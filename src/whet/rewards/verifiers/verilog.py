@@ -20,7 +20,7 @@ _MOST_NAMED = 3
 _CASE = re.compile(r"^(ok|not ok)\b.*$", re.MULTILINE)
 _PLAN = re.compile(r"^1\.\.([0-9]{1,9})\s*$", re.MULTILINE)
 _REACHES_OUT = re.compile(r"\$(?!(?:clog2|signed|unsigned|bits)\b)[^\s]{0,40}|`[ \t]*include\b|``")
-"""What a design that can be built needs not: tasks of the simulator, other files, and names put together."""
+"""The constructs that no synthesizable design needs: tasks of the simulator, other files, and names put together."""
 NO_CASE = "No line `ok` or `not ok` came: the test bench writes none, or it waits for a signal that the design never gives."
 _FENCES = "verilog", "systemverilog", "sv", "v"
 

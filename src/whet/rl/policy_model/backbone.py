@@ -62,7 +62,7 @@ class Backbone:
 
     @property
     def device(self) -> str:
-        """Where the weights are: cpu, cuda, ..."""
+        """The device of the weights: cpu, cuda, ..."""
         return self.weights.device
 
     @property
@@ -135,7 +135,7 @@ VLLM_SHARE = 0.3
 
 
 def forecast_memory(body: Backbone, tokens: int, *, sampler: str = "transformers") -> MemoryForecast:
-    """What training takes whose passes hold at most so many tokens; nothing is measured."""
+    """The memory of a training whose passes hold at most this number of tokens; nothing is measured."""
     config = body.weights.model.config
     memory = _memory_of(body.model, config, body.device, tokens, anchored=body.anchor is not None)
     return replace(memory, sampler=_sampler_bytes(body.device, sampler))
@@ -158,8 +158,9 @@ def _memory_of(model: Any, config: Any, device: str, tokens: int, *, anchored: b
 def foresee_memory(
     address: str, settings: LoraSettings, *, anchored: bool = False, sampler: str = "transformers"
 ) -> MemoryForecast:
-    """What training a model takes on this machine, by the same formula, from its configuration here: no weights are read and
-    nothing is downloaded. `anchored`: the policy is a checkpoint, which is its own reference. `sampler`: what writes its texts.
+    """The memory of a model's training on this machine, by the same formula, from its local configuration: no weights are read
+    and nothing is downloaded. `anchored`: the policy is a checkpoint, which is its own reference. `sampler`: what writes its
+    texts.
 
     Raises UsageError for a model whose configuration is not on this machine, and for one that takes no adapters.
     """
@@ -190,7 +191,7 @@ def foresee_memory(
 
 
 def folder_of(address: str) -> str:
-    """Where the weights at `hf/PATH`, `hf/HUB-NAME` or `embedded/NAME` lie: a folder or the hub name.
+    """The place of the weights at `hf/PATH`, `hf/HUB-NAME` or `embedded/NAME`: a folder or the hub name.
 
     Raises UsageError for another provider or an embedded model that cannot be trained.
     """

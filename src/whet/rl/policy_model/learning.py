@@ -31,7 +31,7 @@ KEYS_PER_STATE = 4
 
 @dataclass(frozen=True)
 class TokenScores:
-    """What the weights say about responses of T tokens at most: per token (B, T), padding last.
+    """The policy's outputs for responses of at most T tokens: per token (B, T), padding last.
 
     `logprobs` of the written tokens and `entropy` of the whole distribution, in nats, at the samples' temperatures;
     `own` is 1 where the policy wrote the token and 0 elsewhere.
@@ -98,7 +98,7 @@ def _predictions(body: Backbone, samples: Sequence[Sample], reference: bool) -> 
 def _read_whole(
     body: Backbone, samples: Sequence[Sample], reference: bool, **options: Any
 ) -> tuple[Any, int]:
-    """What the network says of prompts and tokens together, and the width of the prompts, which are padded on the left."""
+    """The network's output for prompts and tokens together, and the width of the prompts, which are padded on the left."""
     prompts, read = body.weights.pad_rows([sample.prompt for sample in samples], left=True)
     tokens, written = body.weights.pad_rows([sample.tokens for sample in samples])
     mask = torch.cat([read, written], 1)
@@ -158,7 +158,7 @@ def last_hidden_states(body: Backbone, samples: Sequence[Sample]) -> list[Tensor
 
 @contextmanager
 def _network(body: Backbone, reference: bool) -> Iterator[Any]:
-    """What to call with a forward pass's arguments: the policy, or the reference policy."""
+    """The callable for a forward pass: the policy, or the reference policy."""
     anchor = body.anchor if reference else None
     with body.forward() as model, _adapters_off(model, reference and anchor is None):
         yield model if anchor is None else lambda **inputs: functional_call(model, anchor, (), inputs)
@@ -171,7 +171,7 @@ def _adapters_off(model: Any, off: bool) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True)
 class UpdateBatch:
-    """What an update knows of its samples before it begins."""
+    """The statistics of an update's samples before it begins."""
 
     samples: Sequence[Sample]
     advantages: Rows

@@ -140,7 +140,7 @@ class PolicyModel:
 
     @property
     def memory(self) -> MemoryForecast:
-        """What training takes in one process, by a formula, before anything is trained."""
+        """The memory of a training in one process, by a formula, before anything is trained."""
         return forecast_memory(self.body, self._batch_tokens, sampler=self._sampler)
 
     def read(self, conversation: Conversation) -> tuple[int, ...]:
@@ -308,7 +308,7 @@ class PolicyModel:
         return sum(p for p, own in zip(row, sample.own, strict=True) if own)
 
     def states(self, samples: Sequence[Sample]) -> list[torch.Tensor]:
-        """What a critic sees: the reference policy's last hidden state before each response token, (T, d) a sample."""
+        """The input of a critic: the reference policy's last hidden state before each response token, (T, d) a sample."""
         with self._measure_time("update"):
             return self._here.states(samples)
 
@@ -362,8 +362,8 @@ class PolicyModel:
     def continue_with(self, sample: Sample, marker: str, text: str) -> Sample:
         """A text that somebody else wrote behind what a sample says up to and with its first `marker`; behind all of it and a
         marker, if it has none. As `demonstrate`."""
-        said, _, _ = sample.text.partition(marker)
-        before = self.body.weights.encode(said + marker)
+        thought, _, _ = sample.text.partition(marker)
+        before = self.body.weights.encode(thought + marker)
         after = [*self.body.weights.encode(text), *self.body.end]
         prompt = (*sample.prompt, *before)
         return Sample(text, prompt, tuple(after), (0.0,) * len(after), (True,) * len(after), True)

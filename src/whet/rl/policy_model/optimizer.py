@@ -1,4 +1,4 @@
-"""What takes the steps: Adam over the trainable weights, with everything that a resume needs."""
+"""The optimizer: Adam over the trainable weights, with everything that a resume needs."""
 
 from __future__ import annotations
 

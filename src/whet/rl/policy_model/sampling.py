@@ -204,7 +204,7 @@ def nucleus(shares: Tensor, top_p: float) -> Tensor:
 
 
 def sample_of(body: Backbone, row: SamplingRow, temperature: float) -> Sample:
-    """What a row wrote, as a sample."""
+    """A row's answer as a sample."""
     text: str = body.weights.tokenizer.decode(row.written, skip_special_tokens=True)
     own = (True,) * len(row.written)
     tokens, logprobs = tuple(row.written), tuple(row.logprobs)

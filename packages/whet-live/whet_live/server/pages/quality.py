@@ -19,6 +19,7 @@ from whet_live.quality import (
     QualityReport,
     begin_of,
 )
+from whet_live.quality.alerts import APPROVAL
 from whet_live.server import shared_reports
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import quality_figures, ui
@@ -210,8 +211,8 @@ def alert_row(alert: QualityAlert) -> Html:
     """One alert in a list."""
     states = [f"{channel}: {state}" for channel, state in alert.deliveries.items()]
     return ui.row(
-        ui.name_link(alert.text, ui.path_to("quality", alert.prompt)),
-        ui.tag(alert.kind, "bad" if alert.worse else "good"),
+        ui.name_link(alert.text, alert.place),
+        ui.tag(alert.kind, "" if alert.kind == APPROVAL else "bad" if alert.worse else "good"),
         states and ui.aside(", ".join(states)),
         ui.aside(ui.moment(alert.at)),
     )

@@ -9,8 +9,9 @@ from typing import Any
 from starlette.responses import Response
 
 from whet.errors import UsageError
-from whet.reporting import Html, el, note
-from whet_live.experiments import BEHAVIOUR
+from whet.reporting import Html, el, note, table
+from whet_live.experiments import BEHAVIOUR, MetricTraffic, TrafficForecast
+from whet_live.experiments.forecast import DAYS
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import ui
 from whet_live.server.request_context import RequestContext
@@ -21,6 +22,10 @@ router = EndpointRouter()
 
 GOALS = ("rating", "thumb", "copy", "regenerate", "abandon", "edit_distance", "external_check", BEHAVIOUR)
 UNITS = ("user", "session", "episode")
+SCORE = "score "
+"""What the choice of a score begins with."""
+SIZES, SHARES, LONG_DAYS = (0.05, 0.1), (0.2, 0.5), 365
+"""Differences, as parts of a metric's range, and shares of the traffic for which the form says how long it takes."""
 POLICIES = {
     "fixed": "fixed: the share above until the end (A/B)",
     "ramp": "ramp: 5, 20, then 50 per cent",
@@ -47,18 +52,22 @@ def new(call: RequestContext) -> Response:
     name = call.path("name")
     labels = or_404(call.state.live.registry.labels, name)
     newest = labels["latest"]
-    unit = call.state.live.experiments.units(name).fitting
+    experiments = call.state.live.experiments
+    unit = experiments.units(name).fitting
+    seen = experiments.forecast(name, unit)
     number: dict[str, Any] = {"required": True, "inputmode": "numeric"}
     text = ui.text_input
     words = {BEHAVIOUR: "behaviour: all that people do, weighted by ratings"}
     goals = [(goal, words.get(goal, goal.replace("_", " "))) for goal in GOALS]
+    goals += [(one, one) for one in seen.metrics if one.startswith(SCORE)]
+    usual = next((goal for goal in GOALS if goal in seen.metrics), GOALS[0])
     entry = ui.form(
         call,
         ui.path_to("new-experiment", name),
         text("label", "Label that the winner gets", "production", required=True, maxlength=36),
         text("control", "Version that is there now", str(labels.get("production", newest)), **number),
         text("challenger", "Version to try", str(newest), **number),
-        ui.select("metric", "Better on", goals, "rating"),
+        ui.select("metric", "Better on", goals, usual),
         text("hours", "Hours until an outcome counts as settled", "24", **number),
         text("share", "Share of the traffic that tries it, in per cent", "20", **number),
         ui.select("policy", "Share of the traffic from then on", POLICIES.items(), "fixed"),
@@ -75,7 +84,49 @@ def new(call: RequestContext) -> Response:
         "experiment."
     )
     above = [(name, ui.path_to("prompts", name))]
-    return ui.page(call, "New experiment", "experiments", note(hint), entry, above=above)
+    return ui.page(call, "New experiment", "experiments", note(hint), entry, _expect(seen), above=above)
+
+
+def _expect(seen: TrafficForecast) -> Html:
+    """How long an experiment would take, by metric, and what would never end."""
+    title, unit = "How long it takes", seen.unit
+    if not seen.answers:
+        said = f"No answer came in the last {DAYS} days, so nobody knows how long an experiment takes."
+        return ui.section(title, note(said), id="expect")
+    if not seen.units_a_day:
+        said = f"Answers of the last {DAYS} days name no user, session or episode. An experiment counts them: log one with each."
+        return ui.section(title, note(said), id="expect")
+    absent = [goal.replace("_", " ") for goal in GOALS if goal not in seen.metrics and goal != BEHAVIOUR]
+    never = absent and note(
+        f"Nobody sent these, so an experiment on them would not end: {', '.join(absent)}."
+    )
+    if not seen.metrics:
+        return ui.section(title, never, id="expect")
+    hint = (
+        f"Of the last {DAYS} days: {_round(seen.units_a_day)} {unit}s a day. If the new version makes that difference, half of "
+        f"the experiments have found it after these days. Whole weeks count, and {BEHAVIOUR} is not in the table."
+    )
+    heads = ["Better on", "now", f"{unit}s a day", "difference", *(f"{share:.0%} try it" for share in SHARES)]
+    rows = [
+        [name.replace("_", " "), f"{one.mean:.3g}", _round(one.a_day), f"{size:.3g}", *_by_share(one, size)]
+        for name, one in seen.metrics.items()
+        for size in (part * (one.high - one.low) for part in SIZES)
+    ]
+    return ui.section(
+        title, note(hint), table("Days until an experiment decides", heads, rows), never, id="expect"
+    )
+
+
+def _by_share(metric: MetricTraffic, difference: float) -> list[str]:
+    days = [metric.days(difference, share) for share in SHARES]
+    return [
+        "unknown" if one is None else f"about {one} days" if one <= LONG_DAYS else "more than a year"
+        for one in days
+    ]
+
+
+def _round(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:.1f}"
 
 
 def _guards() -> Html:
@@ -105,7 +156,8 @@ def definition_from(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
     """The definition that the fields of the form mean, but for the range of what answers cost and take. Raises UsageError
     naming the field."""
     metric, policy = fields.get("metric", ""), fields.get("policy", "fixed")
-    if metric not in GOALS:
+    score = metric.removeprefix(SCORE) if metric.startswith(SCORE) else ""
+    if metric not in GOALS and not score:
         raise UsageError("Choose what the versions are compared on.")
     if policy not in POLICIES:
         raise UsageError("Choose how the traffic is shared.")
@@ -114,7 +166,7 @@ def definition_from(name: str, fields: Mapping[str, str]) -> dict[str, Any]:
         raise UsageError("The share lies between 1 and 99 per cent.")
     control, challenger = (ui.whole_number(fields.get(k, ""), "A version") for k in ("control", "challenger"))
     goal = {
-        "name": metric,
+        "name": score or metric,
         "window": ui.whole_number(fields.get("hours", ""), "The number of hours") * 3600.0,
     }
     limits = {one: _limit(fields.get(f"guard-{one}", ""), one) for one in GUARDS}
