@@ -61,7 +61,7 @@ class TrafficForecast:
     """By name; a score as `score NAME`."""
 
 
-def forecast(connection: Connection, prompt: str, unit: str) -> TrafficForecast:
+def forecast_traffic(connection: Connection, prompt: str, unit: str) -> TrafficForecast:
     """What the newest answers of a prompt say of an experiment that counts such units."""
     i, f, at = inferences.c, feedback.c, time_of(connection)
     asked = connection.execute(

@@ -23,7 +23,7 @@ import torch
 import whet.rl.policy_model.checkpoint as checkpoint
 from whet.errors import WhetError
 from whet.rl import blob
-from whet.rl.launched import launched
+from whet.rl.launched import launch_rank
 from whet.rl.policy_model.backbone import LoraSettings, open_body
 from whet.rl.policy_model.distributed import OPENING, READY, Answer, Facts, key_of, link_store, receive, state
 from whet.rl.policy_model.gloo_link import GlooLink, store_in, store_of_launcher
@@ -48,7 +48,7 @@ def main(folder: Path) -> None:
 def serve_launched() -> None:
     """In a process that torchrun started behind the first one: open a replica for each group of workers, and serve requests until
     there is nothing more to do."""
-    rank, store = launched()[0], store_of_launcher()
+    rank, store = launch_rank()[0], store_of_launcher()
     for group in itertools.count():
         key = key_of(rank, group)
         said = store.get(key).decode()
