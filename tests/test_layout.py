@@ -212,6 +212,11 @@ def test_a_public_function_shares_its_name_with_no_other(house: Any) -> None:
     assert house.homonyms(trees) == set(), "rename one of them; one concept has one name (scripts/house.py)"
 
 
+def test_a_keyword_of_the_public_functions_is_declared_once(house: Any) -> None:
+    paths = [*house.FRONT_DOOR, *house.PACKAGES[0].rglob("keywords.py")]
+    assert house.repeated_keywords({path: ast.parse(path.read_text("utf-8")) for path in paths}) == set()
+
+
 def test_no_file_imports_itself_through_others_not_inside_functions_or_for_types_either(house: Any) -> None:
     trees = {path: ast.parse(path.read_text("utf-8")) for p in house.PACKAGES for path in p.rglob("*.py")}
     assert house.circles(house.imports_of(trees)) == []

@@ -10,7 +10,7 @@ import os
 import tempfile
 import types
 import typing
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -98,27 +98,27 @@ def check_arguments(function: F) -> F:
     return typing.cast(F, call)
 
 
-def describe_keywords(*groups: type[Any], defaults: type[Any] | None = None) -> Callable[[F], F]:
+def describe_keywords(
+    *groups: type[Any], defaults: type[Any] | None = None, **others: object
+) -> Callable[[F], F]:
     """Show the keywords of a function with `**keywords: Unpack[...]` in its signature and its docstring.
 
     `groups` are the TypedDicts that the unpacked TypedDict inherits from. Each of them documents its keywords once, and `help`
     shows this text for every function that takes it. `defaults` is a dataclass with the default of each keyword; a keyword
-    that is no field of it shows None.
+    that is no field of it shows the default that `others` has for it, or None. A keyword that several groups have, because one
+    inherits from another, is shown once.
     """
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
         own = [p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD]
         known = {field.name: field for field in dataclasses.fields(defaults)} if defaults else {}
-        for group in groups:
-            for name, annotation in group.__annotations__.items():
-                written = getattr(annotation, "__forward_arg__", annotation)
-                default = _default_of(known[name]) if name in known else None
-                own.append(
-                    inspect.Parameter(
-                        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=written
-                    )
-                )
+        for name, annotation in _declared_in(groups):
+            written = getattr(annotation, "__forward_arg__", annotation)
+            default = _default_of(known[name]) if name in known else others.get(name)
+            own.append(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=written)
+            )
         texts = [inspect.getdoc(function), *map(inspect.getdoc, groups)]
         function.__doc__ = "\n\n".join(text for text in texts if text)
         function.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
@@ -126,6 +126,14 @@ def describe_keywords(*groups: type[Any], defaults: type[Any] | None = None) -> 
         return function
 
     return decorate
+
+
+def _declared_in(groups: Sequence[type[Any]]) -> Iterator[tuple[str, Any]]:
+    """Each keyword of TypedDicts with its type once: beside those of the group that declares it, not of those that inherit it."""
+    for group in groups:
+        kinds = group.__annotations__
+        bases = [other.__annotations__ for other in groups if other.__annotations__.keys() < kinds.keys()]
+        yield from ((name, kind) for name, kind in kinds.items() if not any(name in base for base in bases))
 
 
 def _default_of(field: dataclasses.Field[Any]) -> Any:

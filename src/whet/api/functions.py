@@ -18,14 +18,18 @@ from whet.api.added_rows import MORE
 from whet.api.comparison import RunMeasurements, compare_runs
 from whet.api.jobs import ComparisonCall, JobPool
 from whet.api.keywords import (
-    CallKeywords,
+    CALL_GROUPS,
+    LEARN_GROUPS,
+    RUN_GROUPS,
+    SEARCH_GROUPS,
+    TASK_GROUPS,
     CompareKeywords,
     EvaluateKeywords,
     FollowUpKeywords,
+    LearnKeywords,
     MethodKeywords,
     OptimizeKeywords,
-    RunKeywords,
-    SearchKeywords,
+    SplitKeywords,
     TaskModelKeywords,
     TrainingKeywords,
 )
@@ -55,15 +59,15 @@ from whet.task.table import table_of
 
 @check_arguments
 @describe_keywords(
-    TaskKeywords,
+    *TASK_GROUPS,
     AlphaKeywords,
     GateKeywords,
     TaskModelKeywords,
     MethodKeywords,
-    SearchKeywords,
+    *SEARCH_GROUPS,
     TrainingKeywords,
-    RunKeywords,
-    CallKeywords,
+    *RUN_GROUPS,
+    *CALL_GROUPS,
     FollowUpKeywords,
     defaults=Options,
 )
@@ -93,13 +97,19 @@ async def aoptimize(
 
 @check_arguments
 @describe_keywords(
-    TaskKeywords, AlphaKeywords, TaskModelKeywords, RunKeywords, CallKeywords, defaults=Options
+    SplitKeywords,
+    *TASK_GROUPS,
+    AlphaKeywords,
+    TaskModelKeywords,
+    *RUN_GROUPS,
+    *CALL_GROUPS,
+    defaults=Options,
+    split="validation",
 )
 async def aevaluate(
     task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
     *,
     prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any] | None = None,
-    split: str = "validation",
     **keywords: Unpack[EvaluateKeywords],
 ) -> Evaluation:
     """Measure the mean reward of a prompt (default: the task's own) on one split, with its 95% interval.
@@ -107,6 +117,7 @@ async def aevaluate(
     `prompt`: a text, messages, a Prompt such as `result.best.prompt`, or a file. `split`: train, validation or test (an opening
     of the sealed test counts and spends its part of `alpha`). Raises the same errors as `whet.optimize`.
     """
+    split = keywords.get("split", "validation")
     if split not in SPLITS:
         raise UsageError(f'There is no split "{split}".{did_you_mean(split, SPLITS)}')
     with display_progress(keywords.get("progress"), place_of(task)) as shown:
@@ -120,14 +131,14 @@ async def aevaluate(
 
 @check_arguments
 @describe_keywords(
-    TaskKeywords,
+    *TASK_GROUPS,
     AlphaKeywords,
     GateKeywords,
     TaskModelKeywords,
-    SearchKeywords,
+    *SEARCH_GROUPS,
     TrainingKeywords,
-    RunKeywords,
-    CallKeywords,
+    *RUN_GROUPS,
+    *CALL_GROUPS,
     defaults=Options,
 )
 async def acompare(
@@ -185,25 +196,20 @@ async def acompare(
 
 
 @check_arguments
-async def alearn(  # noqa: PLR0913 (each keyword is a parameter: names, types and help for the reader)
+@describe_keywords(*LEARN_GROUPS, defaults=Options)
+async def alearn(
     prompt: str | Path | Prompt,
     feedback: str | Path | Sequence[str | Path | Mapping[str, Any]] = (),
     *,
-    optimizer_lm: RoleModel = None,
-    base_url: str | Sequence[str] | None = None,
-    region: str | None = None,
     accepted: Sequence[str] | frozenset[str] = (),
     most_calls: int = MOST_CALLS,
-    fresh: bool = False,
     good: str | Sequence[str] = (),
     bad: str | Sequence[str] = (),
     out: str | Path | None = None,
     undo: bool = False,
-    dry_run: bool = False,
     confirm: Callable[[dict[str, Any]], bool] = lambda proposal: True,
     write: Callable[[dict[str, Any]], str] | None = None,
-    root: str | Path = "runs",
-    progress: Progress | bool | None = None,
+    **keywords: Unpack[LearnKeywords],
 ) -> LearnResult:
     """Turn feedback (a file, files and rows, or a data frame) into instructions of a prompt; return the proposal with its
     `status`.
@@ -223,6 +229,7 @@ async def alearn(  # noqa: PLR0913 (each keyword is a parameter: names, types an
     if hasattr(feedback, "columns") or hasattr(feedback, "column_names"):
         sources = table_of(feedback, "feedback").values
     target, path = None if out is None else Path(out), prompt_path(prompt)
+    root, dry_run = keywords.get("root", "runs"), keywords.get("dry_run", False)
     for name, value in (("the prompt", path), (parameter("out"), out), (parameter("root"), root)):
         check_path(name, value)
     if not dry_run:
@@ -234,7 +241,7 @@ async def alearn(  # noqa: PLR0913 (each keyword is a parameter: names, types an
             raise UsageError("Only a step in a prompt file can be undone. Give the path of the file.")
         return LearnResult(one_call.unlearn(path))
     with ExitStack() as files, ExitStack() as stack:  # nothing moves on the terminal while a person is asked
-        shown = stack.enter_context(display_progress(progress))
+        shown = stack.enter_context(display_progress(keywords.get("progress")))
 
         def ask_person(proposal: dict[str, Any]) -> bool:
             stack.close()
@@ -248,15 +255,15 @@ async def alearn(  # noqa: PLR0913 (each keyword is a parameter: names, types an
         request = LearnRequest(
             prompt=path or files.enter_context(_file_of(prompt)),
             feedback=sources,
-            optimizer_lm=optimizer_lm,
-            base_url=base_url,
-            region=region,
+            optimizer_lm=keywords.get("optimizer_lm"),
+            base_url=keywords.get("base_url"),
+            region=keywords.get("region"),
             accepted=frozenset(accepted),
             most_calls=most_calls,
             root=Path(root),
             good=[good] if isinstance(good, str) else good,
             bad=[bad] if isinstance(bad, str) else bad,
-            fresh=fresh,
+            fresh=keywords.get("fresh", False),
         )
         result = await one_call.learn(
             request,

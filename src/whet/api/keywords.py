@@ -11,7 +11,7 @@ from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
 from whet.methods import MethodChoice
 from whet.run import Budget
-from whet.task import AlphaKeywords, GateKeywords, TaskKeywords
+from whet.task import AlphaKeywords, GateKeywords, RegionKeywords, TaskKeywords
 
 
 class TaskModelKeywords(TypedDict, total=False):
@@ -30,37 +30,118 @@ class TaskModelKeywords(TypedDict, total=False):
     aggregate: str | None
 
 
-class RunKeywords(TypedDict, total=False):
-    """The run: its endpoint, its folder and its progress display.
+class OptimizerKeywords(TypedDict, total=False):
+    """The optimizer model.
+
+    optimizer_lm: the model that writes prompts, in the forms of `lm`; "none" forbids one.
+    """
+
+    optimizer_lm: RoleModel
+
+
+class JudgeKeywords(TypedDict, total=False):
+    """The judge.
 
     judge_lm: the model of a judge, in the forms of `lm`.
+    """
+
+    judge_lm: RoleModel
+
+
+class EndpointKeywords(TypedDict, total=False):
+    """The endpoint.
+
     base_url: any OpenAI-compatible endpoint; a list names several servers of the same model.
+    """
+
+    base_url: str | Sequence[str] | None
+
+
+class ConcurrencyKeywords(TypedDict, total=False):
+    """The pace.
+
     concurrency: the largest number of calls in flight.
-    seed: the seed of all random draws.
-    run: the folder of the run; by default TASK-METHOD-SEED below `root`.
+    """
+
+    concurrency: int | None
+
+
+class RootKeywords(TypedDict, total=False):
+    """The folder of runs.
+
     root: the folder of all runs.
+    """
+
+    root: str | Path
+
+
+class ProgressKeywords(TypedDict, total=False):
+    """The progress display.
+
     progress: by default, the plan, the warnings and a progress line are written to stderr, or below the cell of a notebook.
       False writes nothing, and warnings become Python warnings. whet fills a whet.Progress, so that you can display the
       progress yourself.
     """
 
-    judge_lm: RoleModel
-    base_url: str | Sequence[str] | None
-    concurrency: int | None
-    seed: int
-    run: str | Path | None
-    root: str | Path
     progress: Progress | bool | None
 
 
-class CallKeywords(TypedDict, total=False):
-    """How whet calls the models.
+class BudgetKeywords(TypedDict, total=False):
+    """The budget.
+
+    budget: the limits of the run, including retries and the sealed test. Without a limit on calls, tokens or cost, a search may
+      make 1,000 calls besides the sealed test.
+    """
+
+    budget: Budget | None
+
+
+class DryRunKeywords(TypedDict, total=False):
+    """The dry run.
 
     dry_run: plan and stop; the result has `plan` and the status `planned`.
-    batch: make the calls of baseline, validation and sealed test in batches of the provider, at a lower price and hours later
-      (docs/scale.md).
+    """
+
+    dry_run: bool
+
+
+class FreshKeywords(TypedDict, total=False):
+    """New answers.
+
     fresh: request new answers instead of using the cache or an earlier run, for example because another model now answers at
       the address.
+    """
+
+    fresh: bool
+
+
+class SplitKeywords(TypedDict, total=False):
+    """The rows.
+
+    split: train, validation (the default) or test. The rows of `test` are sealed: each use of them counts as an opening.
+    """
+
+    split: str
+
+
+class RunKeywords(
+    JudgeKeywords, EndpointKeywords, ConcurrencyKeywords, RootKeywords, ProgressKeywords, total=False
+):
+    """The run.
+
+    seed: the seed of all random draws.
+    run: the folder of the run; by default TASK-METHOD-SEED below `root`.
+    """
+
+    seed: int
+    run: str | Path | None
+
+
+class CallKeywords(DryRunKeywords, FreshKeywords, total=False):
+    """How whet calls the models.
+
+    batch: make the calls of baseline, validation and sealed test in batches of the provider, at a lower price and hours later
+      (docs/scale.md).
     max_wait: the longest wait for an endpoint that refuses calls, in seconds; by default an hour.
     workers: the number of processes that call rewards written in Python (docs/scale.md). With 0, this process calls them, one
       at a time. By default, workers begin if a reward of the task folder takes a tenth of a second of processor time for each
@@ -71,9 +152,7 @@ class CallKeywords(TypedDict, total=False):
       machine or of RAY_ADDRESS) or "ray://HOST:PORT" (that cluster).
     """
 
-    dry_run: bool
     batch: bool
-    fresh: bool
     max_wait: float | None
     workers: int | None
     worker_memory: int | None
@@ -81,18 +160,13 @@ class CallKeywords(TypedDict, total=False):
     engine: str | None
 
 
-class SearchKeywords(TypedDict, total=False):
+class SearchKeywords(OptimizerKeywords, BudgetKeywords, total=False):
     """The search.
 
-    optimizer_lm: the model that writes prompts, in the forms of `lm`; "none" forbids one.
     settings: the settings of the method, if the method is given by name.
-    budget: the limits of the run, including retries and the sealed test. Without a limit on calls, tokens or cost, a search may
-      make 1,000 calls besides the sealed test.
     """
 
-    optimizer_lm: RoleModel
     settings: Mapping[str, Any] | None
-    budget: Budget | None
 
 
 class TrainingKeywords(TypedDict, total=False):
@@ -130,13 +204,15 @@ class FollowUpKeywords(TypedDict, total=False):
     more: Any
 
 
-class EvaluateKeywords(
-    TaskKeywords, AlphaKeywords, TaskModelKeywords, RunKeywords, CallKeywords, total=False
-):
+class TaskRunKeywords(TaskKeywords, AlphaKeywords, TaskModelKeywords, RunKeywords, CallKeywords, total=False):
+    """The keywords of every run of a task."""
+
+
+class EvaluateKeywords(TaskRunKeywords, SplitKeywords, total=False):
     """The keywords of `whet.evaluate`."""
 
 
-class CompareKeywords(EvaluateKeywords, GateKeywords, SearchKeywords, TrainingKeywords, total=False):
+class CompareKeywords(TaskRunKeywords, GateKeywords, SearchKeywords, TrainingKeywords, total=False):
     """The keywords of `whet.compare`."""
 
 
@@ -154,52 +230,93 @@ OnPlan = Callable[[str, PlanJSON], None]
 """Called with the address of each model and the plan of its calls, before anything is paid."""
 
 
-class TransferKeywords(TypedDict, total=False):
-    """The transfer.
+class TransferKeywords(
+    SplitKeywords,
+    JudgeKeywords,
+    EndpointKeywords,
+    ConcurrencyKeywords,
+    RootKeywords,
+    ProgressKeywords,
+    BudgetKeywords,
+    DryRunKeywords,
+    FreshKeywords,
+    total=False,
+):
+    """The transfer. The judge is by default that of the run. `budget` holds for all models together, over all sessions; a
+    limit on seconds is not supported. On the sealed test rows, each model counts as an opening.
 
     task: the task of the run, if its folder has moved or the task was made in memory.
-    split: validation (the default), train or test; on the sealed test rows, each model counts as an opening.
-    judge_lm: by default the judge of the run.
-    base_url: any OpenAI-compatible endpoint; a list names several servers of the same model.
-    concurrency: the largest number of calls in flight.
-    budget: limits for all models together, over all sessions; a limit on seconds is not supported.
-    root: the folder of all runs.
-    fresh: request new answers instead of those that an earlier transfer recorded.
-    dry_run: plan and stop.
     on_plan: called with the address of each model and the plan of its calls, before anything is paid.
-    progress: as in `whet.optimize`.
     """
 
     task: object
-    split: str
-    judge_lm: RoleModel
-    base_url: str | Sequence[str] | None
-    concurrency: int | None
-    budget: Budget | None
-    root: str | Path
-    fresh: bool
-    dry_run: bool
     on_plan: OnPlan | None
-    progress: Progress | bool | None
 
 
-class StudyKeywords(TypedDict, total=False):
-    """The study.
+class StudyKeywords(SplitKeywords, RegionKeywords, BudgetKeywords, DryRunKeywords, total=False):
+    """The study. It never uses the sealed test rows: `split` is validation or train. Without `region`, it studies the first
+    fence. `budget` limits calls, tokens and dollars over all sessions, not seconds. The same call with a larger limit continues.
 
-    split: validation or train. The sealed test rows are never used.
     rows: the number of rows of the split, drawn by the seed and balanced over targets; by default all rows.
-    region: the fence to study; by default the first.
-    budget: limits on calls, tokens and dollars over all sessions; a limit on seconds is not supported. The same call with a
-      larger limit continues.
-    dry_run: plan and stop; the result has `plan` and the status `planned`.
     """
 
-    split: str
     rows: int | None
-    region: str | None
-    budget: Budget | None
-    dry_run: bool
+
+
+class LearnKeywords(
+    OptimizerKeywords,
+    EndpointKeywords,
+    RegionKeywords,
+    FreshKeywords,
+    DryRunKeywords,
+    RootKeywords,
+    ProgressKeywords,
+    total=False,
+):
+    """The keywords of `whet.learn` that other functions have too."""
 
 
 class StudyCallKeywords(StudyKeywords, TaskModelKeywords, RunKeywords, total=False):
     """The keywords of the studies."""
+
+
+RUN_GROUPS = (
+    JudgeKeywords,
+    EndpointKeywords,
+    ConcurrencyKeywords,
+    RunKeywords,
+    RootKeywords,
+    ProgressKeywords,
+)
+"""The groups of `RunKeywords`, for `describe_keywords`."""
+CALL_GROUPS = (DryRunKeywords, FreshKeywords, CallKeywords)
+"""The groups of `CallKeywords`."""
+SEARCH_GROUPS = (OptimizerKeywords, BudgetKeywords, SearchKeywords)
+"""The groups of `SearchKeywords`."""
+TASK_GROUPS = (TaskKeywords, RegionKeywords)
+"""The groups of `TaskKeywords`."""
+TRANSFER_GROUPS = (
+    SplitKeywords,
+    JudgeKeywords,
+    EndpointKeywords,
+    ConcurrencyKeywords,
+    BudgetKeywords,
+    RootKeywords,
+    FreshKeywords,
+    DryRunKeywords,
+    ProgressKeywords,
+    TransferKeywords,
+)
+"""The groups of `TransferKeywords`."""
+STUDY_GROUPS = (SplitKeywords, RegionKeywords, BudgetKeywords, DryRunKeywords, StudyKeywords)
+"""The groups of `StudyKeywords`."""
+LEARN_GROUPS = (
+    OptimizerKeywords,
+    EndpointKeywords,
+    RegionKeywords,
+    FreshKeywords,
+    DryRunKeywords,
+    RootKeywords,
+    ProgressKeywords,
+)
+"""The groups of `LearnKeywords`."""

@@ -15,7 +15,14 @@ from typing import Any, Unpack
 from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
 from whet.api.comparison import found_candidate
-from whet.api.keywords import CallKeywords, RunKeywords, SearchKeywords
+from whet.api.keywords import (
+    CALL_GROUPS,
+    RUN_GROUPS,
+    SEARCH_GROUPS,
+    CallKeywords,
+    RunKeywords,
+    SearchKeywords,
+)
 from whet.api.results import MigrationResult
 from whet.api.running import find_run, optimize_task, with_prompt
 from whet.api.transferring import atransfer, read_finished, task_of_run, usage_of_trials
@@ -45,7 +52,7 @@ class MigrateKeywords(AlphaKeywords, SearchKeywords, RunKeywords, CallKeywords, 
 
 
 @check_arguments
-@describe_keywords(AlphaKeywords, SearchKeywords, RunKeywords, CallKeywords, defaults=Options)
+@describe_keywords(AlphaKeywords, *SEARCH_GROUPS, *RUN_GROUPS, *CALL_GROUPS, defaults=Options)
 async def amigrate(
     prompt: str | Path | Prompt,
     *,

@@ -20,7 +20,16 @@ from typing import Any, Unpack
 
 from whet._util.arguments import check_arguments, check_path, describe_keywords
 from whet._util.blocking import blocking
-from whet.api.keywords import CallKeywords, RunKeywords, SearchKeywords, TaskModelKeywords, TrainingKeywords
+from whet.api.keywords import (
+    CALL_GROUPS,
+    RUN_GROUPS,
+    SEARCH_GROUPS,
+    CallKeywords,
+    RunKeywords,
+    SearchKeywords,
+    TaskModelKeywords,
+    TrainingKeywords,
+)
 from whet.api.results import PreferencesResult
 from whet.api.running import optimize_task
 from whet.engine.options import Options, options_of_method
@@ -77,7 +86,7 @@ class UnclearPreferences(UsageError):
 
 @check_arguments
 @describe_keywords(
-    TaskModelKeywords, SearchKeywords, TrainingKeywords, RunKeywords, CallKeywords, defaults=Options
+    TaskModelKeywords, *SEARCH_GROUPS, TrainingKeywords, *RUN_GROUPS, *CALL_GROUPS, defaults=Options
 )
 async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: names, types and help for the reader)
     prompt: str | Path,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
-from whet.api.keywords import TransferKeywords
+from whet.api.keywords import TRANSFER_GROUPS, TransferKeywords
 from whet.api.results import MatrixResult
 from whet.api.running import find_run
 from whet.api.transferring import RunTrials, TransferOptions, read_finished, task_of_run, usage_of_trials
@@ -39,7 +39,7 @@ MATRIX = "transfer_matrix"
 
 
 @check_arguments
-@describe_keywords(TransferKeywords, defaults=TransferOptions)
+@describe_keywords(*TRANSFER_GROUPS, defaults=TransferOptions)
 async def atransfer_matrix(
     runs: Sequence[str | Path], *, lms: Sequence[RoleModel] = (), **keywords: Unpack[TransferKeywords]
 ) -> MatrixResult:

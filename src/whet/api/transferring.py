@@ -13,7 +13,7 @@ from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
 from whet.api.comparison import found_candidate
-from whet.api.keywords import OnPlan, TransferKeywords
+from whet.api.keywords import TRANSFER_GROUPS, OnPlan, TransferKeywords
 from whet.api.results import TransferResult
 from whet.api.running import find_run, read_result
 from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
@@ -65,7 +65,7 @@ class TransferOptions(Options):
 
 
 @check_arguments
-@describe_keywords(TransferKeywords, defaults=TransferOptions)
+@describe_keywords(*TRANSFER_GROUPS, defaults=TransferOptions)
 async def atransfer(
     run: str | Path, lms: Sequence[RoleModel], **keywords: Unpack[TransferKeywords]
 ) -> TransferResult:

@@ -3,7 +3,7 @@
 from whet.rewards.choose import find_labels
 from whet.task.columns import columns_of, describe_columns, guess
 from whet.task.imported_data import ImportedData
-from whet.task.keywords import AlphaKeywords, GateKeywords, TaskKeywords
+from whet.task.keywords import AlphaKeywords, GateKeywords, RegionKeywords, TaskKeywords
 from whet.task.marked_splits import NO_SPLIT, divide, find_split
 from whet.task.material import read_material
 from whet.task.memory import PROMPT_FILES, prompt_of
@@ -29,6 +29,7 @@ __all__ = [
     "ImportedData",
     "ModelSpec",
     "NewTaskChoices",
+    "RegionKeywords",
     "StartedTask",
     "Task",
     "TaskKeywords",

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 
-class TaskKeywords(TypedDict, total=False):
+class RegionKeywords(TypedDict, total=False):
+    """The fence.
+
+    region: the name of the fence that may be edited.
+    """
+
+    region: str | None
+
+
+class TaskKeywords(RegionKeywords, total=False):
     """The task, where the first argument is the text of a prompt and not a task folder. The keys are those of task.yaml.
 
     data: a list of dicts, a data frame, a datasets.Dataset, a path (.jsonl, .json, .csv, .py), or a dict of these with the keys
@@ -20,7 +29,6 @@ class TaskKeywords(TypedDict, total=False):
       task.yaml.
     program: an async function (lm, prompts, example); the first argument is then a dict of its prompts by name
       (docs/programs.md).
-    region: the name of the fence that may be edited.
     tasks: in the place of data and reward, a list of task folders or Tasks that share the prompt (docs/several-tasks.md).
     """
 
@@ -36,7 +44,6 @@ class TaskKeywords(TypedDict, total=False):
     group: str | None
     reward_timeout: float | None
     program: Any
-    region: str | None
     objectives: Mapping[str, Any] | None
     tasks: Sequence[Any] | None
 

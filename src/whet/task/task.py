@@ -11,7 +11,7 @@ from whet._util.arguments import check_arguments, describe_keywords, select_keyw
 from whet.errors import named_fields
 from whet.prompt import Prompt
 from whet.task import memory
-from whet.task.keywords import AlphaKeywords, GateKeywords, TaskKeywords, TaskOfKeywords
+from whet.task.keywords import AlphaKeywords, GateKeywords, RegionKeywords, TaskKeywords, TaskOfKeywords
 from whet.task.load import read_folder
 from whet.task.memory import prompt_of
 from whet.task.save import save_task
@@ -25,7 +25,7 @@ class Task(TaskContent):
 
     @classmethod
     @check_arguments
-    @describe_keywords(TaskKeywords, AlphaKeywords, GateKeywords)
+    @describe_keywords(TaskKeywords, RegionKeywords, AlphaKeywords, GateKeywords)
     def of(
         cls,
         prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[object],

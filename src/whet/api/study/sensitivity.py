@@ -19,7 +19,7 @@ from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
 from whet.api.comparison import found_candidate
-from whet.api.keywords import RunKeywords, StudyCallKeywords, StudyKeywords, TaskModelKeywords
+from whet.api.keywords import RUN_GROUPS, STUDY_GROUPS, StudyCallKeywords, TaskModelKeywords
 from whet.api.running import find_run, with_prompt
 from whet.api.study.grid import Grid, StudyOptions, StudyPlan, run_study, study_rows
 from whet.api.study.page import write_study
@@ -38,7 +38,7 @@ Weights = NDArray[np.float64]
 
 
 @check_arguments
-@describe_keywords(StudyKeywords, TaskModelKeywords, RunKeywords, defaults=StudyOptions)
+@describe_keywords(*STUDY_GROUPS, TaskModelKeywords, *RUN_GROUPS, defaults=StudyOptions)
 async def astudy_sensitivity(
     prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any],
     *,
