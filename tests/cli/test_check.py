@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from tests.command_line import whet_here
 from tests.distributions import ROOT
+from whet.engine.result_json import MeanJSON
 from whet.reporting.thresholds import ThresholdCheck, check_score, junit
 from whet.task import load_task
 
@@ -186,3 +187,10 @@ def test_the_action_runs_the_command_as_it_is(folder: Path, tmp_path: Path) -> N
         ["bash", "-c", steps[1]["run"]], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 1 and "failed  words: the lower end" in done.stdout, done.stderr
+
+
+def test_a_tiny_threshold_is_not_reached_by_nothing() -> None:
+    none: MeanJSON = {"mean": 0.0, "low": 0.0, "high": 0.3, "n": 9, "answered": 9, "of": 9}
+    assert check_score("t", none, 1e-9).outcome == "failed"
+    assert check_score("t", {**none, "mean": 1e-9}, 1e-9).outcome == "passed"
+    assert check_score("t", none, 0.0).outcome == "passed"

@@ -185,7 +185,7 @@ url, head = os.environ["ANTHROPIC_BASE_URL"] + "/v1/messages", {"x-api-key": os.
 body = {"model": "m", "max_tokens": 7, "temperature": 0.7, "stop_sequences": ["END"], "messages": [
     {"role": "user", "content": "q"},
     {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]},
-    {"role": "user", "content": row["input"]}]}
+    {"role": "user", "name": "Eva", "content": row["input"]}]}
 print(json.loads(ask(url, head, body))["content"][0]["text"])
 try:
     ask(url.replace("messages", "embeddings"), head, {})
@@ -217,7 +217,8 @@ def test_the_length_and_ends_of_an_answer_are_passed_on_and_what_the_task_decide
         (7, ("END",), 0.0)
     }
     said = [record.getMessage() for record in caplog.records if record.name == "whet.program"]
-    assert len(said) == 2 and "with temperature;" in said[0] and "thoughts of earlier answers" in said[1]
+    assert len(said) == 3 and "with temperature;" in said[0] and "thoughts of earlier answers" in said[1]
+    assert "messages with a `name`" in said[2], "said once"
 
 
 def test_messages_of_anthropic_are_read_with_their_blocks() -> None:

@@ -95,3 +95,32 @@ def test_a_text_is_masked_where_something_is_found_and_nowhere_else(text: str) -
     assert mask_personal(mask_personal(text)) == mask_personal(text)
     if personal_data(text):
         assert mask_personal(text) != text
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        *[(f"eva{at}example.org", "[a mail address]") for at in ("&#64;", "&#x40;", "&#X40;", "&commat;")],
+        ("From 2001:db8::8a2e:370:7334.", "From [an IP address]."),
+        ("2001:0db8:85a3:0000:0000:8a2e:0370:7334", "[an IP address]"),
+        ("[2001:db8::1]:8080, fe80::1%eth0", "[[an IP address]]:8080, [an IP address]%eth0"),
+        ("password=hunter2!", "password=[a password]"),
+        ("DB_PASSWORD = 's3cr3t' and api-key=xyz", "DB_PASSWORD = '[a password]' and api-key=[a password]"),
+        ("http://x/?pwd=pa$$word&y=1#a", "http://x/?pwd=[a password]&y=1#a"),
+        ('{"client_secret": "a b c", "token":"abc"}', '{"client_secret": "a b c", "token":"[a password]"}'),
+    ],
+)
+def test_entities_addresses_and_passwords_are_masked(text: str, masked: str) -> None:
+    assert mask_personal(text) == masked and personal_data(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a &lt;b&gt; &amp; &#39;c&#39;", "Foo::bar a::b ab::cd std::vector", "12:30:45", "1:2:3:4"),
+        *("00:1A:2B:3C:4D:5E", "::1", "max_tokens=512", "The password: please enter it", "?token="),
+        *("password={{password}}", "password=[a password]", "pwd=${PW}", "token=%s"),
+    ],
+)
+def test_other_entities_names_and_empty_passwords_stay(text: str) -> None:
+    assert mask_personal(text) == text and not personal_data(text)

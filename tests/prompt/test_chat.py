@@ -200,3 +200,19 @@ def test_no_edit_makes_messages_of_one_text(text: str) -> None:
     """They would be another prompt when they are read back than the one that was tested."""
     with pytest.raises(EditRejected, match="list of messages"):
         Prompt.parse("Answer.").edit(text)
+
+
+@pytest.mark.parametrize("request_form", [False, True])
+def test_the_name_of_a_message_is_said_to_be_left_out(
+    request_form: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    listed = [
+        {"role": "system", "content": "a", "name": None},
+        {"role": "user", "content": "b", "name": "Eva"},
+        {"role": "assistant", "content": "c"},
+        {"role": "user", "content": "d", "name": "Tom"},
+    ]
+    prompt = Prompt.parse(json.dumps({"messages": listed} if request_form else listed), "p.json")
+    assert [message.content for message in prompt.messages] == ["a", "b", "c", "d"]
+    (said,) = caplog.messages
+    assert said.startswith("p.json: the `name` of message 2 and 4 is left out")

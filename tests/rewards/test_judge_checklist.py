@@ -295,6 +295,8 @@ def test_every_check_is_tested() -> None:
         ({"items": [{"weight": 1}]}, "needs a text"),
         ({"items": [{"item": "a", "wieght": 1}]}, 'Did you mean "weight"'),
         ({"items": [{"item": "a", "weight": 0}]}, "above 0"),
+        ({"items": [{"item": "a", "weight": 1e308}, {"item": "b", "weight": 1e308}]}, "from 1e-09 to 1e+09"),
+        ({"items": [{"item": "a", "weight": 10**400}]}, "from 1e-09 to 1e+09"),
         ({"items": [{"item": "a", "check": "jsn"}]}, 'Did you mean "json"'),
         ({"items": [{"item": "a", "check": {"max_words": "3"}}]}, "whole number"),
         ({"items": [{"item": "a", "check": {"regex": "("}}]}, "not a regular expression"),

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from whet.environments.agent_anthropic import MessagesForm
@@ -31,6 +31,7 @@ HIDDEN = (
 )
 """Variables of the user that a command does not get, because they would go to the endpoint or lead elsewhere."""
 _THOUGHTS = "thoughts of earlier answers"
+_NAMES = "names of speakers"
 _MOST_BODY = 64 * 2**20
 _SERVED = "/v1/chat/completions, /v1/responses, /v1/messages, /v1/messages/count_tokens and /v1/models"
 _log = logging.getLogger("whet.program")
@@ -82,6 +83,7 @@ class _Endpoint:
                 return call
             self._say_what_the_task_decides(call.sampling)
             self._say_that_thoughts_stay_here(call.thoughts)
+            self._say_that_names_stay_here(call.body)
             try:
                 written = form.write(call, await self._lm.ask_as_agent(call))
             except ProgramFailed as error:
@@ -127,6 +129,19 @@ class _Endpoint:
                 ", ".join(new),
             )
 
+    def _say_that_names_stay_here(self, body: Mapping[str, Any]) -> None:
+        messages = body.get("messages")
+        if (
+            _NAMES not in self._warnings
+            and isinstance(messages, list)
+            and any(map(_says_who_speaks, messages))
+        ):
+            self._warnings.add(_NAMES)
+            _log.warning(
+                "The command sends messages with a `name`. It is left out, and the model does not get it. If it matters who "
+                "speaks, let the command write it into the content."
+            )
+
     def _say_that_thoughts_stay_here(self, thoughts: bool) -> None:
         if thoughts and _THOUGHTS not in self._warnings:
             self._warnings.add(_THOUGHTS)
@@ -134,6 +149,13 @@ class _Endpoint:
                 "The command sends thoughts of earlier answers with its messages. They are left out: whet shows a model what was "
                 "answered, and its own answers hold no thoughts."
             )
+
+
+def _says_who_speaks(message: object) -> bool:
+    """Whether a message has the name of who speaks; that of a tool says something else."""
+    if not isinstance(message, Mapping) or message.get("role") in ("tool", "function"):
+        return False
+    return bool(message.get("name"))
 
 
 async def send_answer(

@@ -1,10 +1,13 @@
-"""Forms of secrets and personal data in a text: keys, mail addresses, telephone, card and account numbers.
+"""Forms of secrets and personal data in a text: keys, passwords, mail and IP addresses, telephone, card and account numbers.
 
 Only forms are known, no names: a person's name is not found. A number that is a date, a decimal or a list is none of these.
 """
 
 from __future__ import annotations
 
+import contextlib
+import html
+import ipaddress
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -50,16 +53,30 @@ _TELEPHONE_DIGITS = re.compile(
 _DATE = re.compile(r"(?:\d{4}([-./])\d{1,2}\1\d{1,2}|\d{1,2}([-./])\d{1,2}\2\d{4})(?!\d)")
 _DECIMAL = re.compile(r"\d+\.\d+")
 _ESCAPED = re.compile(r"\\u(?!d[89a-f])([0-9a-f]{4})", re.IGNORECASE)
+_ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|commat|period|plus|lowbar|hyphen);")
+_PASSWORD, _IP_ADDRESS = "a password", "an IP address"
+_PASSWORDS = re.compile(
+    r"(?<![A-Za-z0-9])(?:[A-Za-z0-9]{1,40}[-_]){0,4}(?:password|passwd|pwd|secret|token|api[-_]?key)"
+    r"(?:[\"']?\s{0,2}=\s{0,2}[\"']?|[\"']\s{0,2}:\s{0,2}[\"'])((?![{(\[$*.%])[^\s\"'&,;<>]{3,200})",
+    re.IGNORECASE,
+)
+"""What a configuration, a command or JSON gives as the value of a password: `password=...`, `"api_key": "..."`."""
+_HEXADECIMAL = re.compile(
+    r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?:\.\d{1,3}){3})?(?![\w:]|\.\d)"
+)
 _LIST = 5
 """From so many groups of digits on, a number that does not begin as a telephone number does is a list."""
 
 
 def personal_data(text: str) -> list[str]:
     """What of these a text holds, such as "a mail address"."""
+    text = _plain(text)
     held = [name for name, form in _FORMS.items() if form.search(text)]
     numbers = (
         (_ACCOUNT, find_accounts),
         (_CODE, find_codes),
+        (_PASSWORD, find_passwords),
+        (_IP_ADDRESS, find_ip_addresses),
         (_CARD, find_cards),
         (_TELEPHONE, find_telephones),
     )
@@ -68,17 +85,30 @@ def personal_data(text: str) -> list[str]:
 
 
 def mask_personal(text: str) -> str:
-    r"""A text with what looks like a key, an address, a telephone, card or account number replaced by its name. Names of
-    people stay.
+    r"""A text with what looks like a key, a password, an address, a telephone, card or account number replaced by its name. Names
+    of people stay.
 
-    Where JSON inside the text writes a character as `\u00fc`, the form is looked for in the characters themselves.
+    Where JSON inside the text writes a character as `\u00fc`, or HTML as `&#252;`, the form is looked for in the characters
+    themselves.
 
     >>> mask_personal("Write to eva@example.org or call +49 30 1234567.")
     'Write to [a mail address] or call [a telephone number].'
+    >>> mask_personal("Write to eva&#64;example.org from 2001:db8::8a2e:370:7334, password=hunter2.")
+    'Write to [a mail address] from [an IP address], password=[a password].'
     """
-    plain = _ESCAPED.sub(lambda match: _letter(match[0], chr(int(match[1], 16))), text)
+    plain = _plain(text)
     masked = _mask(plain)
     return _mask(text) if masked == plain else masked
+
+
+def _plain(text: str) -> str:
+    """A text with the characters that JSON and HTML write as escapes."""
+    plain = _ESCAPED.sub(lambda match: _letter(match[0], chr(int(match[1], 16))), text)
+    return (
+        _ENTITY.sub(lambda match: _letter(match[0], html.unescape(match[0])), plain)
+        if "&" in plain
+        else plain
+    )
 
 
 def _letter(escaped: str, character: str) -> str:
@@ -91,6 +121,7 @@ def _mask(text: str) -> str:
     for name, form in _FORMS.items():
         text = form.sub(_placeholder(name), text)
     text = _replace(text, find_codes, _CODE)
+    text = _replace(_replace(text, find_passwords, _PASSWORD), find_ip_addresses, _IP_ADDRESS)
     return _replace(text, find_telephones, _TELEPHONE)
 
 
@@ -113,6 +144,27 @@ def find_codes(text: str) -> Iterator[tuple[int, int]]:
         code = match[0]
         kinds = any(c.islower() for c in code), any(c.isupper() for c in code), any(c.isdigit() for c in code)
         if all(kinds) and len(_MIXED.findall(code)) >= _LEAST_MIXED * len(code):
+            yield match.span()
+
+
+def find_passwords(text: str) -> Iterator[tuple[int, int]]:
+    """Where the values of passwords stand that a text gives by name and sign."""
+    for match in _PASSWORDS.finditer(text):
+        end = match.end(1)
+        while end > match.start(1) and text[end - 1] in ".:":
+            end -= 1
+        if end - match.start(1) >= 3:
+            yield match.start(1), end
+
+
+def find_ip_addresses(text: str) -> Iterator[tuple[int, int]]:
+    """Where addresses of version 6 stand, with four groups or a first one of three signs: `a::b` is a name in many languages."""
+    for match in _HEXADECIMAL.finditer(text):
+        groups = [group for group in match[0].split(":") if group]
+        if len(groups) < 4 and not (groups and len(groups[0]) >= 3 and any(c.isdigit() for c in match[0])):
+            continue
+        with contextlib.suppress(ValueError):
+            ipaddress.IPv6Address(match[0])
             yield match.span()
 
 

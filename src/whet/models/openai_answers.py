@@ -49,9 +49,10 @@ _ROUNDING = 0.01  # by which a log-probability may exceed 0
 
 _AT_LIMIT = {
     *("length", "maxtokens", "maxoutputtokens", "maxcompletiontokens", "modellength"),
-    "modelcontextwindowexceeded",
+    *("modelcontextwindowexceeded", "pauseturn", "incomplete"),
 }
-"""Words of providers for an answer that reached a limit on tokens; these and the next ones as `_bare` writes them."""
+"""Words of providers for an answer that reached a limit on tokens, or on the work of a turn; these and the next ones as `_bare`
+writes them."""
 FILTER_REASONS = {
     *("contentfilter", "contentfiltered", "safety", "recitation", "blocklist"),
     *("prohibitedcontent", "spii", "sensitive", "refusal", "guardrailintervened"),
@@ -333,6 +334,8 @@ def finish_of(reason: Any) -> str:
 
     >>> finish_of("MAX_TOKENS"), finish_of("max-tokens"), finish_of("Content-Filter"), finish_of("Stop"), finish_of(None)
     ('length', 'length', 'content_filter', 'stop', 'stop')
+    >>> finish_of("pause_turn"), finish_of("incomplete")
+    ('length', 'length')
     """
     if isinstance(reason, dict):  # of SGLang: {"type": "length", "length": 16}
         reason = reason.get("type")

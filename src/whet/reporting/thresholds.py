@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,8 +54,12 @@ def check_score(
 
 
 def reaches(value: float, threshold: float) -> bool:
-    """Whether a value is the threshold or more. The sum of eight times 0.1 reaches 0.8, although it is less as a float."""
-    return value >= threshold - 1e-9
+    """Whether a value is the threshold or more. The sum of eight times 0.1 reaches 0.8, although it is less as a float.
+
+    >>> reaches(sum([0.1] * 8), 0.8), reaches(0.0, 1e-9)
+    (True, False)
+    """
+    return value >= threshold or math.isclose(value, threshold, rel_tol=1e-9)
 
 
 def _check_partly_answered(task: str, score: MeanJSON, threshold: float, sure: bool) -> ThresholdCheck:

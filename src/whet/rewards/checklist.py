@@ -37,11 +37,14 @@ from whet.rewards.reward import JUDGE
 from whet.rewards.score_reading import score_number
 from whet.run import Run
 from whet.types import JSON, Completion, Example, Reward
+from whet_client.storable import show_value
 
 MOST_ITEMS = 40
 _LONGEST_ITEM = 400
 _LONGEST_NAME = 48
 _KEYS = ("item", "weight", "check", "name")
+_LEAST, _MOST = 1e-9, 1e9
+"""The least and the largest weight of an item: sums of others lose items, or are no number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +261,8 @@ def read_items(reply: str, whole: bool = True) -> tuple[ChecklistItem, ...] | No
         text = first_of(keys, "item", "text", "requirement", "question")
         weight = score_number(keys.get("weight")) or 0.0
         if isinstance(text, str) and any(c.isalnum() for c in text):
-            items.append(ChecklistItem(" ".join(text.split())[:_LONGEST_ITEM], weight if weight > 0 else 1.0))
+            usable = weight if _LEAST <= weight <= _MOST else 1.0
+            items.append(ChecklistItem(" ".join(text.split())[:_LONGEST_ITEM], usable))
     return name_items(items) or None
 
 
@@ -328,8 +332,10 @@ def _item(options: RewardOptions, row: object, place: int) -> ChecklistItem:
     if not isinstance(text, str) or (not text.strip() and check is None):
         options.refuse(f"item {place} needs a text under `item`, or a `check`.")
     weight = row.get("weight", 1.0)
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
-        options.refuse(f"item {place}: the weight must be a finite number above 0; this is {weight!r}.")
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not _LEAST <= weight <= _MOST:
+        options.refuse(
+            f"item {place}: the weight must be a number above 0, from {_LEAST:g} to {_MOST:g}; this is {show_value(weight)}."
+        )
     name = row.get("name", "")
     if not isinstance(name, str):
         options.refuse(f"item {place}: the name must be a text; this is {name!r}.")

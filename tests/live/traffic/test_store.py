@@ -378,3 +378,17 @@ def test_a_reader_of_events_misses_nothing_while_many_write(traffic: Traffic) ->
     assert sorted(event.id for event in seen if event.kind == "joined") == sorted(
         f"f{name}{k}" for name in "abcd" for k in range(8)
     )
+
+
+def test_rows_from_the_future_get_the_time_of_their_arrival_and_a_warning_says_so(
+    traffic: Traffic, caplog: pytest.LogCaptureFixture
+) -> None:
+    traffic.add([answer(id="near", time=now() + 5_000_000)], [])
+    assert not caplog.messages, "clocks differ by seconds"
+    traffic.add(
+        [answer(id="far", time=now() + DAY), answer(id="farther", time=now() + 2 * DAY)], [thumb("far")]
+    )
+    (said,) = caplog.messages
+    assert said.startswith("2 rows came with a time in the future (first: far)")
+    stored = traffic.inference("far")
+    assert stored is not None and stored.inference.time <= now() + 60_000_000

@@ -228,6 +228,29 @@ def _say_what_is_lost(value: object, where: str) -> None:
             "%s: the role developer is read as system; a model that knows no system role gets its text all the same.",
             where,
         )
+    named = _numbers_of_named(messages)
+    if named:
+        _log.warning(
+            "%s: the `name` of message %s is left out, and the model does not get it. If it matters who speaks, write it into "
+            "the content.",
+            where,
+            " and ".join(map(str, named[:2])) + (f" and {len(named) - 2} more" if len(named) > 2 else ""),
+        )
+
+
+def _numbers_of_named(messages: object) -> list[int]:
+    """Which messages, from 1, say who speaks; a tool's name says something else."""
+    if not isinstance(messages, list | tuple):
+        return []
+    return [
+        number
+        for number, message in enumerate(messages, 1)
+        if isinstance(message, Mapping)
+        and isinstance(message.get("name"), str)
+        and message["name"]
+        and message.get("role") not in ("tool", "function")
+        and "content" in message
+    ]
 
 
 def _option_of_role(key: str) -> str:

@@ -7,6 +7,7 @@ feedback about an answer outside of the sender's prompts waits as if there were 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import BindParameter, Column, Connection, Select, Table, bindparam, func, select, update
 
-from whet.errors import UsageError
+from whet.errors import UsageError, quantity
 from whet_client.records import Feedback, Inference, describe_record, encode_with_size
 from whet_live.database import time_of
 from whet_live.traffic.rows import chunks, feedback_of_row, inference_values, is_within, read_inference
@@ -36,6 +37,9 @@ from whet_live.traffic.traffic_tables import erased, feedback, inferences, otlp_
 WAITING = ("", 0)
 """Prompt and version of feedback whose inference has not arrived."""
 
+_MINUTE = 60_000_000
+"""Microseconds by which clocks may differ without a word."""
+_log = logging.getLogger("whet.live.server")
 _T = TypeVar("_T")
 _R = TypeVar("_R", Inference, Feedback)
 
@@ -151,6 +155,7 @@ class _Writing:
         self._new_inferences: dict[str, tuple[int, Inference]] = {}
         self._new_feedback: dict[str, tuple[int, Feedback]] = {}
         self._tally: Tally = {}
+        self._ahead: list[str] = []
         self._kept = kept_bytes(
             connection, {batch.sender.name for batch in batches if batch.sender is not None}
         )
@@ -165,6 +170,13 @@ class _Writing:
             (one.sender, one.size) for kind, rows in new for one in map(self._known[kind].__getitem__, rows)
         ]
         self._store_spans(outcomes, sizes)
+        if self._ahead:
+            _log.warning(
+                "%s came with a time in the future (first: %s). They get the time of their arrival, by the database's clock. Is "
+                "the clock of a sender wrong, or a time zone?",
+                quantity(len(self._ahead), "row"),
+                self._ahead[0],
+            )
         write_tally(self._connection, self._tally)
         count_kept(self._connection, sizes)
         if self._new_inferences or self._new_feedback:
@@ -274,6 +286,8 @@ class _Writing:
     def _marks(self, seq: int, one: Inference | Feedback) -> dict[str, object]:
         known = self._known[type(one)][one.id]
         time = min(one.time, self._received)
+        if one.time > self._received + _MINUTE:
+            self._ahead.append(one.id)
         marks = {"seq": seq, "digest": known.mark, "received": self._received, "time": time}
         return marks | {"sender": known.sender, "size": known.size}
 
