@@ -52,7 +52,7 @@ class MetricTraffic:
 
 @dataclass(frozen=True, slots=True)
 class TrafficForecast:
-    """What the answers of the last days show: their number, units a day, and the metrics that they have."""
+    """The figures of the last days' answers: their number, units a day, and the metrics that they have."""
 
     unit: str
     answers: int = 0

@@ -164,9 +164,9 @@ class Experiments:
     def refresh(self, now: int | None = None) -> Sequence[Experiment]:
         """Look at all running experiments, and carry out what can be decided; those that are looked at.
 
-        Call it every few seconds, as often as you like: looking costs nothing but time. `now` is in microseconds
-        (default: the clock). What goes wrong with one experiment does not keep the others from being looked at; the
-        first error is raised after all of them, and the next call tries again.
+        Call it every few seconds, as often as you like: looking costs nothing but time. `now` is in microseconds (default: the
+        clock). An error in one experiment does not keep the others from being looked at; the first error is raised after all of
+        them, and the next call tries again.
         """
         with self.database.read() as connection:
             looked = [*experiment_store.open_ones(connection), *experiment_store.waiting_ones(connection)]
