@@ -1,4 +1,4 @@
-"""What people do, as a reward: implicit signals weighted by a model that is fitted to the explicit ratings of the same
+"""People's behaviour as a reward: implicit signals weighted by a model that is fitted to the explicit ratings of the same
 traffic.
 
 Few people rate, and not at random: those who are annoyed rate more. The correction is open about that. A first model
@@ -39,7 +39,7 @@ MEASURES = ("edit_distance", "dwell", "external_check")
 
 LEAST = 50
 MOST = 5
-"""What the ratings of one user weigh together at most, in ratings of average weight."""
+"""The maximum joint weight of one user's ratings, in ratings of average weight."""
 SMALLEST_PROPENSITY = 0.02
 ODDS = 2.0
 _Z = 1.959963984540054
