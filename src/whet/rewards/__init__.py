@@ -18,6 +18,7 @@ from whet.errors import UsageError, did_you_mean
 from whet.rewards.asking import RewardOptions
 from whet.rewards.checklist import Checklist, build_checklist
 from whet.rewards.choose import RewardChoice, choose_reward
+from whet.rewards.clip import build_clip
 from whet.rewards.composite import Weighted, isinstance_label_reward
 from whet.rewards.concise import Concise
 from whet.rewards.dates import Date
@@ -88,6 +89,7 @@ BUILT_IN: dict[str, type[Any]] = {
 }
 READ: dict[str, Callable[[RewardOptions], RewardFunction]] = {
     "judge": build_judge,
+    "clip": build_clip,
     "checklist": build_checklist,
     "yes_no": build_yes_no,
     "human_score": build_human_score,
