@@ -23,11 +23,11 @@ def run() -> None:
 
 def _leads() -> bool:
     """Whether this process, which torchrun started, is the one with the run. Another one helps it to train, until it ends."""
-    from whet.rl.launched import launched
+    from whet.rl.launcher import place_among_processes
     from whet.rl.policy_model.distributed import dismiss_launched
     from whet.rl.policy_model.distributed_worker import serve_launched
 
-    rank, processes = launched()
+    rank, processes = place_among_processes()
     if rank:
         serve_launched()
     elif processes > 1:

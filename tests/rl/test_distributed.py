@@ -63,7 +63,7 @@ def fleet(here: PolicyPasses, request: pytest.FixtureRequest) -> Iterator[Worker
     fleet = WorkerGroup(here, request.param)
     yield fleet
     orphan = fleet.workers[0]
-    orphan._connected().close()
+    orphan._open_link().close()
     assert orphan.process.wait(600) == 0
     fleet.close()
     assert all(worker.process.returncode is not None for worker in fleet.workers)

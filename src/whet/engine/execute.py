@@ -112,8 +112,8 @@ def _say_time(plan: RunPlan, policy: Any, core: RunState, progress: Progress) ->
     choice, steps = plan.policy, getattr(plan.config, "steps", None)
     if choice is None or not steps or core.training_seconds:
         return
-    asked = Message("user", f"{plan.task.prompt.text}\n{plan.task.train[0].user_text}")
-    seconds = foresee_step_seconds(policy, plan.config, [asked])
+    question = Message("user", f"{plan.task.prompt.text}\n{plan.task.train[0].user_text}")
+    seconds = foresee_step_seconds(policy, plan.config, [question])
     if seconds is not None:
         price, tokens = choice.price_per_hour, plan.config.max_tokens
         progress.say(first_forecast(steps, seconds, choice.processes, price, tokens))

@@ -10,7 +10,7 @@ from typing import Any
 from whet.engine.options import Options
 from whet.errors import UsageError, parameter
 from whet.methods import POLICY, Method
-from whet.rl.launched import launched
+from whet.rl.launcher import place_among_processes
 from whet.task import Task
 from whet.task.spec import POLICY as POLICY_MODEL
 
@@ -64,7 +64,7 @@ def choose_policy(task: Task, options: Options, method: Method, task_address: st
             )
         return None
     fallback = task_address if task_address.startswith("hf/") else DEFAULT
-    processes = max(options.processes, launched()[1])
+    processes = max(options.processes, place_among_processes()[1])
     named = options.policy or spec.address
     address = named or fallback
     folder = Path(address)

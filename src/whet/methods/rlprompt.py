@@ -137,7 +137,7 @@ class Config:
 
     @property
     def prompts_per_step(self) -> int:
-        """What the plan of a run says of its size."""
+        """The size of a run in its plan."""
         return self.k
 
     @property
@@ -220,11 +220,11 @@ async def write_for_inputs(
 
         prompts = convert_record(await run.effect("sample", draw), list[list[int]])
         owners = [row for row in rows for _ in range(each)]
-        texts, given = [learner.text(words) for words in prompts], [row.user_text for row in owners]
+        texts, sources = [learner.text(words) for words in prompts], [row.user_text for row in owners]
         rewards = await reward_each(run, env, start, texts, owners, config.samples, config.parts)
-        shaped = [SHAPE * z for z in compare_within_inputs(rewards, given)]
+        shaped = [SHAPE * z for z in compare_within_inputs(rewards, sources)]
         temperature, before = learner.notes["temperature"], learner.notes["entropy"]
-        entropy = learner.update(prompts, shaped, temperature, given)
+        entropy = learner.update(prompts, shaped, temperature, sources)
         if config.update == "steered":
             goal = entropy_goal(number / steps, config.entropy, len(learner.words))
             temperature = warmer(temperature, entropy, before, goal, len(learner.words))

@@ -86,15 +86,15 @@ async def reward_each(
     return [env.reward.low if prompt is None else next(earned) for prompt in prompts]
 
 
-def compare_within_inputs(rewards: Sequence[float], given: Sequence[str]) -> list[float]:
+def compare_within_inputs(rewards: Sequence[float], sources: Sequence[str]) -> list[float]:
     """The z-score of each reward among those of the same input, by the population's standard deviation plus 1e-4.
 
     >>> [round(z) for z in compare_within_inputs([0.0, 1.0, 7.0, 7.0], ["a", "a", "b", "b"])]
     [-1, 1, 0, 0]
     """
     z = np.zeros(len(rewards))
-    for text in dict.fromkeys(given):
-        here = [i for i, one in enumerate(given) if one == text]
+    for text in dict.fromkeys(sources):
+        here = [i for i, one in enumerate(sources) if one == text]
         mine = np.asarray([rewards[i] for i in here])
         z[here] = (mine - mine.mean()) / (mine.std() + 1e-4)
     return [float(one) for one in z]

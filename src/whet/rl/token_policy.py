@@ -127,9 +127,9 @@ class TokenPolicy(TrainedNetwork):
         """The prompt that `text` made this text of."""
         return [self._place[word] for word in text.split(" ")]
 
-    def sample(self, k: int, seed: int, given: str = "") -> list[list[int]]:
+    def sample(self, k: int, seed: int, source: str = "") -> list[list[int]]:
         """`k` prompts as positions in `words`, (k, T): temperature 1 among the `top_k` likeliest words. They are for the
-        input `given`, if it is not empty.
+        input `source`, if it is not empty.
 
         The seed is all the chance there is: the same weights and seed give the same prompts.
         """
@@ -140,15 +140,15 @@ class TokenPolicy(TrainedNetwork):
             top = logits.topk(most, sorted=False)
             return top.indices.gather(1, torch.multinomial(top.values.softmax(-1), 1, generator=generator))
 
-        visits = self._roll(k, draw, given)
-        if not given:
+        visits = self._roll(k, draw, source)
+        if not source:
             self._last = visits
         ids: list[list[int]] = visits.ids.tolist()
         return ids
 
-    def greedy(self, given: str = "") -> list[int]:
-        """The prompt of the likeliest word at each place, (T,); for the input `given`, if it is not empty."""
-        ids: list[int] = self._roll(1, lambda logits: logits.argmax(-1, keepdim=True), given).ids[0].tolist()
+    def greedy(self, source: str = "") -> list[int]:
+        """The prompt of the likeliest word at each place, (T,); for the input `source`, if it is not empty."""
+        ids: list[int] = self._roll(1, lambda logits: logits.argmax(-1, keepdim=True), source).ids[0].tolist()
         return ids
 
     def update(
@@ -156,18 +156,18 @@ class TokenPolicy(TrainedNetwork):
         prompts: list[list[int]],
         rewards: list[float],
         temperature: float,
-        given: Sequence[str] = (),
+        sources: Sequence[str] = (),
     ) -> float:
         """One step of soft Q-learning on `prompts` (k, T) with shaped rewards (k,).
 
         `temperature` weighs the entropy against the reward: rewards are divided by it and the loss is
         multiplied by it, so that the reward's share of the gradient stays the same. With `settings.centre` the target's
         values are moved to a mean residual of zero (see `centre_values`). The prompts may be earlier ones: path consistency holds
-        for every sequence of words, whoever chose it. `given` has the input of each prompt, where the policy reads
+        for every sequence of words, whoever chose it. `sources` has the input of each prompt, where the policy reads
         one. Returns the mean entropy of a word in nats.
         """
         ids = torch.tensor(prompts, dtype=torch.long)
-        visits = self._visits_of_inputs(ids, given) if given else self._visits(ids)
+        visits = self._visits_of_inputs(ids, sources) if sources else self._visits(ids)
         began = time.perf_counter()
         with torch.no_grad():
             for name, target in self._target.items():
@@ -195,12 +195,12 @@ class TokenPolicy(TrainedNetwork):
             self._last = self._roll(len(ids), lambda logits: next(steps)[:, None])
         return self._last
 
-    def _visits_of_inputs(self, ids: Tensor, given: Sequence[str]) -> Visits:
+    def _visits_of_inputs(self, ids: Tensor, sources: Sequence[str]) -> Visits:
         """The states before each word of `ids` (k, T), each prompt behind its own input."""
         states: list[Tensor] = []
         place = torch.zeros_like(ids)
-        for text in dict.fromkeys(given):
-            rows = [i for i, one in enumerate(given) if one == text]
+        for text in dict.fromkeys(sources):
+            rows = [i for i, one in enumerate(sources) if one == text]
             steps = iter(ids[rows].unbind(1))
             visits = self._roll(len(rows), lambda logits, steps=steps: next(steps)[:, None], text)
             place[rows] = visits.place + sum(map(len, states))
@@ -208,9 +208,9 @@ class TokenPolicy(TrainedNetwork):
         return Visits(ids, torch.cat(states), place)
 
     @torch.no_grad()
-    def _roll(self, k: int, choose: Callable[[Tensor], Tensor], given: str = "") -> Visits:
-        """Write `k` prompts word by word behind the input `given`; `choose` takes logits (k, V) to words (k, 1)."""
-        read = torch.tensor(self._backbone.read(given)[:MOST_READ] if given else [], dtype=torch.long)
+    def _roll(self, k: int, choose: Callable[[Tensor], Tensor], source: str = "") -> Visits:
+        """Write `k` prompts word by word behind the input `source`; `choose` takes logits (k, V) to words (k, 1)."""
+        read = torch.tensor(self._backbone.read(source)[:MOST_READ] if source else [], dtype=torch.long)
         ids = torch.zeros(k, 0, dtype=torch.long)
         states: list[Tensor] = []
         places: list[Tensor] = []

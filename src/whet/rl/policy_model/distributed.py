@@ -31,7 +31,7 @@ import torch
 from whet.errors import ProviderError, UsageError, parameter
 from whet.rl import blob
 from whet.rl.advantages import Rows
-from whet.rl.launched import launched
+from whet.rl.launcher import place_among_processes
 from whet.rl.policy_model.gloo_link import GlooLink, dist, store_in, store_of_launcher
 from whet.rl.policy_model.learning import Figures, PolicyPasses, UpdateBatch
 from whet.rl.policy_model.optimizer import Update
@@ -58,7 +58,7 @@ def check_processes(processes: int, device: str | None = None) -> None:
     """
     if processes < 1:
         raise UsageError(f"{parameter('processes')} must be 1 or more; this is {processes}.")
-    started = launched()[1]
+    started = place_among_processes()[1]
     if started > 1 and processes != started:
         raise UsageError(
             f"torchrun started {started} processes: leave {parameter('processes', processes)} out, or start so many."
@@ -105,13 +105,13 @@ class Worker:
     def ask(self, facts: Facts, tensors: blob.Parts | None = None) -> None:
         """Give it something to do. Raises ProviderError when it is gone."""
         try:
-            self._connected().send_bytes(blob.pack(tensors or {}, facts))
+            self._open_link().send_bytes(blob.pack(tensors or {}, facts))
         except OSError:
             self._raise_end()
 
     def answer(self) -> Answer:
         """Its answer. Raises ProviderError when it is gone, UsageError or ProviderError as it failed."""
-        answer = receive(self._connected())
+        answer = receive(self._open_link())
         if answer is None:
             self._raise_end()
         self._check(answer[0])
@@ -126,7 +126,7 @@ class Worker:
         self.process.wait()
         shutil.rmtree(self._place, ignore_errors=True)
 
-    def _connected(self) -> GlooLink:
+    def _open_link(self) -> GlooLink:
         """The link to it, which is made when it is needed first; until then it opens its replica."""
         if self._link is None:
             while not (self._place / READY).exists():
@@ -173,7 +173,7 @@ class LaunchedWorker(Worker):
         if self._link is not None:
             self._link.close()
 
-    def _connected(self) -> GlooLink:
+    def _open_link(self) -> GlooLink:
         if self._link is None:
             self._link = GlooLink(link_store(self._store, self._key), 0, here=False)
         return self._link
@@ -199,7 +199,7 @@ def link_store(store: Any, key: str) -> Any:
 def dismiss_launched() -> None:
     """In the first of the processes that torchrun started: tell the others that there is nothing more to do."""
     store = store_of_launcher()
-    for rank in range(1, launched()[1]):
+    for rank in range(1, place_among_processes()[1]):
         store.set(key_of(rank, LaunchedWorker.groups), "")
 
 
@@ -228,7 +228,7 @@ class WorkerGroup:
         self._sent: dict[tuple[str, str], torch.Tensor] = {}
         self.workers: list[Worker] = []
         with self._or_close():
-            kind = Worker if launched()[1] == 1 else LaunchedWorker
+            kind = Worker if place_among_processes()[1] == 1 else LaunchedWorker
             for rank in range(1, processes):
                 self.workers.append(kind(rank, here, self._threads))
             LaunchedWorker.groups += kind is LaunchedWorker

@@ -23,7 +23,7 @@ import torch
 import whet.rl.policy_model.checkpoint as checkpoint
 from whet.errors import WhetError
 from whet.rl import blob
-from whet.rl.launched import launched
+from whet.rl.launcher import place_among_processes
 from whet.rl.policy_model.backbone import LoraSettings, open_body
 from whet.rl.policy_model.distributed import OPENING, READY, Answer, Facts, key_of, link_store, receive, state
 from whet.rl.policy_model.gloo_link import GlooLink, store_in, store_of_launcher
@@ -48,13 +48,13 @@ def main(folder: Path) -> None:
 def serve_launched() -> None:
     """In a process that torchrun started behind the first one: open a replica for each group of workers, and serve requests until
     there is nothing more to do."""
-    rank, store = launched()[0], store_of_launcher()
+    rank, store = place_among_processes()[0], store_of_launcher()
     for group in itertools.count():
         key = key_of(rank, group)
-        said = store.get(key).decode()
-        if not said:
+        facts = store.get(key).decode()
+        if not facts:
             return
-        opening = json.loads(said)
+        opening = json.loads(facts)
         if opening["device"].startswith("cuda"):
             opening["device"] = f"cuda:{os.environ['LOCAL_RANK']}"
         replica = _open(opening)

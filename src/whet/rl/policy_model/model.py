@@ -362,8 +362,8 @@ class PolicyModel:
     def continue_with(self, sample: Sample, marker: str, text: str) -> Sample:
         """A text that somebody else wrote behind what a sample says up to and with its first `marker`; behind all of it and a
         marker, if it has none. As `demonstrate`."""
-        said, _, _ = sample.text.partition(marker)
-        before = self.body.weights.encode(said + marker)
+        thought, _, _ = sample.text.partition(marker)
+        before = self.body.weights.encode(thought + marker)
         after = [*self.body.weights.encode(text), *self.body.end]
         prompt = (*sample.prompt, *before)
         return Sample(text, prompt, tuple(after), (0.0,) * len(after), (True,) * len(after), True)

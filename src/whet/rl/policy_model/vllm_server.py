@@ -21,7 +21,7 @@ from whet.rl.policy_model.adapter_folders import AdapterFolders
 from whet.rl.policy_model.backbone import Backbone
 from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow, sample_of
 
-SERVE = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve PATH --enable-lora --max-lora-rank {rank}"
+SERVE = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve PATH --enable-lora --max-lora-rank"
 AT_ONCE = 64
 """Requests in flight: vLLM joins them to batches itself."""
 PATIENCE = 600.0
@@ -101,8 +101,8 @@ class VllmServer:
             raise ProviderError(
                 f"{self._url} returns no token_ids; vLLM does since version 0.10.2.", fatal=True
             )
-        found: dict[str, Any] = choice
-        return found
+        answer: dict[str, Any] = choice
+        return answer
 
     def _post(self, path: str, body: dict[str, Any]) -> bytes:
         data, kind = json.dumps(body).encode(), {"Content-Type": "application/json"}
@@ -113,10 +113,10 @@ class VllmServer:
                 answer: bytes = reply.read()
                 return answer
         except urllib.error.HTTPError as error:
-            said = error.read(500).decode(errors="replace").strip()
-            begin = SERVE.format(rank=self._body.settings.rank)
+            reason = error.read(500).decode(errors="replace").strip()
             raise ProviderError(
-                f"the sampler at {self._url}{path} answered {error.code}: {said}. It must be started with: {begin}",
+                f"the sampler at {self._url}{path} answered {error.code}: {reason}. It must be started with: {SERVE} "
+                f"{self._body.settings.rank}",
                 fatal=True,
             ) from error
         except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 
-def launched() -> tuple[int, int]:
+def place_among_processes() -> tuple[int, int]:
     """Rank of this process and number of processes, where torchrun started it; (0, 1) elsewhere.
 
     `accelerate launch` with several processes is torchrun.
