@@ -21,7 +21,7 @@ from typing import Any
 from whet_client.errors import UsageError
 
 UNITS = ("user", "session", "episode")
-"""What may be assigned: everything that one user, one session or one episode sees comes from one arm."""
+"""The unit of assignment: everything that one user, one session or one episode sees comes from one arm."""
 
 _BITS = 53
 

@@ -41,8 +41,8 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 @dataclass(slots=True)
 class _Entry:
-    """What is known of one label. `due` is the time (of the clock) at which it is worth asking again, `tags` are those
-    of the version and of the experiment that the server sent last."""
+    """The state of one label. `due` is the time (of the clock) at which it is worth asking again, `tags` are those of the
+    version and of the experiment that the server sent last."""
 
     value: ServedPrompt
     due: float
@@ -88,7 +88,7 @@ class Prompts:
             entry.asking = False
 
     def get(self, name: str, label: str, fallback: Bundled | None) -> ServedPrompt:
-        """What a label stands for, from memory after the first call.
+        """The version of a label, from memory after the first call.
 
         Raises UsageError when the server does not know the prompt, and Unavailable when it cannot be reached and no
         copy is bundled.

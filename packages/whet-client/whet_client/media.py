@@ -80,7 +80,7 @@ def keep_content(data: bytes, name: str = "") -> str | None:
 
 
 def _name_of(value: Mapping[str, Any], digest: str) -> str:
-    """What people see of a part that is kept as JSON: its address or file name."""
+    """The printed form of a part that is kept as JSON: its address or file name."""
     inner = value[value["type"]]
     url = str(inner.get("url", inner.get("filename", "")))
     return url if url and not url.startswith("data:") else f"{_FORMS[value['type']]} {digest[:8]}"

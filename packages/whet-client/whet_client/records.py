@@ -1,4 +1,4 @@
-"""What an app reports: inferences, and what people and programs say or do about them. One vocabulary, checked here.
+"""The reports of an app: inferences, and what people and programs say or do about them. One vocabulary, checked here.
 
 The same values travel from the client to the server and into the database. Every text is data from strangers: it is
 bounded, and nothing in it is ever executed.
@@ -55,10 +55,10 @@ def read_moment(value: object) -> int | None:
 
 
 SOURCES = ("user", "annotator", "model", "code")
-"""Who speaks: somebody who uses the app, somebody who reviews answers, a model that judges, a program."""
+"""The kind of source: a user of the app, a reviewer of answers, a judge model, a program."""
 
 TARGETS = ("inference", "response", "episode", "session")
-"""What feedback is about: an inference, the provider's id of its response, or everything in an episode or session."""
+"""The subject of feedback: an inference, the provider's id of its response, or everything in an episode or session."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ _SLACK = 1_000_000
 
 
 def default_folder() -> Path:
-    """Where rows wait on this machine: XDG_STATE_HOME, else ~/.local/state, and there whet/spool."""
+    """The folder in which rows wait on this machine: whet/spool in XDG_STATE_HOME, else in ~/.local/state."""
     home = os.environ.get("XDG_STATE_HOME")
     return (Path(home) if home else Path.home() / ".local" / "state") / "whet" / "spool"
 

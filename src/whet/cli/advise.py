@@ -148,7 +148,7 @@ def show_advice(values: AdviceJSON) -> None:
 
 
 def _run(plan: AdvisedPlanJSON | None) -> str:
-    """What a usual run takes."""
+    """The cost of a usual run as text: calls and dollars."""
     if plan is None:
         return "cannot be planned yet"
     most = [f"{ends['most']:,} {role}" for role, ends in plan["calls"].items() if ends["most"] is not None]

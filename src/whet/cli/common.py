@@ -1,4 +1,4 @@
-"""What commands have in common: options, and how results are printed."""
+"""The parts that commands share: options, and the printing of results."""
 
 from __future__ import annotations
 
@@ -366,7 +366,7 @@ def with_budget(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def print_result(value: Any, as_json: bool, show: Callable[[Any], None], key: str = "") -> None:
-    """What a command found: with `show`, or as one JSON object, a list under `key`."""
+    """The result of a command: with `show`, or as one JSON object, a list under `key`."""
     if as_json:
         emit({key: [_json(item) for item in value]} if key else _json(value))
     else:

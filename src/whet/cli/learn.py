@@ -1,6 +1,4 @@
-"""What `whet learn` shows: each instruction that comes, goes or changes, what it rests on, and what needs a
-person.
-"""
+"""The output of `whet learn`: each new, removed or changed instruction, its evidence, and the decisions that need a person."""
 
 from __future__ import annotations
 
@@ -130,7 +128,7 @@ def _unwritten(groups: Sequence[Mapping[str, object]], listed: bool, read: bool)
 
 
 def outcome(result: Mapping[str, Any], dry_run: bool = False) -> None:
-    """What the model took, and what became of the proposal."""
+    """The cost of the model's calls, and the outcome of the proposal."""
     if calls := sum(result["usage"].get("calls", {}).values()) + sum(
         result["usage"].get("cached", {}).values()
     ):

@@ -1,4 +1,4 @@
-"""What the command line shows: a live line while a run goes on, and results for people or programs."""
+"""The output of the command line: a live line while a run goes on, and results for people or programs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def compare_with_progress(
 
 
 def show_progress_of(task: str) -> AbstractContextManager[Progress]:
-    """What a command that works on a task folder shows on stderr meanwhile."""
+    """The progress that a command on a task folder shows on stderr."""
     return display_progress(None, task, warn=partial(warn, err=True))
 
 
@@ -92,7 +92,7 @@ def show_interval(score: MeanJSON | None) -> str:
 
 
 def show_dollars(usage: UsageJSON) -> str:
-    """What follows the number of calls: the price, or that there is none, and whether the tokens are estimates."""
+    """The text after the number of calls: the price, or that there is none, and whether the tokens are estimates."""
     if not usage.get("price_unknown") and (missing := dollars_missing(usage)):
         return f", {missing}{', tokens estimated' if usage.get('estimated') else ''}"
     if not usage["cost_usd"]:
@@ -152,7 +152,7 @@ def result(values: RunJSON) -> None:
 
 
 def _show_cases(cases: Mapping[str, Any]) -> None:
-    """What the sealed test says of each case of a task made of several."""
+    """The result of the sealed test for each case of a task made of several tasks."""
     if not cases:
         return
     say("")
@@ -184,7 +184,7 @@ def _describe_unneeded(values: RunJSON) -> str:
 
 
 def _print_recorded(values: RunJSON | EvaluationJSON) -> None:
-    """That a result was recorded before, and when."""
+    """Print that a result was recorded before, and when."""
     if values.get("recorded"):
         say(
             f"finished on {values['ended']}; this is the recorded result, and no model was called "
@@ -367,7 +367,7 @@ def _rows_of_reached(r: MethodSummaryJSON) -> list[str]:
 
 
 def _dollars(r: MethodSummaryJSON | TransferSummaryJSON | RunRowJSON) -> str:
-    """What something cost; unknown where a price is, and not priced where no model has one."""
+    """The cost as a text: unknown where a price is unknown, and not priced where no model has a price."""
     if missing := dollars_missing(r):
         return missing
     return "-" if r["cost_usd"] is None else f"{r['cost_usd']:.4f}"

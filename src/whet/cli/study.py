@@ -143,7 +143,7 @@ def sensitivity(prompt: str, task: str | None, no_forms: bool, as_json: bool, **
 
 
 def show_sensitivity(values: Mapping[str, Any]) -> None:
-    """What each unit carries, the largest first, and what other forms change."""
+    """The contribution of each unit, the largest first, and the effects of other forms."""
     if values["status"] == "planned":
         return
     _head(values, f"by {values['unit']}")

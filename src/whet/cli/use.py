@@ -163,7 +163,7 @@ def use_lines(values: RunJSON) -> Iterator[str]:
 
 
 def _missing(values: RunJSON) -> str:
-    """What a run that was not promoted lacked, as a step to take; the report where no figure says it."""
+    """The next step after a run that was not promoted, from what it lacked; the report where no figure says it."""
     gain, promotion = values["improvement"], values.get("plan", PlanJSON()).get("promotion")
     if is_limited(values) and not values.get("tested", True):
         return "run the same command with a larger limit: it goes on from here"

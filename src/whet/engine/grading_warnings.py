@@ -17,6 +17,16 @@ from whet.types import Example, Rollout
 _QUOTED = 120
 _FEWEST, _LONG_SCALE, _NEAR = 3, 5.0, 1e-6
 """Scores, and the end of a scale, from which on scores between 0 and 1 are a sign of another scale; what rounding makes."""
+_MEANINGS = {
+    MULTIPLIED: "contain the right number apart from a power of ten, followed by a word. They count as wrong, because whet does "
+    "not know words for numbers. If such words multiply, name them: reward: {number: {multiples: {million: 1000000}}}. "
+    "Otherwise ask for the number in digits only.",
+    HUNDREDTH: "are the target if a percent sign divides by 100. They count as wrong, because the sign is left aside. If it "
+    "divides, say so: reward: {number: {percent: true}}. Else let the prompt say how a share is written.",
+    BESIDE: "count as right for the last of two numbers with a single word between them. whet cannot read whether these are "
+    "alternatives. If so, let the prompt ask for the result in \\boxed{}: an answer with several results there is wrong.",
+}
+"""What rollouts with a part of the reward `number` are, and what to do about them."""
 
 
 def grading_warnings(
@@ -28,11 +38,11 @@ def grading_warnings(
         warning
         for name, rollouts in evaluated.items()
         for warning in (
-            *multiple_warnings(name, rollouts),
+            *_marked_warnings(MULTIPLIED, name, rollouts),
             *_numeral_warnings(reward, examples, name, rollouts),
             *_unit_warnings(reward, examples, name, rollouts),
-            *_percent_warnings(name, rollouts),
-            *_beside_warnings(name, rollouts),
+            *_marked_warnings(HUNDREDTH, name, rollouts),
+            *_marked_warnings(BESIDE, name, rollouts),
             *_inside_warnings(reward, name, rollouts),
             *_part_warnings(reward, name, rollouts),
             *_scale_warnings(reward, name, rollouts),
@@ -40,17 +50,14 @@ def grading_warnings(
     ]
 
 
-def multiple_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
-    """A warning when answers count as wrong that hold the target but for a power of ten, and a word that may mean it."""
-    scaled = [r for r in rollouts if r.parts.get(MULTIPLIED)]
-    if not scaled:
+def _marked_warnings(part: str, name: str, rollouts: Sequence[Rollout]) -> list[str]:
+    """A warning when some rollouts have a part of `_MEANINGS`: how many, the answer of the first, what it means, a remedy."""
+    marked = [r for r in rollouts if r.parts.get(part)]
+    if not marked:
         return []
+    output = marked[0].output[-_QUOTED:] if part == BESIDE else marked[0].output
     return [
-        f'{len(scaled)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(scaled[0].output)}", '
-        "contain the right number apart from a power of ten, followed by a word. They count as "
-        "wrong, because whet does not know words for numbers. If such words multiply, name them: "
-        "reward: {number: {multiples: {million: 1000000}}}. Otherwise ask for the number in digits "
-        "only."
+        f'{len(marked)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(output)}", {_MEANINGS[part]}'
     ]
 
 
@@ -104,30 +111,6 @@ def _unit_warnings(
         f'{len(others)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(shown.output)}", count as right with '
         f'the word "{word}" behind their number, and not the unit {number.unit}: units are left aside, and not converted. Let '
         "the prompt name the unit."
-    ]
-
-
-def _percent_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
-    """A warning when answers count as wrong that are the target but for a factor of 100 and a percent sign."""
-    scaled = [r for r in rollouts if r.parts.get(HUNDREDTH)]
-    if not scaled:
-        return []
-    return [
-        f'{len(scaled)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(scaled[0].output)}", are the target '
-        "if a percent sign divides by 100. They count as wrong, because the sign is left aside. If it divides, say so: reward: "
-        "{number: {percent: true}}. Else let the prompt say how a share is written."
-    ]
-
-
-def _beside_warnings(name: str, rollouts: Sequence[Rollout]) -> list[str]:
-    """A warning when answers count as right whose last sentence has another number one word before theirs."""
-    beside = [r for r in rollouts if r.parts.get(BESIDE)]
-    if not beside:
-        return []
-    return [
-        f'{len(beside)} of {len(rollouts)} rollouts of the {name} prompt, such as "{_short(beside[0].output[-_QUOTED:])}", count '
-        "as right for the last of two numbers with a single word between them. whet cannot read whether these are "
-        "alternatives. If so, let the prompt ask for the result in \\boxed{}: an answer with several results there is wrong."
     ]
 
 

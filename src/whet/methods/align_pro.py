@@ -132,7 +132,7 @@ def charge_divergence(
 
 
 def question(example: Example) -> Conversation:
-    """What the prompter reads."""
+    """The prompter's input."""
     return (Message("user", f"{REQUEST}\n\n{request_of(example)}"),)
 
 

@@ -158,7 +158,7 @@ class Duels:
         return network.fit(self.points, self.choices, self.config.steps, self.config.ridge)
 
     async def next(self) -> JSON:
-        """Who duels next: the best, and the one that may be better."""
+        """The next two duellists: the best prompt, and the prompt that may be better."""
         return list(next_duel(self.network(), self.points, self.choices, self.config.nu, self.config.ridge))
 
     async def rank(self, run: Run) -> list[int]:

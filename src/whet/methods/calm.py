@@ -190,7 +190,7 @@ class ParentPool:
 
 
 def question(operator: str, parents: Sequence[str]) -> list[Message]:
-    """What the writer reads."""
+    """The writer's input."""
     shown = "\n\n".join(f"Instruction: {text}" for text in parents)
     return [Message("user", f"{operator}\n\n{shown}\n\nRewritten:")]
 

@@ -131,5 +131,5 @@ async def payable_in_races(run: Run, share: SearchPlan, archive: Archive, crosso
 
 
 def penalty(env: Environment, prompt: Prompt, longest: int, gamma: float) -> float:
-    """What a prompt loses by its length: gamma times its tokens over those of the longest first prompt."""
+    """The length penalty of a prompt: gamma times its tokens over those of the longest first prompt."""
     return gamma * env.model.count_tokens(prompt.text) / max(1, longest)

@@ -96,7 +96,7 @@ class Config:
 
 @dataclass(frozen=True)
 class ExploredStep:
-    """What the agent saw, what it did, and what it saw then."""
+    """The agent's observation, its action, and the next observation."""
 
     before: str
     action: str
@@ -145,7 +145,7 @@ async def cues(
 
 @dataclass(frozen=True)
 class TaskMaker:
-    """What makes tasks of an environment."""
+    """The generator of an environment's tasks."""
 
     env: Environment
     policy: LanguagePolicy

@@ -286,7 +286,7 @@ def with_hints(env: Environment, adviser: Actor) -> Hinted:
 
 
 def question(example: Example) -> Conversation:
-    """What the adviser reads."""
+    """The adviser's input."""
     return (Message("user", f"{KEYWORDS} {example.user_text}"),)
 
 

@@ -158,7 +158,7 @@ def choose(run: Run, space: Mapping[str, list[float]], first: str, config: Confi
 
 
 def question(ask: str, text: str) -> list[Message]:
-    """What the model reads: the text that it is to improve."""
+    """The model's input: the text that it is to improve."""
     return [Message("user", f"{ask}\n\nInstruction: {text}\n\nRewritten:")]
 
 

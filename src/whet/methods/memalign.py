@@ -157,7 +157,7 @@ def read_entry(entry: dict[str, object]) -> tuple[str, list[str]]:
 
 
 def judgement_of(row: Example, reason: str) -> LabelledText:
-    """What a labelled row says."""
+    """The content of a labelled row."""
     why = row.row.get(reason)
     return LabelledText(row.id, row.user_text, str(row.target), why if isinstance(why, str) else "")
 

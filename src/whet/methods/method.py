@@ -1,4 +1,4 @@
-"""What a method is: one coroutine, one frozen config, and what both need."""
+"""The interface of a method: one coroutine, one frozen config, and their helpers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class MethodEntry:
     score labels), `policy` (a model whose weights are trained), `local` (a task model in this process), `objectives` (a task
     with several of them), `regions` (a prompt with several regions that may be edited, or a program)."""
     trains: str = "nothing: search"
-    """What learns, in words."""
+    """The learning part, in words."""
     extra: str = ""
     """The extra of the package that the method needs."""
     bound: str = ""

@@ -211,7 +211,7 @@ class JointSpace:
 
 @dataclass
 class JointSearch:
-    """What was observed so far, by prompt."""
+    """The observations so far, by prompt."""
 
     plan: SearchPlan
     archive: Archive

@@ -130,7 +130,7 @@ class DuelPool:
         return [places[at] for at in copeland(wins_of(places, self.choices))]
 
     def pair(self, run: Run) -> tuple[int, int]:
-        """Who duels next."""
+        """The next two duellists."""
         places = self.places
         if self.config.pairs == "uniform":
             first, second = run.rng.sample(places, 2)

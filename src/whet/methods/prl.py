@@ -135,7 +135,7 @@ async def prl(run: Run, env: Environment, policy: PolicyModel, start: Prompt, co
 
 
 def conversation(description: str, text: str, think: bool) -> tuple[Message, ...]:
-    """What the policy reads."""
+    """The policy's input."""
     query = REFINE.replace("[TASK]", description.strip() or UNKNOWN).replace("[TEXT]", text)
     return (Message("system", THINK if think else ANSWER), Message("user", query))
 

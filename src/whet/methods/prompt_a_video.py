@@ -228,7 +228,7 @@ def evolution(history: Sequence[ScoredText]) -> str:
 
 
 def question(example: Example) -> Conversation:
-    """What the rewriter reads."""
+    """The rewriter's input."""
     return (Message("user", f"{REQUEST}\n\n{request_of(example)}"),)
 
 

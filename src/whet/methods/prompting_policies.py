@@ -259,7 +259,7 @@ class Prompter:
     column: str
 
     def question(self, start: Prompt, context: str, shown: Sequence[Experience]) -> Conversation:
-        """What the policy reads: the task, the context and what was tried."""
+        """The policy's input: the task, the context and earlier attempts."""
         parts = [f"{CONTEXT}\n{context}"] if context else []
         if shown:
             tried = [f"Reward: {round(one.reward, 2)}\n{one.text}\n{one.remark}".strip() for one in shown]

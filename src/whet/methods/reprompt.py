@@ -177,7 +177,7 @@ def add_components(parts: Sequence[tuple[float, float, float]], config: Config) 
 
 
 def question(config: Config, example: Example) -> Conversation:
-    """What the rewriter reads."""
+    """The rewriter's input."""
     form = FORM if config.reason else FORM_WITHOUT
     return (Message("user", f"{REQUEST} {form}\n\n{request_of(example)}"),)
 

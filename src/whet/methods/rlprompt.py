@@ -137,7 +137,7 @@ class Config:
 
     @property
     def prompts_per_step(self) -> int:
-        """What the plan of a run says of its size."""
+        """The size of a run in its plan."""
         return self.k
 
     @property

@@ -18,6 +18,7 @@ from whet.errors import UsageError, did_you_mean
 from whet.rewards.asking import RewardOptions
 from whet.rewards.checklist import Checklist, build_checklist
 from whet.rewards.choose import RewardChoice, choose_reward
+from whet.rewards.clip import build_clip
 from whet.rewards.composite import Weighted, isinstance_label_reward
 from whet.rewards.concise import Concise
 from whet.rewards.dates import Date
@@ -88,6 +89,7 @@ BUILT_IN: dict[str, type[Any]] = {
 }
 READ: dict[str, Callable[[RewardOptions], RewardFunction]] = {
     "judge": build_judge,
+    "clip": build_clip,
     "checklist": build_checklist,
     "yes_no": build_yes_no,
     "human_score": build_human_score,
@@ -244,7 +246,8 @@ def _read_weighted(item: object, folder: Path, where: str) -> tuple[float, Rewar
     weight = options.pop("weight", 1.0)
     if not is_number(weight) or not 1e-9 <= abs(weight) <= 1e9:
         raise UsageError(
-            f"{where}: the weight of {name} must be a number other than 0, from 1e-9 to 1e9 or negative; this is {weight!r}."
+            f"{where}: the weight of {name} must be a finite number other than 0; this is {weight!r}. Write one from 1e-9 "
+            "to 1e9, or such a number below 0."
         )
     return float(weight), build_reward({"name": name, **options}, folder, where)
 

@@ -26,7 +26,7 @@ Evaluate = Callable[[Run, int, Sequence[Example]], Awaitable[float]]
 
 @dataclass
 class Arms:
-    """What is known about `n` arms. `evaluate(run, arm, examples)` gives a mean reward in [low, high].
+    """The estimates of `n` arms. `evaluate(run, arm, examples)` gives a mean reward in [low, high].
 
     `seen[i]` counts the examples and `pulls[i]` the pulls of arm i; `left` is the rest of the budget.
     """

@@ -1,4 +1,4 @@
-"""What a text copies from other people's texts."""
+"""The passages that a text copies from other texts."""
 
 from __future__ import annotations
 

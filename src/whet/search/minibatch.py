@@ -107,7 +107,7 @@ def wanted_answers_known(examples: Sequence[Example]) -> bool:
 
 
 def head_examples(examples: Sequence[Example]) -> str:
-    """What a meta-prompt says before such examples are shown.
+    """The sentence of a meta-prompt before such examples.
 
     >>> head_examples([Example("1", {"input": "2 + 3"}, None)]), head_examples([Example("1", {"input": "2 + 3"}, "5")])
     ('Examples of inputs:', 'Examples of inputs, with the answers that are wanted:')

@@ -31,7 +31,7 @@ LOST_SHARE, LOST_LEAST, LOST_MOST = 64, 3, 6
 
 @dataclass(frozen=True)
 class SearchPlan:
-    """What a search may spend. `fit` adds the sizes: `rounds` rounds of `width` new prompts."""
+    """The limits of a search. `fit` adds the sizes: `rounds` rounds of `width` new prompts."""
 
     env: Environment
     """The environment, with as many validation rows as can be paid."""
@@ -167,7 +167,7 @@ def may_be_lost(limit: int) -> int:
 
 
 def purse_of(limits: Budget, env: Environment) -> Purse:
-    """What limits pay for."""
+    """The number of rollouts and optimizer calls that limits pay for."""
     task, judge = _calls_each(env)
     bounds = [limits.task_calls // task] if limits.task_calls is not None else []
     bounds += [limits.judge_calls // judge] if judge and limits.judge_calls is not None else []

@@ -57,7 +57,7 @@ def blamed_regions(
 
 
 def share_of(limits: Budget, share: float) -> Budget:
-    """That part of every limit, whole numbers rounded down."""
+    """The given part of every limit, whole numbers rounded down."""
     amounts = {f.name: getattr(limits, f.name) for f in fields(limits)}
     parts = {n: a * share if isinstance(a, float) else int(a * share) for n, a in amounts.items() if a}
     return Budget(**{**amounts, **parts})

@@ -1,4 +1,4 @@
-"""What commands around live prompts have in common: the database, and who acts on it."""
+"""The parts that commands around live prompts share: the database, and the name of the acting user."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def open_at(url: str | None, *, make: bool = False) -> Live:
 
 
 def actor_of(name: str | None) -> str:
-    """Who acts: the given name, else the login name. Raises UsageError."""
+    """The name of the acting user: the given name, else the login name. Raises UsageError."""
     actor = name or login()
     if actor is None:
         raise UsageError("Your login name is unknown. Name yourself with --as NAME.")

@@ -1,4 +1,4 @@
-"""What `whet learn --watch` and `whet serve` have in common: with what the learner of live prompts works."""
+"""The options that `whet learn --watch` and `whet serve` share: the settings of the learner of live prompts."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ NAMES = (
 
 
 def learner_options() -> Callable[[Command], Command]:
-    """What the learner works with: gates, evaluators, searches, their models and limits, experiments, and how often it looks."""
+    """The settings of the learner: gates, evaluators, searches, their models and limits, experiments, and how often it
+    looks."""
     answers = "Model that answers under the prompts: at the gate, and for the answers that a proposal shows."
     gate = "Task folder on which the gate tests a prompt ('*': every prompt)."
     judges = "Judge model at the gate (default: the task's own)."

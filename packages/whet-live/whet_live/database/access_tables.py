@@ -92,4 +92,4 @@ server_address = Table(
     Column("at", When, nullable=False),
     CheckConstraint("one = 1", name="one"),
 )
-"""Where the server that was started last can be reached."""
+"""The address of the server that was started last."""

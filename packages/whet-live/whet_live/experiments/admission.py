@@ -17,8 +17,8 @@ from whet_live.registry.registry_store import is_protected, moves_of, read_label
 from whet_live.traffic.traffic_tables import feedback
 
 LEARNER = "learner"
-"""Who starts the experiments of the always-on learner. It is no person, and no person may have its name; it tries what it
-wrote where its mode `auto` was chosen for that."""
+"""The author of the always-on learner's experiments. It is no person, and no person may have its name; it tries what it wrote
+where its mode `auto` was chosen for that."""
 
 _ALIKE = 0.75
 

@@ -1,4 +1,4 @@
-"""What an experiment asks: arms, the metric to improve, guard-rails, when to decide and how to share the traffic."""
+"""The definition of an experiment: arms, the metric to improve, guard-rails, when to decide and how to share the traffic."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class AllocationPolicy:
 
 @dataclass(frozen=True)
 class Watch:
-    """What follows the move of a label to a winner: its guard-rails are watched on.
+    """The watch after the move of a label to a winner: its guard-rails are still watched.
 
     New units are assigned for `seconds`, and the watch ends when their outcomes are settled, or as soon as each guard-rail
     has `units` settled units. The share `holdout` of them still gets the control: without it, harm against the control
@@ -145,7 +145,7 @@ class Definition:
     stratum: str | None = None
     """A tag; units are compared within the same value of it."""
     watch: Watch | None = field(default_factory=Watch)
-    """What follows the move of a winner; None: nothing."""
+    """The watch after the move of a winner; None for no watch."""
     cycle: float = WEEK
     """Seconds of a cycle. A winner is named by the units of whole cycles since the first unit, so that the effects of the days
     of the week average out."""

@@ -1,4 +1,4 @@
-"""What the definition of an experiment may say in JSON, as types: its reader and its JSON schema in the API come from them."""
+"""The JSON types of an experiment's definition. Its reader and its JSON schema in the API come from them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class GuardEntry(MetricKeys, kw_only=True):
     goal: IfSet[Direction] = UNSET
     """Another spelling of `direction`."""
     margin: IfSet[float | str] = UNSET
-    """What the mean may lose against that of the control."""
+    """The loss that the mean may have against the control."""
     at_most: IfSet[float | str] = UNSET
     """The largest mean."""
     at_least: IfSet[float | str] = UNSET
@@ -86,7 +86,7 @@ class AllocationEntry(Entry):
 
 
 class WatchEntry(Entry):
-    """What follows the move of the label to a winner."""
+    """The watch after the move of the label to a winner."""
 
     seconds: IfSet[float] = UNSET
     holdout: IfSet[Annotated[float, Meta(ge=0, le=0.5)]] = UNSET

@@ -67,7 +67,7 @@ class Experiment:
         return [arm for arm, weight in enumerate(self.weights) if weight > 0]
 
     def assignment(self) -> dict[str, object]:
-        """What an app needs to assign units by itself (`whet_client.assignment.version_for`). It logs `id` as the
+        """The data with which an app assigns units by itself (`whet_client.assignment.version_for`). It logs `id` as the
         inference's experiment and `revision`, as a text, as its variant."""
         arms = zip(self.definition.versions, self.weights, strict=True)
         return {
@@ -95,7 +95,7 @@ class Experiment:
 
 
 _OWN = ("salt", "start", "label_move")
-"""What an experiment knows for itself; apps get the salt in the assignment."""
+"""The internal data of an experiment; apps get the salt in the assignment."""
 
 
 def start(

@@ -1,4 +1,4 @@
-"""What a page shows of an experiment, as JSON: arms with posteriors, differences, guard-rails, what is missing."""
+"""The page's data of an experiment, as JSON: arms with posteriors, differences, guard-rails, missing outcomes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _SPREADS = 4.0
 def figures(
     snapshot: Snapshot, verdict: ExperimentVerdict, sequences: ConfidenceSequences | None = None
 ) -> dict[str, Any]:
-    """What is known of an experiment at one time, as JSON; the shares of its arms are not in it. Numbers that are not
-    known yet are null. `sequences` are those that the verdict was computed with."""
+    """The state of an experiment at one time, as JSON, without the shares of its arms. Numbers that are not known yet are null.
+    `sequences` are those that the verdict was computed with."""
     sequences = sequences or ConfidenceSequences()
     definition = snapshot.definition
     sample = snapshot.samples[definition.goal.name]

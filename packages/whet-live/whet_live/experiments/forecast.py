@@ -52,7 +52,7 @@ class MetricTraffic:
 
 @dataclass(frozen=True, slots=True)
 class TrafficForecast:
-    """What the answers of the last days show: their number, units a day, and the metrics that they have."""
+    """The figures of the last days' answers: their number, units a day, and the metrics that they have."""
 
     unit: str
     answers: int = 0
@@ -61,7 +61,7 @@ class TrafficForecast:
     """By name; a score as `score NAME`."""
 
 
-def forecast(connection: Connection, prompt: str, unit: str) -> TrafficForecast:
+def forecast_traffic(connection: Connection, prompt: str, unit: str) -> TrafficForecast:
     """What the newest answers of a prompt say of an experiment that counts such units."""
     i, f, at = inferences.c, feedback.c, time_of(connection)
     asked = connection.execute(

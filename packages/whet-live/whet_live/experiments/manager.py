@@ -19,7 +19,7 @@ from whet_live.experiments.definition import Definition, ramp_weights, read_defi
 from whet_live.experiments.experiment_store import RUNNING, Experiment
 from whet_live.experiments.experiment_tables import experiments
 from whet_live.experiments.experiment_view import describe_experiment, experiment_verdict_json
-from whet_live.experiments.forecast import TrafficForecast, forecast
+from whet_live.experiments.forecast import TrafficForecast, forecast_traffic
 from whet_live.experiments.metrics import with_reward
 from whet_live.experiments.reducer import MICROSECONDS, Revision, Snapshot
 from whet_live.experiments.tracking import Look, TrackedExperiment
@@ -147,7 +147,7 @@ class Experiments:
     def forecast(self, prompt: str, unit: str) -> TrafficForecast:
         """What the newest answers of a prompt say of how long an experiment would take that counts such units."""
         with self.database.read() as connection:
-            return forecast(connection, prompt, unit)
+            return forecast_traffic(connection, prompt, unit)
 
     def unit_warning(self, experiment: Experiment) -> str:
         """A warning that a running experiment counts a unit that the answers of its prompt do not name; empty if they name it."""
@@ -164,9 +164,9 @@ class Experiments:
     def refresh(self, now: int | None = None) -> Sequence[Experiment]:
         """Look at all running experiments, and carry out what can be decided; those that are looked at.
 
-        Call it every few seconds, as often as you like: looking costs nothing but time. `now` is in microseconds
-        (default: the clock). What goes wrong with one experiment does not keep the others from being looked at; the
-        first error is raised after all of them, and the next call tries again.
+        Call it every few seconds, as often as you like: looking costs nothing but time. `now` is in microseconds (default: the
+        clock). An error in one experiment does not keep the others from being looked at; the first error is raised after all of
+        them, and the next call tries again.
         """
         with self.database.read() as connection:
             looked = [*experiment_store.open_ones(connection), *experiment_store.waiting_ones(connection)]

@@ -1,4 +1,4 @@
-"""What happened in an experiment, folded from events: who was assigned, what was answered, what is settled.
+"""The history of an experiment, folded from events: assigned units, answers, settled outcomes.
 
 A pure fold: the same events in the same order give the same state, and nothing else goes in. Times are those of
 the store that received the events, in microseconds, so that they never run backwards, whatever the clocks of the
@@ -101,7 +101,7 @@ class _Settled:
 
 @dataclass
 class Omissions:
-    """What was left out, and why.
+    """The parts that were left out, and the reasons.
 
     `mismatched`: inferences whose version is not the one that the definition assigns. `moved`: inferences of
     a unit that a change of weights gave another version later. `late`: values after the unit's window.
@@ -114,7 +114,7 @@ class Omissions:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a fold knows at one time. It stays as it is while the fold goes on, so that both can be judged side by side."""
+    """The state of a fold at one time. It does not change while the fold goes on, so that both can be judged side by side."""
 
     definition: Definition
     samples: Mapping[str, MetricSample]

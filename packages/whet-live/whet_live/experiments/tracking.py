@@ -135,7 +135,7 @@ class TrackedExperiment:
         return self._looked
 
     def cached_state(self, now: int) -> tuple[Look | None, bool]:
-        """What is known without a long wait, and whether more is being counted.
+        """The state that is known without a long wait, and whether more is being counted.
 
         A little is counted at once. Much, as after a start or a deletion, is counted beside, in one thread however many
         ask; until then the previous look is returned, None before the first.
@@ -200,7 +200,7 @@ def more_than(connection: Connection, experiment: str, after: int, few: int) -> 
 def experiment_events(
     connection: Connection, experiment: str, definition: Definition, after: int, *, whole: bool = False
 ) -> Iterator[Event]:
-    """What happened in an experiment after row `after` of traffic, in order.
+    """The events of an experiment after row `after` of traffic, in order.
 
     The whole history is read by way of its inferences, so that it costs what the experiment is large; what is new, by way of
     the newest rows.

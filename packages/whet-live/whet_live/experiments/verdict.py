@@ -1,4 +1,4 @@
-"""What the settled outcomes allow to say: a winner, no difference, a broken guard-rail, or not yet.
+"""The verdict of the settled outcomes: a winner, no difference, a broken guard-rail, or not yet.
 
 Every threshold is chosen so that Ville's inequality bounds the chance of ever being wrong, over all looks:
 

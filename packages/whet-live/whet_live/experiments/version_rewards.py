@@ -1,4 +1,4 @@
-"""What the answers of each version are worth, as a whole and by segment: ratings and signals in one estimate with an interval.
+"""The quality of each version's answers, as a whole and by segment: ratings and signals in one estimate with an interval.
 
 Two things distort a plain mean of ratings: which people rate, and which answers a version got. Both are corrected.
 
@@ -48,7 +48,7 @@ from whet_live.traffic.behaviour import (
 LEAST_RATED, LEAST_PEOPLE = 20, 10
 """Rated answers of a version, and people who rated them, without which its estimate is not calibrated."""
 MOST_WEIGHT = 20.0
-"""What the inverse of a chance counts at most."""
+"""The maximum weight of an inverse chance."""
 MOST_SEGMENTS = 8
 LOGGED = "logged"
 """The draw of an answer whose chance the app logged itself."""
@@ -109,7 +109,7 @@ class VersionReward:
     clipped: int = 0
     """Answers whose weight was larger than is allowed."""
     notes: tuple[str, ...] = ()
-    """What limits the estimate."""
+    """The limits of the estimate."""
 
 
 @dataclass(frozen=True, slots=True)

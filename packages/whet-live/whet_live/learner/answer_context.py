@@ -1,4 +1,4 @@
-"""What the reader is shown beside a comment, where the owner of the prompt allows it: the input and the answer, or the
+"""The context that the reader sees with a comment, where the owner of the prompt allows it: the input and the answer, or the
 conversation before them.
 
 Personal data is masked by its form (`mask_personal`), long texts are cut, and what looks like an attack is not shown at all: a
@@ -18,7 +18,8 @@ from whet_live.traffic import Filter, StoredInference, Traffic
 
 COMMENT, ANSWER, CONVERSATION = "comment", "answer", "conversation"
 READS = (COMMENT, ANSWER, CONVERSATION)
-"""What the reader may see: the comment alone; the input and answer with it; and earlier answers of the same session too."""
+"""The data that the reader may see: the comment alone; the input and answer with it; and earlier answers of the same session
+too."""
 LONGEST_PART, TURNS = 1000, 3
 """Characters that are shown of one input or answer, and earlier answers of a conversation."""
 _SOUGHT = 100

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from whet_live.experiments import Experiments
 
 AUTHOR = "learner"
-"""Who makes the learner's proposals and versions."""
+"""The author of the learner's proposals and versions."""
 _VERSIONS = 100
 BATCH = 1000
 FEW = 200
@@ -145,7 +145,7 @@ class LearnerConfig:
     gates: Mapping[str, GateConfig] = field(default_factory=dict)
     """The offline gate of each prompt that has one; `*` for every other prompt."""
     experiment: Mapping[str, Any] | None = None
-    """What an experiment measures: its definition without prompt, label and arms. None: no experiment is started."""
+    """The measurement of an experiment: its definition without prompt, label and arms. None: no experiment is started."""
     root: Path = Path("runs")
     """The folder of the journals."""
     lm: RoleModel = None
@@ -302,7 +302,7 @@ def _groups(rows: tuple[tuple[str, str], ...]) -> tuple[Group, ...]:
 
 
 def _names(requirement: LiveRequirement) -> set[str]:
-    """What a requirement is about; the empty name stands for all that its rows hold."""
+    """The subject of a requirement; the empty name stands for everything that its rows hold."""
     return {requirement.requirement_id, requirement.instruction} - {""} or {""}
 
 

@@ -54,7 +54,7 @@ _ABSENT = {TARGET: "a target", LABELS: "labels", TARGET_SCORE: "the score of a t
 
 @dataclass(frozen=True, slots=True)
 class EvaluatorState:
-    """What an evaluator of a prompt has done."""
+    """The work of an evaluator of a prompt."""
 
     prompt: str
     evaluator: str
@@ -239,7 +239,7 @@ def _is_low(config: EvaluatorConfig, task: Task, value: float | None) -> bool:
 
 
 def _as_feedback(config: EvaluatorConfig, task: Task, answer: Inference, reward: Reward) -> Feedback:
-    """The grade as a row of feedback. What a critique quotes of personal data is masked."""
+    """The grade as a row of feedback. Personal data that a critique quotes is masked."""
     critique = (reward.critique or "").strip() if _is_low(config, task, reward.value) else ""
     return Feedback(
         "score",

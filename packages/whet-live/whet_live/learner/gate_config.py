@@ -1,4 +1,4 @@
-"""Where and how the learner gates a prompt."""
+"""The place and settings of the learner's gate for a prompt."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ METHOD = "random_search"
 
 @dataclass(frozen=True)
 class GateConfig:
-    """Where and how a prompt is gated: its task folder, and task model and judge in the place of the task's own. `calls` bounds
-    the calls of one attempt, judgements included; `root` is where the journals go."""
+    """The place and settings of a prompt's gate: its task folder, and a task model and judge that replace the task's own.
+    `calls` bounds the calls of one attempt, judgements included; `root` is where the journals go."""
 
     task: Path
     lm: RoleModel = None

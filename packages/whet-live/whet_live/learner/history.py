@@ -1,4 +1,4 @@
-"""What traffic shows about instructions: how often people asked for each before and while it stood, by version.
+"""The evidence of traffic about instructions: how often people asked for each before and while it stood, by version.
 
 The versions from which one was made are the rounds of `whet.instructions`: the same measures and the same rule for
 contradictions hold for live prompts. A source counts once in a round, whatever it says.

@@ -285,7 +285,7 @@ class Learner:
             )[0]
 
     def status(self, name: str, *, wait: bool = True) -> dict[str, object]:
-        """What is known and waited for about a prompt, as JSON: settings, requirements, quarantine, newest updates.
+        """The learner's state of a prompt, as JSON: settings, requirements, quarantine, newest updates.
 
         Without `wait` a long backlog is left to whoever learns; `unread` says how many events of traffic it has. `reader` is the
         model that reads feedback here, `to_read` how many rows wait for one, `verdicts` how many rows require nothing, and why,

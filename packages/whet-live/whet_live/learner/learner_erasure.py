@@ -1,4 +1,4 @@
-"""What the learner keeps of somebody's words, taken out when that data is deleted.
+"""The learner's copies of a user's words, removed when that user's data is deleted.
 
 Feedback is kept and read, and becomes requirements; updates, proposals and versions quote them. Deleted rows leave the
 snapshot, the readings, the patterns of failures and the quotes. An instruction stays only where it was written from none of the
@@ -34,7 +34,7 @@ WHY = "feedback behind it was deleted"
 
 Json = Mapping[str, Any]
 FeedbackByPrompt = Mapping[str, PromptFeedback]
-"""What is kept about each prompt."""
+"""The data that is kept about each prompt."""
 
 
 def read_snapshot(connection: Connection) -> FeedbackByPrompt:
@@ -186,8 +186,8 @@ class _QuoteErasure:
         self.connection.execute(updates.update().where(updates.c.id == row.id).values(changes))
 
     def _end_searches(self) -> None:
-        """End searches whose task was made of deleted rows. What they proposed is withdrawn, and loses its text unless somebody
-        has approved it."""
+        """End searches whose task was made of deleted rows. Their proposals are withdrawn, and lose their text unless somebody
+        has approved them."""
         s, states = searches.c, (search_config.OPEN, search_config.PROPOSED)
         query = select(searches).where(s.prompt == self.name, s.state.in_(states))
         for row in self.connection.execute(query).all():

@@ -38,7 +38,7 @@ LONGEST_FAULT = 2000
 MODES = (MODE_PROPOSE, MODE_AUTO, MODE_OFF)
 OPEN, PROPOSED, STAGED, REFUSED, EMPTY, STALE = "open", "proposed", "staged", "refused", "empty", "stale"
 MOVED = "moved"
-"""What an update became that a person ordered, or that the gate let pass: a version, on which the label stands."""
+"""The result of an update that a person ordered or the gate let pass: a version, on which the label stands."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ learner_decisions = Table(
     Column("reason", Text, nullable=False),
     Column("at", When, nullable=False),
 )
-"""What a person decided about a row in quarantine or about a requirement: 1 accepted, 0 dismissed."""
+"""A person's decision about a row in quarantine or about a requirement: 1 accepted, 0 dismissed."""
 
 learner_feedback = Table(
     "learner_feedback",
@@ -70,9 +70,9 @@ learner_requirements = Table(
     Column("state", String(10), nullable=False),
     Column("at", When, nullable=False),
 )
-"""What rows of feedback require of a prompt: `open`, or `closed` and without text. `author` is the person who wrote the text,
-empty for a model; `origin` are the rows that it was written from, `instruction` is what an update made of it. The newest one is
-kept when it is closed, so that no number is used twice."""
+"""The requirement that rows of feedback state for a prompt: `open`, or `closed` and without text. `author` is the person who
+wrote the text, empty for a model; `origin` are the rows that it was written from, `instruction` is what an update made of it.
+The newest one is kept when it is closed, so that no number is used twice."""
 
 learner_readings = Table(
     "learner_readings",
@@ -84,8 +84,8 @@ learner_readings = Table(
     Column("confirmed", Json, nullable=False),
     Column("tries", Integer, nullable=False),
 )
-"""What was read in a row of feedback: ids of requirements and instructions, or the `verdict` why there are none. `confirmed`
-says by the mark of a text whether the row alone requires it, `tries` counts answers that could not be used."""
+"""The reading of a row of feedback: ids of requirements and instructions, or the `verdict` why there are none. `confirmed` says
+by the mark of a text whether the row alone requires it, `tries` counts answers that could not be used."""
 
 updates = Table(
     "learner_updates",
@@ -137,7 +137,7 @@ learner_faults = Table(
     Column("message", Text, nullable=False),
     Column("at", When, nullable=False),
 )
-"""What went wrong in the last step of the learner for a prompt, until a step works; the empty name is for the reader itself."""
+"""The error of the learner's last step for a prompt, until a step works; the empty name is for the reader itself."""
 
 evaluators = Table(
     "learner_evaluators",

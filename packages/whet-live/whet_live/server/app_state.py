@@ -253,7 +253,8 @@ class AppState:
             raise Refused(403, "The request comes from another site.")
 
     def address(self, headers: dict[bytes, bytes]) -> str:
-        """Where browsers reach the server: its public address, else the allowed name by which this request reached it."""
+        """The address at which browsers reach the server: its public address, else the allowed name by which this request
+        reached it."""
         host = headers.get(b"host", b"").decode("latin-1")
         return self.settings.url.rstrip("/") or f"{'https' if self.settings.secure else 'http'}://{host}"
 

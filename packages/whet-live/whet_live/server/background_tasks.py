@@ -1,4 +1,4 @@
-"""What a server does by itself: decide experiments, learn, watch the quality, send alerts, and delete what is too old.
+"""The server's own work: decide experiments, learn, watch the quality, send alerts, and delete data that is too old.
 
 The learner runs in a process of its own, so that nothing it reads or computes holds up a request. The server holds one end of
 a pipe. The child stops when that end is closed, and the system closes it also where the server was killed: the child never
@@ -37,7 +37,7 @@ QUALITY_SECONDS = 60.0
 RETAIN_SECONDS = 3600.0
 """How often old traffic is looked for."""
 ACTOR = "whet serve"
-"""Who does it, in the audit log; no user can have a name with a blank."""
+"""The actor in the audit log; no user can have a name with a blank."""
 STEP_SECONDS = 4.0
 """How long a child that is to stop may go on with the step that it is at."""
 CUT_SECONDS = 2.0
@@ -118,7 +118,7 @@ def learn_with(live: Live, config: LearnerConfig, *, learns: bool) -> None:
 
 
 def _learn(alive: Connection, url: str | None, config: LearnerConfig, seconds: float) -> None:
-    """What the child does: learn until the other end of the pipe is closed."""
+    """The work of the child process: learn until the other end of the pipe is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _raise_cancelled)
     log_to_stderr(logging.INFO)

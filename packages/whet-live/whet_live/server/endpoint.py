@@ -49,7 +49,7 @@ class PageKey(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What an endpoint takes and gives, for the OpenAPI document: structs, or None where there is nothing.
+    """The input and output of an endpoint, for the OpenAPI document: structs, or None where there is none.
 
     `status` is that of success, `kind` its media type, `takes` that of the body, `refusals` the further statuses that it
     may answer with, `name` the operation's (by default that of the handler). A JSON schema may stand for a struct.

@@ -1,5 +1,5 @@
-"""What a running server says of itself: figures in Prometheus' text format, and log lines on stderr, JSON objects with facts and
-without texts, tokens or query strings."""
+"""The monitoring of a running server: figures in Prometheus' text format, and log lines on stderr. The lines are JSON objects
+with facts and without texts, tokens or query strings."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ def wants_page(scope: Scope) -> bool:
 
 
 def _trace(error: Exception) -> dict[str, object]:
-    """Where it failed. Messages and values are left out: they may hold texts of users or secrets."""
+    """The place of the failure. Messages and values are left out: they may hold texts of users or secrets."""
     frames = traceback.extract_tb(error.__traceback__)[-12:]
     return {
         "error": type(error).__name__,

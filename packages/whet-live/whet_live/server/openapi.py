@@ -99,7 +99,7 @@ def _operation(endpoint: Endpoint, spec: Spec, schemas: dict[int, Any]) -> dict[
 
 
 def _who(endpoint: Endpoint) -> str:
-    """Who may send the request, as a sentence."""
+    """The roles that may send the request, as a sentence."""
     needs = endpoint.needs
     if isinstance(needs, Role):
         return f"Role {needs.word}{', or a program' if endpoint.app else ''}."

@@ -120,7 +120,7 @@ class RequestContext:
 
 
 def scope_error(who: Principal, prompt: str) -> str:
-    """What a program hears whose token is not for a prompt."""
+    """The message to a program whose token is not for a prompt."""
     return f'This token is not for the prompt "{prompt[:200]}". An admin makes one: whet access token {who.name} --prompt NAME.'
 
 

@@ -56,7 +56,7 @@ def not_found(what: str) -> Refused:
 
 
 def or_404(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """What a function of the registry returns; its error about something unknown is a 404 with the message."""
+    """The return value of a registry function. Its error about an unknown name is a 404 with the message."""
     try:
         return function(*args, **kwargs)
     except UsageError as error:
@@ -64,8 +64,8 @@ def or_404(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 
 def or_409(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """What a change of the registry returns; a conflict with what is stored is a 409 with the message. Input that is
-    never valid is checked before, and is 400."""
+    """The return value of a change of the registry. A conflict with stored data is a 409 with the message. Input that is never
+    valid is checked before, and is 400."""
     try:
         return function(*args, **kwargs)
     except UsageError as error:

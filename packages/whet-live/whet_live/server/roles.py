@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Role(IntEnum):
-    """What a person may do; each role may do everything that those below it may.
+    """The rights of a person; each role has all rights of the roles below it.
 
     VIEWER reads. ANNOTATOR also rates answers. EDITOR also writes versions, proposals and experiments. APPROVER also
     decides about what others wrote. ADMIN also gives and takes access, and deletes a user's data.

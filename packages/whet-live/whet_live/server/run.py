@@ -179,7 +179,7 @@ def open_sign_in(options: ServeOptions) -> tuple[IdentityProvider | None, str]:
 
 
 def sign_in_lines(options: ServeOptions, address: str, warning: str) -> list[str]:
-    """What to register at the provider, and who gets in."""
+    """The values to register at the provider, and the users who get access."""
     if options.oidc is None:
         return []
     host = options.oidc.host
@@ -193,7 +193,7 @@ def sign_in_lines(options: ServeOptions, address: str, warning: str) -> list[str
 
 
 def _reading_lines(live: Live, options: ServeOptions) -> list[str]:
-    """What the reader of feedback sees and sorts, where there is one."""
+    """The feedback reader's view and work, where there is a reader."""
     if options.learner is None or not options.learner.reader:
         return []
     from whet_live.learner import describe_patterns, describe_reading

@@ -1,4 +1,4 @@
-"""What people do, as a reward: implicit signals weighted by a model that is fitted to the explicit ratings of the same
+"""People's behaviour as a reward: implicit signals weighted by a model that is fitted to the explicit ratings of the same
 traffic.
 
 Few people rate, and not at random: those who are annoyed rate more. The correction is open about that. A first model
@@ -39,7 +39,7 @@ MEASURES = ("edit_distance", "dwell", "external_check")
 
 LEAST = 50
 MOST = 5
-"""What the ratings of one user weigh together at most, in ratings of average weight."""
+"""The maximum joint weight of one user's ratings, in ratings of average weight."""
 SMALLEST_PROPENSITY = 0.02
 ODDS = 2.0
 _Z = 1.959963984540054
@@ -218,7 +218,10 @@ def _feature(name: str, signals: Mapping[str, float]) -> float | None:
 def standardised_features(rows: Sequence[RatedAnswer]) -> tuple[list[str], Array, list[float], list[float]]:
     """Names, standardised columns (n, k), means and scales of the features that vary."""
     names, columns, means, scales = [], [], [], []
+    sent = {kind for row in rows for kind in row.signals}
     for name in (*EVENTS, *MEASURES, *(f"{name} sent" for name in MEASURES)):
+        if name.removesuffix(" sent") not in sent:  # what nobody sent does not vary
+            continue
         values = [_feature(name, row.signals) for row in rows]
         seen = np.array([value for value in values if value is not None], dtype=np.float64)
         if len(seen) < 2 or float(seen.std()) < 1e-9:

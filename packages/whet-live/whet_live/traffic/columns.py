@@ -25,7 +25,7 @@ _AMOUNTS = {
 """The field of each column, what its values are multiplied with (dollars, seconds, tokens), and the largest value."""
 _VERSION = "prompt_version"
 _BLANK = ("", "none", "null", "nan", "nat")
-"""What tables write into cells without a value, in lower case."""
+"""The texts that tables write into empty cells, in lower case."""
 _ELSEWHERE = frozenset(
     (
         "prompt_name",

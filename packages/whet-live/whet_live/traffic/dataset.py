@@ -33,7 +33,7 @@ RATED_BY_PEOPLE = ("rating", "thumb")
 JUDGEMENTS = (*RATED_BY_PEOPLE, "score")
 """Kinds of feedback of which the last by one person about one answer, and under one name, counts."""
 UNNAMED = "input"
-"""What an import calls an input that has no name of its own."""
+"""The name that an import gives to an input without its own name."""
 _ROWS = 1000
 OLDEST_FIRST = feedback.c.time, feedback.c.seq
 """The order of feedback about one answer, however late it arrived."""

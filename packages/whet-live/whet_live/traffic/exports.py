@@ -374,7 +374,7 @@ def _flatten(prefix: str, value: object, attributes: dict[str, object]) -> None:
 
 
 def row_id_of(row: Mapping[str, object]) -> object:
-    """What a row of a plain table calls itself."""
+    """The id of a plain table's row."""
     named = {snake_case(key): value for key, value in row.items()}
     value = named.get("id", named.get("row_id"))
     return value if isinstance(value, str | int) and not isinstance(value, bool) else None

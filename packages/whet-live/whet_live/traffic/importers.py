@@ -91,7 +91,7 @@ class ParsedFiles:
 
 @dataclass(frozen=True, slots=True)
 class ImportOutcome:
-    """What became of an import: new rows, rows that were there already, ids that are taken by other content. `waiting`: what
+    """The result of an import: new rows, rows that were there already, ids that are taken by other content. `waiting`: what
     feedback is about that is not stored, once for each such row."""
 
     accepted: int

@@ -1,4 +1,4 @@
-"""What binds a sign-in to the browser that began it, without a row in the database: one secret in a cookie.
+"""The binding of a sign-in to the browser that began it, without a row in the database: one secret in a cookie.
 
 State, nonce and the PKCE verifier are hashes of the cookie's whole value under different names. So the state that comes back
 through the provider vouches for every part of the cookie, also for the time and the page; and any server of an installation
@@ -28,17 +28,17 @@ class SignInFlow:
 
     @property
     def state(self) -> str:
-        """What comes back with the browser, 43 characters."""
+        """The value that comes back with the browser, 43 characters."""
         return self._derive(b"state")
 
     @property
     def nonce(self) -> str:
-        """What comes back in the ID token."""
+        """The value that comes back in the ID token."""
         return self._derive(b"nonce")
 
     @property
     def verifier(self) -> str:
-        """What the provider is told with the code: whoever only saw the code does not know it."""
+        """The secret that goes to the provider with the code: a party that only saw the code does not know it."""
         return self._derive(b"verifier")
 
     @property

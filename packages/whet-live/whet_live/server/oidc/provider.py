@@ -41,7 +41,7 @@ _CODES = frozenset({"invalid_grant", "invalid_client", "unauthorized_client", "i
 
 @dataclass(frozen=True, slots=True)
 class ProviderDocument:
-    """What the provider says of itself; empty texts for what it does not have."""
+    """The provider's own description; empty texts for features that it does not have."""
 
     authorize: str
     token: str
@@ -91,7 +91,7 @@ class IdentityProvider:
         return read_document(value, self.settings.issuer)
 
     async def authorization_url(self, flow: SignInFlow, redirect: str) -> str:
-        """Where the browser goes to sign in. Raises ProviderDown."""
+        """The address to which the browser goes to sign in. Raises ProviderDown."""
         document = await self.document()
         query = {
             "response_type": "code",
@@ -106,7 +106,8 @@ class IdentityProvider:
         return f"{document.authorize}{'&' if '?' in document.authorize else '?'}{urlencode(query)}"
 
     async def sign_out_url(self) -> str:
-        """Where a browser signs out of the provider itself; empty where the provider does not say, or does not answer."""
+        """The address at which a browser signs out of the provider itself; empty where the provider names none, or does not
+        answer."""
         try:
             address = (await self.document()).sign_out
         except (SignInRefused, UsageError):
@@ -285,7 +286,8 @@ async def _read(content: aiohttp.StreamReader) -> bytes:
 
 
 def read_document(value: Mapping[str, Any], issuer: str) -> ProviderDocument:
-    """What a discovery document says. Raises UsageError for one of another issuer, or without what sign-in needs."""
+    """The contents of a discovery document. Raises UsageError for a document of another issuer, or one that lacks an entry that
+    sign-in needs."""
     if value.get("issuer") != issuer:
         raise UsageError(
             f'The document of {issuer} names the issuer "{str(value.get("issuer"))[:200]}". Give --oidc-issuer exactly as it is '

@@ -20,7 +20,7 @@ _ROLES = tuple(role.word for role in Role)
 
 @dataclass(frozen=True, slots=True)
 class RoleRule:
-    """Who has the value (of a group, an e-mail domain or an e-mail address, by `kind`) gets the role."""
+    """A user with the value (of a group, an e-mail domain or an e-mail address, by `kind`) gets the role."""
 
     role: Role
     kind: str

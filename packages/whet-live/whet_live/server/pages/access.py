@@ -1,4 +1,4 @@
-"""Who has access: users, roles, tokens; signing in with a token, and out."""
+"""Access: users, roles, tokens; signing in with a token, and out."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def _login(call: RequestContext, onward: str, notice: Html | None, status: int) 
 
 
 async def _sign_out_there(call: RequestContext) -> Html | None:
-    """Where the provider's own session ends, if the provider says that."""
+    """The address at which the provider's own session ends, if the provider names one."""
     provider = call.state.provider
     address = "" if provider is None else await provider.sign_out_url()
     if provider is None or not address:

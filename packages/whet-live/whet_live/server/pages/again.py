@@ -121,7 +121,7 @@ class _Form(_Control):
 
     @property
     def hidden(self) -> dict[str, str]:
-        """What the form sends without showing it."""
+        """The hidden fields of the form."""
         return {
             one.name: one.get("value") or ""
             for one in self.controls

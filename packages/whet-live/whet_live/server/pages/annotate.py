@@ -144,7 +144,7 @@ def _work(
 
 
 def comment_box(rows: int, hint: str = "") -> Html:
-    """Where an annotator says why."""
+    """The field for an annotator's reason."""
     return ui.text_area("comment", "Why?", rows=rows, maxlength=32_000, hint=hint, data_key="c",
                         data_hint="Write a comment")  # fmt: skip
 
@@ -287,7 +287,7 @@ def pairs_in(rows: Sequence[StoredInference]) -> dict[str, Pairs]:
 
 
 def _standings(choices: Sequence[Choice]) -> Html | None:
-    """What the choices say so far about the versions; closed, so that it does not sway who chooses."""
+    """The result of the choices so far. It is closed, so that it does not influence the annotator."""
     ranking, groups = bradley_terry_strengths(choices), disconnected_groups(choices)
     if not ranking:
         return None

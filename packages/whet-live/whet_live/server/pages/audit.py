@@ -21,7 +21,7 @@ SMALL = 500
 
 @router("GET", "/audit", Role.VIEWER)
 def show(call: RequestContext) -> Response:
-    """What was done, the newest first, and whether the log is whole."""
+    """The log of actions, the newest first, and whether the log is complete."""
     registry, params = call.state.live.registry, call.query_params
     subject, actor = params.get("subject", ""), params.get("actor", "")
     before = ui.whole_number(params["after"], "The page") if params.get("after") else None

@@ -1,4 +1,4 @@
-"""What a version or a proposal rests on: its instructions, the gate's verdict, measured numbers, the run, answers before and
+"""The evidence for a version or a proposal: its instructions, the gate's verdict, measured numbers, the run, answers before and
 after."""
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def evidence_section(evidence: Mapping[str, object] | None, run: Mapping[str, An
 
 
 def _show_sent_evidence(sent: Mapping[str, object]) -> Html:
-    """What somebody sent as evidence: no part of it can pass for what was measured here."""
+    """Evidence that somebody sent: no part of it can be mistaken for a measurement of this server."""
     evidence, by = sent.get("evidence"), clip(str(sent.get("by", "nobody named")), 200)
     shown = isinstance(evidence, Mapping) and tree(evidence)
     return el(
@@ -88,7 +88,7 @@ def _requirements_in(value: Any) -> list[Mapping[str, object]]:
 
 
 def _requirement(one: Mapping[str, Any]) -> Html:
-    """What people wanted: how many of them, and how many wanted the contrary."""
+    """The number of people who wanted it, and of those who wanted the contrary."""
     needed = (
         f"{_sources(one.get('confirmed') or one['sources'])}, {finite_number(one['needed']) or 0:g} needed"
     )
@@ -102,7 +102,7 @@ def _requirement(one: Mapping[str, Any]) -> Html:
 
 
 def against(text: str, sources: str) -> Html:
-    """What others want that contradicts a demand, and how many."""
+    """Demands of others that contradict a demand, and their number."""
     return prose(el("b", "Against it: "), clip(text, LONGEST), f" ({sources})")
 
 
@@ -246,7 +246,7 @@ def facts_line(item: Instruction, name: str, trial: Mapping[str, Any] | None = N
 
 
 def _trial(gate: Mapping[str, Any]) -> Html:
-    """What the gate measured without an instruction."""
+    """The gate's measurement without an instruction."""
     difference, low, high = (
         number_format.difference(finite_number(gate.get(key)) or 0.0, 3)
         for key in ("difference", "low", "high")

@@ -26,7 +26,7 @@ ARMS = 5
 
 
 def posteriors(posterior: Mapping[str, Any], versions: Sequence[int], known: bool) -> Html:
-    """What is believed about each version's mean: one curve a version, on one scale. `known`: there are outcomes."""
+    """The posterior of each version's mean: one curve a version, on one scale. `known`: there are outcomes."""
     if not known:
         return ui.section(
             "Posteriors", note("No outcome is settled yet, so nothing is known of any version.")
@@ -116,7 +116,7 @@ def differences(effects: Sequence[Mapping[str, Any]], control: int) -> Html | No
 
 
 def guard_rails(guards: Sequence[Mapping[str, object]]) -> Html | None:
-    """What no version may do: the harm so far beside its limit."""
+    """The guard-rails: the harm so far beside its limit."""
     if not guards:
         return None
     return ui.section("Guard-rails", el("div", map(_guard_rail, range(len(guards)), guards), class_="pair"))
@@ -145,7 +145,7 @@ def _guard_rail(i: int, guard: Mapping[str, Any]) -> Html:
 
 
 def _broke(guard: Mapping[str, Any]) -> Html | None:
-    """What was known of a guard-rail that broke when the evidence was largest."""
+    """The state of a broken guard-rail when the evidence was largest."""
     then = guard.get("reached")
     if then is None:
         return None
@@ -156,7 +156,7 @@ def _broke(guard: Mapping[str, Any]) -> Html | None:
 
 
 def _show_extreme(row: Mapping[str, Any]) -> Html:
-    """What was known of a difference when the evidence was largest; later units may have blurred it."""
+    """The state of a difference when the evidence was largest; later units may have blurred it."""
     then, change = row["reached"], number_format.difference
     return note(
         f"When the evidence was largest, after {number_format.plural(then['n'], 'unit')}: version {row['version']} against "

@@ -84,7 +84,7 @@ def show(call: RequestContext) -> Response:
 
 
 def _figures(call: RequestContext, experiment: Experiment, now: Mapping[str, Any]) -> list[Html | None]:
-    """What was counted: the verdict, posteriors, shares, means, differences and guard-rails."""
+    """The counted results: the verdict, posteriors, shares, means, differences and guard-rails."""
     verdict, definition = now["verdict"], experiment.definition
     known = any(arm["metrics"][definition.goal.name]["with_outcome"] for arm in now["arms"])
     return [
@@ -106,7 +106,7 @@ def _counting(experiment: Experiment, before: bool) -> Html:
 
 
 def _move(call: RequestContext, experiment: Experiment) -> Html | None:
-    """What became of the request to move the label to the winner; None where there is none."""
+    """The state of the request to move the label to the winner; None where there is none."""
     if experiment.proposal is None:
         return None
     proposal = call.state.live.registry.proposal(experiment.proposal)
@@ -117,7 +117,7 @@ def _move(call: RequestContext, experiment: Experiment) -> Html | None:
 
 
 def _watch(call: RequestContext, experiment: Experiment) -> Html | None:
-    """What watches over the winner, or what a watch follows; None where there is none."""
+    """The watch over the winner, or the experiment that a watch follows; None where there is none."""
     watch = experiment.definition.watch
     if experiment.watches is not None and watch is not None:
         runs = experiment.state == "running"

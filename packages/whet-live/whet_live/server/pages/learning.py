@@ -1,4 +1,4 @@
-"""What is being learned: demands with their sources, what is quarantined, lessons, and the rules of learning."""
+"""The learning state: demands with their sources, quarantined rows, lessons, and the rules of learning."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def show_all(call: RequestContext) -> Response:
     name="learning",
 )
 def status(call: RequestContext) -> Response:
-    """What is known and waited for about a prompt: settings, demands, quarantine, newest lessons."""
+    """The learner's state of a prompt: settings, demands, quarantine, newest lessons."""
     return json_answer(_status(call)[1])
 
 
@@ -114,7 +114,7 @@ def show(call: RequestContext) -> Response:
 
 
 def _fault(fault: Mapping[str, str]) -> Html:
-    """What keeps whoever learns from going on."""
+    """The error that keeps the learner from going on."""
     when = el("p", "At ", fault["at"][:16].replace("T", " "), " UTC. It is tried again.", class_="quiet")
     return ui.card(
         "Nothing can be learned now",
@@ -209,7 +209,7 @@ def _requirement(call: RequestContext, name: str, one: Mapping[str, Any]) -> Htm
 
 
 def _writing(call: RequestContext, name: str, key: str) -> Html:
-    """Where a person writes the instruction for comments."""
+    """The form in which a person writes the instruction for comments."""
     label = f"Instruction for {key}"
     box = el("input", type="text", name="text", required=True, maxlength=LONGEST, aria_label=label)
     path, button = ui.path_to("learning-instruction", name), ui.button("Learn this instruction")

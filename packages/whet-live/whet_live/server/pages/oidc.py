@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 router = EndpointRouter()
 CALLBACK = "/login/oidc/callback"
-"""Where the provider sends the browser back to."""
+"""The address to which the provider sends the browser back."""
 
 log = logging.getLogger("whet.live.server")
 

@@ -145,7 +145,7 @@ def _examples(answers: Sequence[str]) -> Html:
 
 
 def _rest(report: PatternReport) -> Html:
-    """What becomes of the critiques that are in no pattern."""
+    """The handling of critiques that are in no pattern."""
     counted = (
         (report.in_patterns, "in a pattern"),
         (report.no_failure, "without a failure"),

@@ -23,7 +23,7 @@ router = EndpointRouter()
 ESTIMATE, RUN = "estimate", "run"
 MASK = "mask"
 SLOT = "slot-"
-"""What the fields of the inputs begin with."""
+"""The prefix of the inputs' fields."""
 
 
 @router("GET", "/playground/{name:path}", Role.EDITOR)
@@ -102,7 +102,7 @@ def _versions(call: RequestContext, fields: Mapping[str, str]) -> list[Version]:
 
 
 def _slots(versions: Sequence[Version]) -> list[str]:
-    """What is filled in: the slots of the versions, or the one input of versions without slots."""
+    """The fields to fill in: the slots of the versions, or the one input of versions without slots."""
     slots = {slot for one in versions for slot in (one.prompt.slots - {MASK}) or {"input"}}
     return sorted(slots)
 

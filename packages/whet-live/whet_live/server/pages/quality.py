@@ -77,7 +77,7 @@ def show(call: RequestContext) -> Response:
 
 
 def _options(fields: dict[str, str]) -> QualityOptions:
-    """What the form asks for. Raises UsageError for a number or time that is none."""
+    """The request of the form. Raises UsageError for an invalid number or time."""
     by, key = fields["by"], fields["key"]
     if by == "key":
         by = f"metadata.{key}" if key else ""
@@ -201,7 +201,7 @@ def _marks(marks: Sequence[ChangeMark]) -> Html:
 
 
 def alerts_section(alerts: Sequence[QualityAlert]) -> Html | None:
-    """What was noticed about a prompt, with what became of each message."""
+    """The observations about a prompt, with the delivery of each message."""
     if not alerts:
         return None
     return ui.section("Noticed", ui.stack_rows(map(alert_row, alerts)), id="noticed")

@@ -26,7 +26,7 @@ _TALLEST = 3.0
 Named = Sequence[tuple[str, MeasureSeries]]
 Counted = tuple[str, str]
 ANSWERS: Counted = ("answer", "user")
-"""What the points of a chart count: values, and clusters of them."""
+"""The counts behind the points of a chart: values, and clusters of them."""
 
 
 def show_mean(value: float, measure: QualityMeasure) -> str:

@@ -218,7 +218,7 @@ def _unit(unit: ProposalUnit, i: int, proposal: Proposal, decides: bool) -> Html
 
 
 def _deed(change: Change | None) -> str:
-    """What approving does to the instruction, as the label of the box beside it."""
+    """The effect of approving on the instruction, as the label of the box beside it."""
     if change is None:
         return "Add evidence to"
     if change.after is None:

@@ -47,7 +47,7 @@ _HEADERS = {
 
 
 class PageRow(RequestSchema):
-    """What somebody said or did in a page about an answer that it shows."""
+    """Feedback that somebody gave in a page about an answer that it shows."""
 
     id: Key
     kind: Literal["thumb", "comment", "copy", "dwell"]

@@ -23,7 +23,7 @@ router = EndpointRouter()
 GOALS = ("rating", "thumb", "copy", "regenerate", "abandon", "edit_distance", "external_check", BEHAVIOUR)
 UNITS = ("user", "session", "episode")
 SCORE = "score "
-"""What the choice of a score begins with."""
+"""The prefix of a score's choice."""
 SIZES, SHARES, LONG_DAYS = (0.05, 0.1), (0.2, 0.5), 365
 """Differences, as parts of a metric's range, and shares of the traffic for which the form says how long it takes."""
 POLICIES = {

@@ -1,4 +1,4 @@
-"""What every page is made of: its frame, forms and their fields, rows of lists, marks, empty states, pagers."""
+"""The parts of every page: its frame, forms and their fields, rows of lists, marks, empty states, pagers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def bare_page(title: str, *body: Child, status: int = 200, onward: str | None = 
 
 
 def refused_page(error: Refused) -> Response:
-    """What happened and where to go on. It shows nothing of the server: the reader may be a stranger."""
+    """The event and the next step. The page shows nothing of the server: the reader may be a stranger."""
     reason, home = el("p", error.message, class_="reason"), el("p", link("To the first page", "/"))
     answer = bare_page(HTTPStatus(error.status).phrase, reason, home, status=error.status)
     answer.headers.update(error.headers)
@@ -238,7 +238,7 @@ def path_to(*parts: str, **query: str | int | None) -> str:
 
 
 def nothing(title: str, *explanation: Child) -> Html:
-    """What stands where a list would be: why it is empty, and what fills it."""
+    """The text in place of an empty list: why it is empty, and how it is filled."""
     return el("div", el("p", title, class_="nothing-title"), el("p", *explanation), class_="nothing")
 
 
@@ -277,7 +277,7 @@ def tags(*marks: Child) -> Html:
 
 
 def by_line(actor: str, at: int) -> Html:
-    """Who did something, and when."""
+    """The actor and the time of an action."""
     key = actor.removeprefix(EXPERIMENT)
     who = actor if key == actor else link("an experiment", path_to("experiments", key))
     return aside(who, " · ", moment(at))

@@ -1,4 +1,4 @@
-"""What programs use: JSON over HTTP, OTLP traces, health and figures."""
+"""The interface for programs: JSON over HTTP, OTLP traces, health and figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs send: answers, feedback, traces. A request is answered when its rows are on the disk."""
+"""The data that programs send: answers, feedback, traces. A request is answered when its rows are on the disk."""
 
 from __future__ import annotations
 

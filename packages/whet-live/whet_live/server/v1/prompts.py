@@ -43,7 +43,7 @@ MOVED: dict[str, Any] = {"refusals": (409,)}
 NAMED: dict[str, Any] = {"refusals": (404,)}
 """How endpoints answer that make something, change something, move a label, or show what an address names."""
 FOR_APPS = ("name", "version", "address", "prompt_id", "messages", "config")
-"""What a program gets of a version, beside the label that it asked for."""
+"""The version's data for a program, with the label that it asked for."""
 
 
 def check_words(*, label: str | None = None, reason: str = "") -> None:
@@ -118,7 +118,8 @@ def add_version(call: RequestContext) -> Response:
 def get_prompt(call: RequestContext) -> Response:
     """The version that a label stands on, and the experiment that runs on the label. With If-None-Match only if new.
 
-    A program gets what it needs to answer: the text, the version and its settings. What the version rests on is for people.
+    A program gets the data that it needs to answer: the text, the version and its settings. The evidence of the version is for
+    people.
     """
     query = call.query(shapes.VersionQuery)
     if query.label is not None and query.version is not None:
@@ -166,7 +167,7 @@ def compare(call: RequestContext) -> Response:
 
 @router("GET", "/v1/labels/{name:path}", Role.VIEWER, answer=shapes.Standing, **NAMED)
 def list_labels(call: RequestContext) -> Response:
-    """Where the labels of a prompt stand, and which of them move by approval only."""
+    """The versions of a prompt's labels, and which labels move by approval only."""
     registry, name = call.state.live.registry, call.path("name")
     labels = or_404(registry.labels, name)
     kept = {label for prompt, label in registry.protections() if prompt in (name, ANY_PROMPT)}

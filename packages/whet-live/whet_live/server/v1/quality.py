@@ -132,7 +132,7 @@ class EstimateSchema(Struct):
 
 
 class VersionRewardSchema(Struct):
-    """What the answers of a version in a segment (empty: all) are worth. `naive` is the mean of the ratings, `weighted` the same
+    """The quality of a version's answers in a segment (empty: all). `naive` is the mean of the ratings, `weighted` the same
     with inverse propensities, `value` the joined estimate over a `population` of answers; `drawn`: corrected for the draw."""
 
     version: int
@@ -175,7 +175,7 @@ class RewardsSchema(Struct):
 
 
 class AlertsQuery(RequestSchema):
-    """What was noticed about one prompt, or about all; `before` is what the page before gave."""
+    """The observations about one prompt, or about all; `before` is the cursor from the previous page."""
 
     prompt: Annotated[str, Meta(max_length=LONGEST_NAME)] | None = None
     before: Annotated[str, Meta(max_length=36)] | None = None
@@ -211,7 +211,7 @@ def get_quality(call: RequestContext) -> Response:
     "GET", "/v1/rewards/{name:path}", Role.VIEWER, query=RewardsRequest, answer=RewardsSchema, refusals=(404,)
 )
 def get_rewards(call: RequestContext) -> Response:
-    """What the answers of each version are worth: ratings and signals in one estimate, with intervals."""
+    """The quality of each version's answers: ratings and signals in one estimate, with intervals."""
     query, prompt = call.query(RewardsRequest), call.path("name")
     or_404(call.state.live.quality.check_prompt, prompt)
     since = None if query.since is None else microseconds(query.since)
@@ -222,6 +222,6 @@ def get_rewards(call: RequestContext) -> Response:
 
 @router("GET", "/v1/alerts", Role.VIEWER, query=AlertsQuery, answer=Alerts)
 def list_alerts(call: RequestContext) -> Response:
-    """What was noticed in the traffic, the newest first."""
+    """The observations in the traffic, the newest first."""
     page = call.state.live.quality.alerts(**asdict(call.query(AlertsQuery)))
     return json_answer({"alerts": [one.as_json() for one in page.items], "before": page.after})

@@ -79,7 +79,7 @@ def list_runs(call: RequestContext) -> Response:
 
 @router("GET", "/v1/runs/{id:path}/events", Role.VIEWER, kind="text/event-stream", refusals=(404,))
 async def stream_run(call: RequestContext) -> Response:
-    """What a run logs, while it logs it; after a break a reader goes on with the header Last-Event-ID."""
+    """The log of a run, as it is written. After a break a reader continues with the header Last-Event-ID."""
     _, row = await run_in_threadpool(run_of_path, call)
     last_id = call.request.headers.get("last-event-id", "0")
     if not (last_id.isascii() and last_id.isdecimal() and len(last_id) < 16):

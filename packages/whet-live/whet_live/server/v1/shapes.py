@@ -109,7 +109,7 @@ class LabelRollback(WithReason, kw_only=True):
 
 
 class LabelMove(LabelRollback, kw_only=True):
-    """Where a label goes; None takes it away."""
+    """The version to which a label moves; None removes the label."""
 
     version: Number | None
 
@@ -123,8 +123,8 @@ class Protection(RequestSchema):
 
 
 class NewProposal(RequestSchema):
-    """A whole new text (or messages) for the version at the address `base`; `label` moves when it is approved. What is
-    sent as `evidence` is kept as `{"given": {"by": NAME, "evidence": ...}}`: it was not measured here."""
+    """A whole new text (or messages) for the version at the address `base`; `label` moves when it is approved. The given
+    `evidence` is kept as `{"given": {"by": NAME, "evidence": ...}}`: it was not measured here."""
 
     base: Annotated[str, Meta(min_length=1, max_length=320)]
     text: str | None = None
@@ -151,7 +151,7 @@ class ProposalsQuery(RequestSchema):
 
 
 class DecisionSchema(RequestSchema):
-    """What somebody decides about a proposal. `kept`: ids of instructions (default all); `texts`: other texts by id."""
+    """A decision about a proposal. `kept`: ids of instructions (default all); `texts`: other texts by id."""
 
     verdict: Literal["approve", "edit", "reject"]
     reason: Reason = ""
@@ -233,7 +233,7 @@ Moves = page_of("Moves", "moves", MoveSchema)
 
 
 class Standing(Struct):
-    """Where labels stand, and which move by approval only."""
+    """The versions of the labels, and which labels move by approval only."""
 
     labels: dict[str, int]
     protected: list[str]

@@ -111,7 +111,7 @@ FeedbackRows = _object(
 
 
 def otlp(signal: str) -> dict[str, Any]:
-    """What an OTLP endpoint takes and gives."""
+    """The input and output of an OTLP endpoint."""
     name = {"traces": "resourceSpans", "logs": "resourceLogs"}[signal]
     rejected = {"traces": "rejectedSpans", "logs": "rejectedLogRecords"}[signal]
     groups = {"type": "array", "items": {"type": "object"}}

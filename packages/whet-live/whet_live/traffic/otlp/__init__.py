@@ -58,7 +58,7 @@ class Parsed:
     message: str = ""
     """Why one of them could not be used."""
     warning: str = ""
-    """What was decided about spans that are stored."""
+    """A warning about decisions on stored spans."""
     spans: tuple[SpanLink, ...] = ()
     """The position of each span in its trace, so that a call whose spans come in several requests is one answer."""
 
@@ -181,7 +181,7 @@ def _evaluations(
 def _warning(
     spans: Iterable[OtlpSpan], answers: Mapping[SpanKey, Inference], roots: Mapping[SpanKey, SpanKey]
 ) -> str:
-    """What was decided about spans that are stored."""
+    """A warning about decisions on stored spans."""
     warnings = []
     if roots:
         (_, inner), (_, outer) = next(iter(roots.items()))

@@ -1,4 +1,4 @@
-"""What spans and log records say, as inferences and feedback."""
+"""The contents of spans and log records, as inferences and feedback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What keeps learners from learning, so that every server can say it."""
+"""The error that keeps learners from learning, so that every server can report it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the server can be reached, so that other programs on this database can say it."""
+"""The address of the server, so that other programs on this database can print it."""
 
 from __future__ import annotations
 

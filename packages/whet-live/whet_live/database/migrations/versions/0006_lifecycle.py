@@ -1,4 +1,4 @@
-"""What the reader of a prompt may see, the terms on which instructions stand, and updates of upkeep."""
+"""The data that the reader of a prompt may see, the terms on which instructions stand, and updates of upkeep."""
 
 from __future__ import annotations
 

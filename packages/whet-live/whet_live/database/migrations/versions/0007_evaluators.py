@@ -1,4 +1,4 @@
-"""What evaluators of live answers did."""
+"""The work of the evaluators of live answers."""
 
 from __future__ import annotations
 

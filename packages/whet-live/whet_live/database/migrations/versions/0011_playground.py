@@ -1,4 +1,4 @@
-"""What was run in the playground, and what it cost."""
+"""The runs of the playground, and their cost."""
 
 from __future__ import annotations
 
