@@ -519,10 +519,13 @@ def test_a_model_function_that_fails_for_good_after_its_first_answers_ends_the_r
 
 
 def test_a_model_function_that_fails_on_some_rows_goes_on() -> None:
-    def lm(messages: list[Any]) -> str:
-        if sum(map(ord, messages[-1]["content"])) % 3:
-            raise RuntimeError("this row")
-        return "positive"
+    class Sometimes(_Dies):
+        def __call__(self, messages: list[Any]) -> str:
+            self.calls += 1
+            if self.calls > self.after and self.calls % 4:
+                raise RuntimeError("this row")
+            return "positive"
 
+    lm = Sometimes(10)
     result = whet.evaluate(PROMPT, data=rows(100), reward=right, lm=lm, split="train", splits=MOSTLY_TRAIN)
     assert 150 < result.failed < 300

@@ -99,7 +99,9 @@ def head_of(command: str, folder: Path, variables: dict[str, str], *options: str
             time.sleep(0.1)
         yield head.pid
     finally:
-        processes = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)]
+        processes = list[psutil.Process]()
+        with contextlib.suppress(psutil.NoSuchProcess):  # it did not start
+            processes = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)]
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()

@@ -61,6 +61,7 @@ def test_every_way_to_write_a_reward(spec: Any, built: Any, tmp_path: Path) -> N
         ({"a": {}, "b": {}}, "a reward is a name"),
         ([["f1"]], "a reward is a name"),
         ([{"f1": float("nan")}], "finite number other than 0; this is nan"),
+        ([{"f1": {"weight": 1e308}}, {"contains": {"weight": 1e308}}], "from 1e-9 to 1e9"),
         ([{"f1": {"weight": "x"}}], "finite number other than 0; this is 'x'"),
         ([{"regex": 0.5}], "regex needs the option `pattern`"),
         ({"program": {"file": 5}}, "file name; this is 5"),

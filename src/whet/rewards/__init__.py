@@ -246,7 +246,8 @@ def _read_weighted(item: object, folder: Path, where: str) -> tuple[float, Rewar
     weight = options.pop("weight", 1.0)
     if not is_number(weight) or not 1e-9 <= abs(weight) <= 1e9:
         raise UsageError(
-            f"{where}: the weight of {name} must be a number other than 0, from 1e-9 to 1e9 or negative; this is {weight!r}."
+            f"{where}: the weight of {name} must be a finite number other than 0; this is {weight!r}. Write one from 1e-9 "
+            "to 1e9, or such a number below 0."
         )
     return float(weight), build_reward({"name": name, **options}, folder, where)
 

@@ -218,7 +218,10 @@ def _feature(name: str, signals: Mapping[str, float]) -> float | None:
 def standardised_features(rows: Sequence[RatedAnswer]) -> tuple[list[str], Array, list[float], list[float]]:
     """Names, standardised columns (n, k), means and scales of the features that vary."""
     names, columns, means, scales = [], [], [], []
+    sent = {kind for row in rows for kind in row.signals}
     for name in (*EVENTS, *MEASURES, *(f"{name} sent" for name in MEASURES)):
+        if name.removesuffix(" sent") not in sent:  # what nobody sent does not vary
+            continue
         values = [_feature(name, row.signals) for row in rows]
         seen = np.array([value for value in values if value is not None], dtype=np.float64)
         if len(seen) < 2 or float(seen.std()) < 1e-9:
