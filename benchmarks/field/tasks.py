@@ -214,6 +214,29 @@ TASKS = {
             "Write the larger animal.\nAnimals: mouse, horse\nhorse\nAnimals: whale, dog\nwhale",
         ),
     ),
+    "negation": RealTask(
+        "instruction_induction/negation.jsonl", ("induce",), "execute", "Sentence", {},
+        (
+            "Negate the sentence. Write the same sentence with not in it and nothing else.",
+            "Write the sentence again so that it says the opposite: put not after is, was, can or will, or write did not or does "
+            "not before the verb. Change nothing else.",
+            "Write the negation of the sentence.\nSentence: The house is old.\nThe house is not old.\n"
+            "Sentence: She wrote two books.\nShe did not write two books.",
+        ),
+        tokens=40,
+    ),
+    "dbpedia-topics": RealTask(
+        "few_shot_classification/dbpedia.jsonl", ("train", "dev"), "test", "Entry",
+        {1: "School", 3: "Sport", 4: "Politics", 7: "Nature", 10: "Plant", 11: "Music"},
+        (
+            "What is the entry about? Answer with one word: School, Sport, Politics, Nature, Plant or Music.",
+            "Name the topic of the entry in one word. School: a school or college. Sport: an athlete. Politics: a politician. "
+            "Nature: a mountain, river or lake. Plant: a plant. Music: an album.",
+            "Write School, Sport, Politics, Nature, Plant or Music.\nEntry: A college in Oslo, founded in 1901.\nSchool\n"
+            "Entry: A member of the senate of Chile.\nPolitics\nEntry: A lake in the north of Norway.\nNature",
+        ),
+        tokens=5,
+    ),
 }  # fmt: skip
 """`dbpedia-codes` has six classes of DBpedia under names that say nothing, so that they must be learned."""
 

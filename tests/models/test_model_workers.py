@@ -189,8 +189,9 @@ def test_weights_that_cannot_be_read_are_found_before_anything_is_asked(tmp_path
 
 
 def test_workers_must_have_the_packages_and_the_files_of_the_run(tmp_path: Path) -> None:
+    from whet._util.workers.surroundings import find_version
     from whet.models.model_calls import load_check
-    from whet.models.model_files import describe_files, find_version
+    from whet.models.model_files import describe_files
 
     folder = str(tiny_llama.save(tmp_path / "model"))
     files, own = describe_files(folder), {"torch": str(find_version("torch"))}

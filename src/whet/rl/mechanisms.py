@@ -175,7 +175,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
     ),
     Mechanism(
         ("r3", "direct-reasoning-optimization"),
-        "--method direct_reasoning",
+        "--method direct_reasoning --set group=8",
         "whet.rl.reasoning_reward:r3",
         "docs/methods/direct_reasoning.md",
     ),
