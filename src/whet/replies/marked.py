@@ -74,9 +74,9 @@ def _may_hold_tags(text: str) -> bool:
 
 def _within(pair: regex.Match[str]) -> str:
     """What stands in a pair of tags or in a section of XML's literal text, without emphasis around all of it."""
-    content = next(group for group in (pair[2], pair[3], pair[4]) if group is not None).strip()
+    content = str(next(group for group in (pair[2], pair[3], pair[4]) if group is not None)).strip()
     emphasised = _EMPHASISED.fullmatch(content)
-    return (content if emphasised is None else emphasised[2]).strip()
+    return content if emphasised is None else str(emphasised[2]).strip()
 
 
 def without_literal_marks(text: str) -> str:

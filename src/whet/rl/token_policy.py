@@ -191,8 +191,7 @@ class TokenPolicy(TrainedNetwork):
     def _visits(self, ids: Tensor) -> Visits:
         """The states before each word of `ids` (k, T); those of the last sample are kept."""
         if self._last is None or not torch.equal(self._last.ids, ids):
-            steps = iter(ids.unbind(1))
-            self._last = self._roll(len(ids), lambda logits: next(steps)[:, None])
+            self._last = self._roll(len(ids), _replay(ids))
         return self._last
 
     def _visits_of_inputs(self, ids: Tensor, sources: Sequence[str]) -> Visits:
@@ -201,8 +200,7 @@ class TokenPolicy(TrainedNetwork):
         place = torch.zeros_like(ids)
         for text in dict.fromkeys(sources):
             rows = [i for i, one in enumerate(sources) if one == text]
-            steps = iter(ids[rows].unbind(1))
-            visits = self._roll(len(rows), lambda logits, steps=steps: next(steps)[:, None], text)
+            visits = self._roll(len(rows), _replay(ids[rows]), text)
             place[rows] = visits.place + sum(map(len, states))
             states.append(visits.states)
         return Visits(ids, torch.cat(states), place)
@@ -250,6 +248,12 @@ class TokenPolicy(TrainedNetwork):
         """Restore what `save` returned; the policy goes on bit for bit as the saved one would have."""
         super().load(blob)
         self._last = None
+
+
+def _replay(ids: Tensor) -> Callable[[Tensor], Tensor]:
+    """A choice of the words `ids` (k, T) again, a position a call, whatever the logits are."""
+    steps = iter(ids.unbind(1))
+    return lambda logits: next(steps)[:, None]
 
 
 def _zeros(k: int) -> Tensor:

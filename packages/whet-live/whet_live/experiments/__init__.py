@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from whet_live.experiments.definition import Definition, Guard, read_definition, refuse_tiny
     from whet_live.experiments.definition_json import ExperimentEntry
     from whet_live.experiments.experiment_store import WAITING, Experiment
-    from whet_live.experiments.forecast import MetricTraffic, TrafficForecast
+    from whet_live.experiments.forecast import DAYS, MetricTraffic, TrafficForecast
     from whet_live.experiments.manager import Experiments
     from whet_live.experiments.metrics import BEHAVIOUR, read_reward, with_reward
     from whet_live.experiments.rollout_monitor import until
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BEHAVIOUR",
+    "DAYS",
     "WAITING",
     "Definition",
     "Experiment",
@@ -48,7 +49,7 @@ __getattr__ = lazy(
         "whet_live.experiments.definition": "Definition Guard read_definition refuse_tiny",
         "whet_live.experiments.definition_json": "ExperimentEntry",
         "whet_live.experiments.experiment_store": "WAITING Experiment",
-        "whet_live.experiments.forecast": "MetricTraffic TrafficForecast",
+        "whet_live.experiments.forecast": "DAYS MetricTraffic TrafficForecast",
         "whet_live.experiments.manager": "Experiments",
         "whet_live.experiments.rollout_monitor": "until",
     },

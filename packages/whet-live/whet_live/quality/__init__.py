@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from whet_client.lazy import lazy
 
 if TYPE_CHECKING:
-    from whet_live.quality.alerts import QualityAlert
+    from whet_live.quality.alerts import APPROVAL, QualityAlert
     from whet_live.quality.channels import AlertChannel, read_channels
     from whet_live.quality.delivery import deliver_due
     from whet_live.quality.glance import PromptGlance
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from whet_live.quality.series import MeasureSeries, QualityGroup, QualityPoint, begin_of
 
 _HOMES = {
-    "whet_live.quality.alerts": "QualityAlert",
+    "whet_live.quality.alerts": "APPROVAL QualityAlert",
     "whet_live.quality.channels": "AlertChannel read_channels",
     "whet_live.quality.delivery": "deliver_due",
     "whet_live.quality.glance": "PromptGlance",
@@ -30,6 +30,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "APPROVAL",
     "AlertChannel",
     "ChangeMark",
     "MeasureSeries",

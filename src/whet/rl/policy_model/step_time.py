@@ -49,4 +49,5 @@ def foresee_step_seconds(policy: PolicyModel, config: Any, conversation: Convers
     read = len(samples[0].prompt)
     grown = (read + config.max_tokens) / (read + max(len(sample.tokens) for sample in samples))
     policy.seconds.update(before)
-    return start + max(0, config.max_tokens - SHORT) * rate + settings.epochs * update * grown
+    seconds: float = start + max(0, config.max_tokens - SHORT) * rate + settings.epochs * update * grown
+    return seconds

@@ -10,6 +10,7 @@ from whet.reporting import Child, Html, el, note, number_format
 from whet_live.database import microseconds
 from whet_live.experiments import VersionReward, rewards_over_time
 from whet_live.quality import (
+    APPROVAL,
     ChangeMark,
     MeasureSeries,
     QualityAlert,
@@ -19,7 +20,6 @@ from whet_live.quality import (
     QualityReport,
     begin_of,
 )
-from whet_live.quality.alerts import APPROVAL
 from whet_live.server import shared_reports
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import quality_figures, ui

@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from whet.errors import UsageError
 from whet.reporting import Html, el, note, table
-from whet_live.experiments import BEHAVIOUR, MetricTraffic, TrafficForecast
-from whet_live.experiments.forecast import DAYS
+from whet_live.experiments import BEHAVIOUR, DAYS, MetricTraffic, TrafficForecast
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import ui
 from whet_live.server.request_context import RequestContext
