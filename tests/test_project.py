@@ -302,10 +302,10 @@ PUBLIC = {
     "whet.testing": "Answers CacheConformance ConstantReward DatabaseConformance EnvironmentConformance MeteredRun "
     "MethodConformance ModelConformance RecordedRun RewardConformance SOURCE ShuffledRun StorageConformance garbage "
     "review_world reviews",
-    "whet.testing.paired_benchmark": "Advantage KnownWorld advantage compare_pairs play",
+    "whet.testing.paired_benchmark": "Advantage KnownWorld advantage paired_difference play_world",
     "whet.testing.batches": "BatchBehaviour LocalBatch LocalBatches",
     "whet.testing.environments": "EnvironmentConformance",
-    "whet.testing.faults": "Faults ReceivedRequest RequestLedger ServerBehaviour habitual thoughtful understood",
+    "whet.testing.faults": "Faults ReceivedRequest RequestLedger ServerBehaviour apply_habits habitual thoughtful",
     "whet.testing.methods": "MethodConformance",
     "whet.testing.models": "ModelConformance check_completions",
     "whet.testing.rewards": "RewardConformance",
@@ -313,8 +313,8 @@ PUBLIC = {
     "whet.testing.server": "LocalServer load_answerer main server_process serving",
     "whet.testing.storages": "CacheConformance Storage StorageConformance in_threads",
     "whet.testing.texts": "",
-    "whet.models.scripted": "Constant Echo LabelSimulator Painter Phrases Scripted chance choose load luck provide read_cues "
-    "readable_address shuffle split_input split_options tokenize tokens",
+    "whet.models.scripted": "Constant Echo LabelSimulator Painter Phrases Scripted chance choose_by_luck load lower_words luck provide "
+    "read_cues readable_address shuffle split_input split_options tokens",
     "whet.models.scripted_replies": "ReplyItem ScriptedProposal asked_count asked_tags asks_whole request_text write",
     "whet.testing.simulators": "",
     "whet.testing.simulated_replies": "",

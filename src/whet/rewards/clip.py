@@ -75,8 +75,8 @@ def _cosine(model: str, text: str, picture: bytes) -> float:
             text=[text], images=[image.convert("RGB")], return_tensors="pt", padding=True, truncation=True
         )
     with torch.inference_mode():
-        found = weights(**inputs)
-    return float(torch.nn.functional.cosine_similarity(found.text_embeds, found.image_embeds)[0])
+        embeddings = weights(**inputs)
+    return float(torch.nn.functional.cosine_similarity(embeddings.text_embeds, embeddings.image_embeds)[0])
 
 
 @cache

@@ -64,18 +64,18 @@ class TrafficForecast:
 def forecast_traffic(connection: Connection, prompt: str, unit: str) -> TrafficForecast:
     """What the newest answers of a prompt say of an experiment that counts such units."""
     i, f, at = inferences.c, feedback.c, time_of(connection)
-    asked = connection.execute(
+    answers = connection.execute(
         select(i.seq, i[unit], i.time)
         .where(i.prompt == prompt, i.time >= at - DAYS * _DAY)
         .order_by(i.time.desc(), i.seq.desc())
         .limit(MOST_ANSWERS)
     ).all()
-    owners = {seq: name for seq, name, _ in asked if name is not None}
+    owners = {seq: name for seq, name, _ in answers if name is not None}
     if not owners:
-        return TrafficForecast(unit, len(asked))
-    since = min(moment for *_, moment in asked)
+        return TrafficForecast(unit, len(answers))
+    since = min(moment for *_, moment in answers)
     days = max(1.0, (at - since) / _DAY)
-    said = connection.execute(
+    rows = connection.execute(
         select(f.about, f.kind, f.name, f.value)
         .where(
             f.prompt == prompt, f.time >= since, f.kind.in_(_KINDS), f.value.is_not(None),
@@ -85,7 +85,7 @@ def forecast_traffic(connection: Connection, prompt: str, unit: str) -> TrafficF
         .limit(MOST_ROWS)
     )  # fmt: skip
     outcomes: dict[str, dict[str, list[float]]] = {}
-    for about, kind, name, value in said:
+    for about, kind, name, value in rows:
         if about in owners:
             of = f"score {name or 'score'}" if kind == "score" else kind
             outcomes.setdefault(of, {}).setdefault(owners[about], []).append(value)
@@ -96,7 +96,7 @@ def forecast_traffic(connection: Connection, prompt: str, unit: str) -> TrafficF
         for name, by_unit in sorted(outcomes.items())
         if name not in scores
     }
-    return TrafficForecast(unit, len(asked), units / days, metrics)
+    return TrafficForecast(unit, len(answers), units / days, metrics)
 
 
 def _summarise(name: str, by_unit: Mapping[str, list[float]], units: int, days: float) -> MetricTraffic:

@@ -85,11 +85,11 @@ def begin_update(
         and (not requirement.instruction or (able and requirement.instruction not in locked))
     ]
     written = base.ledger(region_of(base, settings)).instructions
-    asked = {key for proposal in waiting for key in _requirements_of(proposal)}
+    proposed = {key for proposal in waiting for key in _requirements_of(proposal)}
     fit = [
         requirement
         for requirement in ready
-        if requirement.key not in asked
+        if requirement.key not in proposed
         and not (requirement.rejected or requirement.against)
         and (not requirement.instruction or written[requirement.instruction].author == OPTIMIZER)
     ]

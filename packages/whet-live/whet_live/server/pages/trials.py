@@ -90,11 +90,11 @@ def _expect(seen: TrafficForecast) -> Html:
     """How long an experiment would take, by metric, and what would never end."""
     title, unit = "How long it takes", seen.unit
     if not seen.answers:
-        said = f"No answer came in the last {DAYS} days, so nobody knows how long an experiment takes."
-        return ui.section(title, note(said), id="expect")
+        text = f"No answer came in the last {DAYS} days, so nobody knows how long an experiment takes."
+        return ui.section(title, note(text), id="expect")
     if not seen.units_a_day:
-        said = f"Answers of the last {DAYS} days name no user, session or episode. An experiment counts them: log one with each."
-        return ui.section(title, note(said), id="expect")
+        text = f"Answers of the last {DAYS} days name no user, session or episode. An experiment counts them: log one with each."
+        return ui.section(title, note(text), id="expect")
     absent = [goal.replace("_", " ") for goal in GOALS if goal not in seen.metrics and goal != BEHAVIOUR]
     never = absent and note(
         f"Nobody sent these, so an experiment on them would not end: {', '.join(absent)}."
