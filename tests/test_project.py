@@ -313,8 +313,8 @@ PUBLIC = {
     "whet.testing.server": "LocalServer load_answerer main server_process serving",
     "whet.testing.storages": "CacheConformance Storage StorageConformance in_threads",
     "whet.testing.texts": "",
-    "whet.models.scripted": "Constant Echo LabelSimulator Painter Phrases Scripted chance choose_by_luck load lower_words luck provide "
-    "read_cues readable_address shuffle split_input split_options tokens",
+    "whet.models.scripted": "Constant Echo LabelSimulator Painter Phrases Scripted chance choose_by_luck load lower_words luck "
+    "provide read_cues readable_address shuffle split_input split_options tokens",
     "whet.models.scripted_replies": "ReplyItem ScriptedProposal asked_count asked_tags asks_whole request_text write",
     "whet.testing.simulators": "",
     "whet.testing.simulated_replies": "",

@@ -24,7 +24,7 @@ from whet.run import Budget as RunBudget
 from whet.task import load_task
 
 CONCURRENCY = 32
-_ALL_CRITIQUES, _COMPLAINTS = "choose(rule.critiques,", "choose(rule.critiques[:2],"
+_ALL_CRITIQUES, _COMPLAINTS = "choose_by_luck(rule.critiques,", "choose_by_luck(rule.critiques[:2],"
 
 
 @dataclass(frozen=True)

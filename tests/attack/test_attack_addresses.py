@@ -26,11 +26,11 @@ CANARY = "sk-canary-0123456789"
 ASK = Request((Message("user", "Hello?"),))
 CALLERS = {
     "models/http.py", "whet_client/connections.py", "whet_live/quality/channels.py", "_util/workers/ray_cluster.py",
-    "whet_live/server/oidc/provider.py",
+    "whet_live/server/oidc/provider.py", "rl/policy_model/vllm_server.py",
 }  # fmt: skip
 """The modules that open connections: to a model, from an app to its server, to the channels of a file that the server is
-started with, to the Ray cluster that `--engine` names, and to the provider that `--oidc-issuer` names. PostgreSQL is
-SQLAlchemy's."""
+started with, to the Ray cluster that `--engine` names, to the provider that `--oidc-issuer` names, and to the server of vLLM that
+`sampler` names. PostgreSQL is SQLAlchemy's."""
 OPENERS = {
     ("aiohttp", "ClientSession"), ("http.client", "HTTPConnection"), ("http.client", "HTTPSConnection"),
     ("urllib.request", "urlopen"), ("urllib.request", "Request"), ("socket", "create_connection"),

@@ -279,7 +279,7 @@ def test_what_training_takes_is_said_and_what_is_not_known_names_the_command() -
     plan["training"] = {**known, "memory": None, "step_seconds": None, "gpu_hours": None, "unknown": reasons}
     said = family_cost(plan, "whet optimize t --method prewrite")["training_summary"]
     assert "memory unknown (no configuration here); hours unknown (no run)" in said
-    assert said.endswith("the run says them after its first step: whet optimize t --method prewrite")
+    assert said.endswith("the run says them before its first step: whet optimize t --method prewrite")
     del plan["training"]
     plan["method"] = "rlprompt"
     other = family_cost(plan, "whet optimize t --method rlprompt")

@@ -430,7 +430,7 @@ def test_a_lesson_that_stopped_goes_on_with_what_was_paid(
         raise UsageError("the power went out")
 
     with monkeypatch.context() as patched:
-        patched.setattr("whet_live.learner.pipeline.examine", broken)
+        patched.setattr("whet_live.learner.pipeline.examine_events", broken)
         with pytest.raises(UsageError, match="power"):
             world.step()
     paid = requests(counted)

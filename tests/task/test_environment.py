@@ -103,7 +103,12 @@ REFUSED = {
         "mapping",
         "gymnasium: FrozenLake-v1, turns: 20",
     ),
-    "neither": ("environment: {turns: 5}", "task.yaml:3", "none of gymnasium, tools", "tools: tools.py"),
+    "neither": (
+        "environment: {turns: 5}",
+        "task.yaml:3",
+        "none of gymnasium, game, tools",
+        "tools: tools.py",
+    ),
     "misspelt": ("environment: {gymnasum: X, turns: 5}", "task.yaml:3", 'Did you mean "gymnasium"?', "Write"),
     "both": ("environment: {gymnasium: X, tools: y, turns: 5}", "task.yaml:3", "both", "Write"),
     "unknown key": (

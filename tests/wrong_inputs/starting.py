@@ -214,7 +214,7 @@ INIT: Mapping[str, Case] = {
     ),
     "promptfoo variables without end": promptfoo(
         "prompts: ['a {{x}}']\ntests:\n- vars: {"
-        + "".join(f"v{n}: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], " for n in range(9))
+        + "".join(f"v{n}: [a, b, c, d, e, f, g, h, i, j], " for n in range(9))
         + "x: a}\n",
         f"{PROMPTFOO}:3",
         "1,000,000,000 rows",

@@ -197,7 +197,7 @@ def strip_wrapping(text: str) -> str:
     """A text without what stands around it as a whole: stops at its end, and in pairs Markdown's marks, quotes, brackets and
     LaTeX's signs of a formula. A sign before it stays, and so does what stands on one side only.
 
-    >>> [unwrap(text) for text in ("**42**。", "「-42」", "\\\\(42\\\\)!", "$42$.", "-(42)", "(1) or (2)")]
+    >>> [strip_wrapping(text) for text in ("**42**。", "「-42」", "\\\\(42\\\\)!", "$42$.", "-(42)", "(1) or (2)")]
     ['42', '-42', '42', '42', '-(42)', '1) or (2']
     """
     for _ in range(_MOST_WRAPS):

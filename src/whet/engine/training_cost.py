@@ -108,7 +108,7 @@ def describe_training(cost: TrainingCostJSON, command: str = "") -> str:
         )
         parts = [
             f"by a formula at most {total} GiB{each}: {weights} weights, {learning} gradients and Adam, {passes} the largest pass"
-            + (f", {memory['sampler'] / _GIB:.2g} vLLM" if memory["sampler"] else "")
+            + (f", {memory['sampler'] / _GIB:.2g} vLLM" if memory.get("sampler") else "")
         ]
     if cost["gpu_hours"] is None:
         begin = command and f": {command}"

@@ -163,7 +163,7 @@ def _repeats_input(example: Example, rollout: Rollout) -> bool:
 def frequent_answers(outputs: Iterable[str], *, most: int, least: int = 1) -> list[str]:
     """The most frequent answers in quotation marks, each with how often it came, if that is `least` times or more.
 
-    >>> count_answers(["no", "yes", "no", ""], most=2)
+    >>> frequent_answers(["no", "yes", "no", ""], most=2)
     ['"no" (2 times)', '"yes"']
     """
     counted = Counter(outputs).most_common(most)

@@ -13,7 +13,7 @@ MINUS = "\u2212"
 def reward_text(value: object, digits: int) -> str:
     """A reward as `show_reward` writes it, with a true minus sign; a dash when there is none.
 
-    >>> reward(-0.5, 3), reward(None, 3), reward(-0.0001, 3), reward(-1e-12, 3)
+    >>> reward_text(-0.5, 3), reward_text(None, 3), reward_text(-0.0001, 3), reward_text(-1e-12, 3)
     ('−0.500', '–', '−0.0001', '0.000')
     """
     amount = finite_number(value)
@@ -37,7 +37,7 @@ def difference(value: object, digits: int) -> str:
 def places(value: object) -> int:
     """Decimals that show a value of any size: three, and more where they would show nothing but zeros.
 
-    >>> places(0.25), places(0.0002134), reward(0.0002134, places(0.0002134))
+    >>> places(0.25), places(0.0002134), reward_text(0.0002134, places(0.0002134))
     (3, 6, '0.000213')
     """
     size = abs(finite_number(value) or 0.0)

@@ -70,11 +70,11 @@ def score_number(value: object, scale: Scale | None = None) -> float | None:
     `scale`; out of another number they are None. A percentage is a share of the best score where the scale begins at 0; true and
     false are the ends of a scale from 0 to 1.
 
-    >>> [parse_number(t, (1, 5)) for t in ("4/5", "5/10", "**4,5**", "4 out of 5", "3 von 10", "80%")]
+    >>> [score_number(t, (1, 5)) for t in ("4/5", "5/10", "**4,5**", "4 out of 5", "3 von 10", "80%")]
     [4.0, None, 4.5, 4.0, None, None]
-    >>> parse_number("80 %", (0, 10)), parse_number("\u22121"), parse_number("4 points."), parse_number("[[\u0663]]")
+    >>> score_number("80 %", (0, 10)), score_number("\u22121"), score_number("4 points."), score_number("[[\u0663]]")
     (8.0, -1.0, 4.0, 3.0)
-    >>> [parse_number(t, (-1, 1)) for t in ("+1", "[[+0.5]]", "-1", "1+1")]
+    >>> [score_number(t, (-1, 1)) for t in ("+1", "[[+0.5]]", "-1", "1+1")]
     [1.0, 0.5, -1.0, None]
     """
     if isinstance(value, list) and len(value) == 1:

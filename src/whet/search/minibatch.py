@@ -159,6 +159,7 @@ def show_answer(rollout: Rollout, longest: int = _SHOWN, graded: bool = True) ->
 def say_cut(rollouts: Sequence[Rollout]) -> str:
     """How many answers were cut off, and after how many tokens where all cut ones have as many; empty where none was.
 
+    >>> from whet.types import Usage
     >>> short = Rollout("p", "1", "The capital of", 0.0, usage=Usage(output_tokens=3), cut=True)
     >>> say_cut([short, Rollout("p", "2", "Oslo", 1.0)])
     'An answer may have 3 tokens at most: of these answers, 1 was cut off there.'

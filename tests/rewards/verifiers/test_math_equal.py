@@ -46,7 +46,7 @@ WRITTEN = st.recursive(NUMBERS, combine, max_leaves=6)
 def test_what_is_written_with_numbers_is_its_exact_value(one: Written, other: Written) -> None:
     for text in one[1]:
         assert read_formula(text).node.value == one[0]
-    verdict = MathEqual()._critique(one[1][0], [other[1][1]])
+    verdict = MathEqual().find_fault(one[1][0], [other[1][1]])
     assert (verdict == "") == (one[0] == other[0])
 
 
@@ -135,7 +135,7 @@ def test_an_answer_is_right_by_the_number_that_it_ends_with(target: int, said: F
     whole, part = divmod(said.numerator, said.denominator)
     mixed = f"{whole} {part}/{said.denominator}" if whole and part else str(said)
     for written in (str(said), mixed):
-        assert (MathEqual()._critique(end.format(written), [str(target)]) == "") == (said == target)
+        assert (MathEqual().find_fault(end.format(written), [str(target)]) == "") == (said == target)
 
 
 @pytest.mark.parametrize("target", ["yes", "no yes"])
