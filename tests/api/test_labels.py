@@ -74,6 +74,25 @@ def test_an_evaluation_says_what_it_makes_of_each_label(words: dict[str, Any], l
     assert {"target": "order", "answer": "repair", "n": 4} in figures["confusions"]
 
 
+@pytest.mark.parametrize(
+    "reward",
+    [
+        {"concise": {"reward": "exact_match"}},
+        [{"exact_match": 0.8}, {"contains": 0.2}],
+        lambda example, output: 0.9 if output == example["target"] else 0.4,
+        lambda example, output: 1.0,
+    ],
+    ids=["with length", "weighted", "of ones own", "always right"],
+)
+def test_labels_are_read_in_answers_where_the_reward_does_not_decide(
+    words: dict[str, Any], reward: Any
+) -> None:
+    figures = whet.evaluate("Sort: {{input}}", **{**words, "reward": reward}).labels
+    assert figures["each"]["invoice"]["accuracy"] == 1.0
+    assert figures["each"]["order"]["right"] == 8
+    assert {"target": "order", "answer": "repair", "n": 4} in figures["confusions"]
+
+
 def test_free_text_has_no_labels(tmp_path: Path) -> None:
     data = [{"input": f"number {i}", "target": f"the {i}th"} for i in range(40)]
     done = whet.evaluate("{{input}}", data=data, reward="exact_match", lm=lambda messages: "x", root=tmp_path)

@@ -23,23 +23,28 @@ def label_figures(
 ) -> LabelFiguresJSON | None:
     """How often each label was answered where it was right, and what was answered instead; None for a task without labels.
 
-    The labels are those of the task, or its targets where these are few, short and frequent. In the second case the reward may
-    compare otherwise than by label: what earned its highest value was answered right, and nothing else was. Rows without an
-    answer are left out. `each`: rows of a label (`n`), how many were answered with it (`right`), their share (`accuracy`), how
-    often it was answered at all (`answers`) and the share of these that were right (`precision`). `matrix[i][j]`: rows of label
-    i that were answered with label j, the last column without one; None with more than 60 labels. `confusions`: the most
-    frequent errors.
+    The labels are those of the task, or its targets where these are few, short and frequent. In the second case a reward that
+    says only right or wrong may compare otherwise than by label: an answer that it calls wrong is none of the row's labels, and
+    an answer without a label that it calls right is one of them. A reward between its bounds on any row decides nothing here.
+    Rows without an answer are left out.
+
+    `each`: rows of a label (`n`), how many were answered with it (`right`), their share (`accuracy`), how often it was answered
+    at all (`answers`) and the share of these that were right (`precision`). `matrix[i][j]`: rows of label i that were answered
+    with label j, the last column without one; None with more than 60 labels. `confusions`: the most frequent errors.
     """
     labels = _labels(task)
     if len(labels) < 2:
         return None
     counts: Counter[tuple[str, str]] = Counter()
+    decides = not task.labels and _is_verdict(task, rollouts)
     for example, rollout in zip(examples, rollouts, strict=True):
         targets = [target for target in targets_of(example) if target in labels]
         if rollout.answered and targets:
             answer = find_label(rollout.output, labels) or NO_LABEL
-            if not task.labels and (answer in targets) != (right := rollout.reward >= task.reward.high):
-                answer = targets[0] if right else NO_LABEL
+            if decides and answer == NO_LABEL and rollout.reward >= task.reward.high:
+                answer = targets[0]
+            elif decides and answer in targets and rollout.reward < task.reward.high:
+                answer = NO_LABEL
             counts[answer if answer in targets else targets[0], answer] += 1
     names, total = list(labels), sum(counts.values())
     if not total:
@@ -58,6 +63,12 @@ def label_figures(
             for (target, answer), n in wrong.most_common(MOST_CONFUSIONS)
         ],
     }
+
+
+def _is_verdict(task: Task, rollouts: Sequence[Rollout]) -> bool:
+    """Whether the reward says right or wrong, and nothing between, of each answer."""
+    low, high = task.reward.low, task.reward.high
+    return all(rollout.reward <= low or rollout.reward >= high for rollout in rollouts if rollout.answered)
 
 
 def _labels(task: Task) -> Mapping[str, str]:
