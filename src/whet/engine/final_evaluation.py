@@ -72,6 +72,7 @@ from whet.engine.run_folder import OpenRun, RunPlan
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
+from whet.engine.unvalidated import unvalidated_warnings
 from whet.environments.environment import Environment, watching_rollouts
 from whet.environments.program import trace_json
 from whet.errors import BudgetExceeded
@@ -238,6 +239,7 @@ def _prompt_warnings(
         *copy_warnings(task, prompt),
         *added_warnings(task, prompt),
         *barren_warnings(core, start.candidate.id, searched),
+        *unvalidated_warnings(core),
         *cut_warnings(answers, env.generation.max_tokens),
         *thought_warnings(answers),
         *label_warnings(sides, env.reward.low),
