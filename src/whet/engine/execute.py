@@ -341,7 +341,8 @@ async def _search(
     core.on_event = follow
     await core.caller.rest()
     fallback = incumbent[0] if incumbent else None
-    if best is None and searched_once and plan.policy is None and not reason.startswith(ALARM):
+    only_start = fallback is None or fallback["id"] == plan.task.prompt.id
+    if best is None and searched_once and only_start and plan.policy is None and not reason.startswith(ALARM):
         await core.journal.commit([elapsed_row(core)])
         if chosen := best_by_training(core, plan.task.prompt.id):
             fallback = chosen
