@@ -248,8 +248,8 @@ TASKS = {
             "What does the assistant do in this utterance? Answer with one of these and nothing else: REQUEST, OFFER, CONFIRM, "
             "GOODBYE, INFORM, NOTIFY_SUCCESS or REQ_MORE.",
             "Name the dialogue act. REQUEST: asks the user for a detail. OFFER: proposes a result. CONFIRM: asks whether the "
-            "details are right. GOODBYE: ends the talk. INFORM: answers a question. NOTIFY_SUCCESS: says that something was done. "
-            "REQ_MORE: asks whether there is anything else. Answer with the name only.",
+            "details are right. GOODBYE: ends the talk. INFORM: answers a question. NOTIFY_SUCCESS: says that something was "
+            "done. REQ_MORE: asks whether there is anything else. Answer with the name only.",
             "Write REQUEST, OFFER, CONFIRM, GOODBYE, INFORM, NOTIFY_SUCCESS or REQ_MORE.\nUtterance: In which city?\nREQUEST\n"
             "Utterance: Your table is booked.\nNOTIFY_SUCCESS\nUtterance: Can I help with anything else?\nREQ_MORE",
         ),
@@ -259,7 +259,7 @@ TASKS = {
         "instruction_induction/letters_list.jsonl", ("induce",), "execute", "Word", {},
         (
             "Spell the word: write its letters with a blank between them and nothing else.",
-            "Break the word into its letters. Write them in lower case, in their order, with one blank after each letter but the last.",
+            "Break the word into its letters. Write them in lower case, in their order, with one blank between two letters.",
             "Write the letters.\nWord: house\nh o u s e\nWord: cat\nc a t",
         ),
         tokens=24,
@@ -272,7 +272,11 @@ def rows_of(data: Path, name: str, seed: int, validation: int, test: int) -> Row
     """Rows of a task by split for a seed, no input twice; test rows of other seeds are others as far as they last."""
     task = TASKS[name]
     with task.path(data).open(encoding="utf-8") as lines:
-        found = [row for one in map(json.loads, lines) for row in (_turns(one, task.speaker) if task.speaker else [one])]
+        found = [
+            row
+            for one in map(json.loads, lines)
+            for row in (_turns(one, task.speaker) if task.speaker else [one])
+        ]
     read = {row["input"]: row for row in found}
     rows = []
     for row in read.values():

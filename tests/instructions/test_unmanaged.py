@@ -166,8 +166,14 @@ async def test_no_list_for_examples_is_asked_for_where_there_are_none() -> None:
 @pytest.mark.parametrize(
     ("answer", "region"),
     [
-        (form(entry((1, 2, 3), None, "Name the kind.\nIn one word."), superfluous=["t1"]), "Name the kind.\nIn one word."),
-        (form(entry((1, 2, 3), None, "Name the kind."), superfluous=["t9", "i1"]), "Answer.\n\nName the kind."),
+        (
+            form(entry((1, 2, 3), None, "Name the kind.\nIn one word."), superfluous=["t1"]),
+            "Name the kind.\nIn one word.",
+        ),
+        (
+            form(entry((1, 2, 3), None, "Name the kind."), superfluous=["t9", "i1"]),
+            "Answer.\n\nName the kind.",
+        ),
         (form(superfluous=["t1"], no_demand=[1, 2, 3]), "Answer."),
     ],
     ids=["one", "none that there is", "nothing in its place"],
@@ -179,7 +185,7 @@ async def test_a_line_is_removed_that_the_wording_of_rows_makes_superfluous(answ
     manager = InstructionManager(start)
     await manager.step(run, CritiqueBatch(tuple(rows), ((0,), (1,), (2,)), (0.0,) * 3), None, "now")
     question = optimizer.seen[0][1]
-    assert 'your instruction stands below them: t1.' in question and '"superfluous": []' in question
+    assert "your instruction stands below them: t1." in question and '"superfluous": []' in question
     assert manager.prompt.region_text() == region
     assert manager.prompt.source.startswith("Sort.\n<!-- whet:begin -->\n")
     assert render_instructions(fold_events(manager.history())) == manager.prompt.region_text()

@@ -66,7 +66,11 @@ def test_prompt_learning_gives_each_right_answer_a_line_and_a_new_wording_of_the
 
     def answer(text: str, sample: int) -> str:
         number = re.findall(r"Question (\d+):", text)[-1]
-        row = world.env.train[0] if "Examples:" in text else next(r for r in rows if f"Question {number}:" in r.text)
+        row = (
+            world.env.train[0]
+            if "Examples:" in text
+            else next(r for r in rows if f"Question {number}:" in r.text)
+        )
         heard = sorted(re.findall(r"(?m)^\w+$", text)) == sorted(question_types.TYPES)
         if not heard or "Examples:" in text or (int(number) % 2 and "what is asked for" not in text):
             return "I do not know."
@@ -86,7 +90,9 @@ def test_prompt_learning_gives_each_right_answer_a_line_and_a_new_wording_of_the
     best = asyncio.run(method.coroutine(run, env, LanguagePolicy(), world.start, config))
     head = "Answer with exactly one of these and with nothing else:"
     listed = re.search(r"\[t1\] Answer\.\n\[i1\] (.*\n(?:   \w+\n)+)", asked[0])
-    assert listed and sorted(listed[1].split("\n   ")) == sorted([head, *question_types.TYPES[:-1], question_types.TYPES[-1] + "\n"])
+    assert listed and sorted(listed[1].split("\n   ")) == sorted(
+        [head, *question_types.TYPES[:-1], question_types.TYPES[-1] + "\n"]
+    )
     assert best.prompt.region_text() == wording
 
 

@@ -76,7 +76,11 @@ def test_what_was_rendered_is_read_as_the_same_instructions(texts: list[str], no
         ("", "\nOne.\nTwo.", "\n- One.\n  Two.\n- Three."),
         ("Answer.", "Answer.\n\nOne.\nTwo.", "Answer.\n- One.\n  Two.\n- Three."),
         ("Answer.\n", "Answer.\n\nOne.\nTwo.", "Answer.\n\n- One.\n  Two.\n- Three."),
-        ("Answer.\r\nNow.", "Answer.\r\nNow.\r\n\r\nOne.\r\nTwo.", "Answer.\r\nNow.\r\n- One.\r\n  Two.\r\n- Three."),
+        (
+            "Answer.\r\nNow.",
+            "Answer.\r\nNow.\r\n\r\nOne.\r\nTwo.",
+            "Answer.\r\nNow.\r\n- One.\r\n  Two.\r\n- Three.",
+        ),
     ],
 )
 def test_the_only_instruction_that_was_written_as_a_whole_is_a_text_and_beside_another_one_an_item(
@@ -95,7 +99,9 @@ def test_the_only_instruction_that_was_written_as_a_whole_is_a_text_and_beside_a
 
 
 def test_a_text_written_as_a_whole_keeps_its_distance_from_the_text_behind_it() -> None:
-    ledger = fold_events([read_ledger("- Old.\nMind the date."), Expire(id="i1"), Add(id="i2", text="New.", whole=True)])
+    ledger = fold_events(
+        [read_ledger("- Old.\nMind the date."), Expire(id="i1"), Add(id="i2", text="New.", whole=True)]
+    )
     assert render_instructions(ledger) == "Mind the date.\n\nNew."
     between = fold_events(
         [read_ledger("Top.\n- Old.\nEnd."), Add(id="i2", text="New.", whole=True), Expire(id="i1")]

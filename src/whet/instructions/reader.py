@@ -320,7 +320,13 @@ async def _ask(
     marked = tuple(_mark_repetition(r, texts) for r in own)
     manages = False if copies else None
     return Reading(
-        marked, dismissed, unread, manages=manages, usable=usable, misleading=misleading, superfluous=superfluous
+        marked,
+        dismissed,
+        unread,
+        manages=manages,
+        usable=usable,
+        misleading=misleading,
+        superfluous=superfluous,
     )
 
 

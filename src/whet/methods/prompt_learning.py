@@ -124,10 +124,7 @@ async def prompt_learning(
     def begin_with(earning: FirstPrompt) -> None:
         nonlocal manager, current, whole
         current = earning.candidate
-        if earning.candidate.operator == LISTED:
-            manager = manage(start, env, config, first=list_answers(right_answers(env).complete))
-        else:
-            manager = manage(current.prompt, env, config, earning.demos)
+        manager = manage_first(start, earning, env, config)
         whole, histories[current.prompt.id] = current, manager.histories()
         evidence.add(current, earning.rollouts)
 
@@ -206,6 +203,15 @@ def manage(
         first=first,
     )
     return managers_of(own)
+
+
+def manage_first(
+    start: Prompt, earning: FirstPrompt, env: Environment, config: Config
+) -> InstructionManager | RegionManagers:
+    """The instructions of a prompt that `from_zero` made: its demonstrations stay as they are, its list is an instruction."""
+    if earning.candidate.operator == LISTED:
+        return manage(start, env, config, first=list_answers(right_answers(env).complete))
+    return manage(earning.candidate.prompt, env, config, earning.demos)
 
 
 def add_list(start: Prompt, answers: Sequence[str]) -> Prompt | None:
