@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Check that README and docs are true: scripts/check_docs.py [--write] [PAGE ...]
 
-On every page: relative links, images and anchors lead somewhere; paths, tests, make targets in `code` exist;
-so do the options, methods and settings of every `whet ...` command, and the file and options of every `python ...` command;
-YAML is what a task file may say, JSON and TOML can be read; every python block without a file name runs (all of a page in one
-namespace, in a folder with the python files of the page only, without network) and prints what a text block below it shows; figures are those of
-docs/figures.md (--write updates them). Over all pages: docs/reference is current (scripts/make_reference.py writes it), each
-method has file and page, every figure has its command, date, machine and model, docs/index.md links every page. Prints
-file:line; exit code 1 for a finding.
+On every page: relative links, images and anchors lead somewhere; paths, tests, make targets in `code` exist; so do
+the options, methods and settings of every `whet ...` command, and the file and options of every `python ...` command;
+YAML is what a task file may say, JSON and TOML can be read; every python block without a file name runs (all of a
+page in one namespace, in a folder with the python files of the page only, without network) and prints what a text
+block below it shows; figures are those of docs/figures.md (--write updates them). Over all pages: docs/reference is
+current (scripts/make_reference.py writes it), each method has file and page, every figure has its command, date,
+machine and model, docs/index.md links every page. Prints file:line; exit code 1 for a finding.
 """
 
 from __future__ import annotations

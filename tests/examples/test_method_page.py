@@ -1,4 +1,4 @@
-"""The method of the page "How to write a method", by the page alone: its files in an empty folder, and the command that tests them."""
+"""The method of the page "How to write a method", by the page alone: its files in an empty folder, tested by its command."""
 
 from __future__ import annotations
 

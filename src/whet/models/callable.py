@@ -160,7 +160,8 @@ def as_model(
         missing = [name for name in missing_members(choice) if name != "score"]
         if missing:
             raise UsageError(
-                f"{choice!r} has no `{missing[0]}`, so it is not a whet.LanguageModel. Add it, or give a function (messages) -> text."
+                f"{choice!r} has no `{missing[0]}`, so it is not a whet.LanguageModel. Add it, or give a function "
+                "(messages) -> text."
             )
         return choice  # type: ignore[return-value]
     if callable(choice):
