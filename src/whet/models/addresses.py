@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet._util import plugins
 from whet.errors import UsageError, did_you_mean, near_word, parameter
-from whet.models.language_model import LanguageModel
+from whet.models.language_model import LanguageModel, missing_members
 from whet.models.providers import PROVIDERS
 from whet.models.request_options import RequestOptions
 
@@ -87,7 +87,10 @@ def resolve(
     make = plugin.load(lambda value: None if callable(value) else "cannot be called")
     model = plugin.call(make, name, base_url, options or {})
     if not isinstance(model, LanguageModel):
-        plugin.refuse(f"for {address} it returns {type(model).__name__}, which is no LanguageModel")
+        missing = " and ".join(f"`{name}`" for name in missing_members(model))
+        plugin.refuse(
+            f"for {address} it returns a {type(model).__name__}, which is not a whet.LanguageModel: it has no {missing}"
+        )
     return model
 
 
