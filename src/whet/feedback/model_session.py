@@ -141,7 +141,7 @@ async def learning_run(
         clients = {"optimizer": _client(model, spec)}
         if progress is not None:
             progress.planned(_plan_of(clients, most))
-        cache = open_cache(root / "cache.sqlite" if cached and not model.local else None, fresh)
+        cache = open_cache(root, fresh, local=model.local or not cached)
         replies: list[Mapping[str, object]] = []
 
         def note(name: str, value: Any) -> None:

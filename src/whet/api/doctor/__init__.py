@@ -51,6 +51,7 @@ __all__ = [
 EXTRAS: Mapping[str, Sequence[str]] = {
     "embedded": ("torch", "tokenizers", "safetensors"),
     "hf": ("torch", "transformers"),
+    "images": ("torch", "transformers", "diffusers", "PIL"),
     "train": ("torch", "transformers", "peft", "trueskill"),
     "postgres": ("psycopg",),
     "ray": ("ray",),
