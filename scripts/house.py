@@ -125,6 +125,11 @@ def is_registered(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(name == "router" or name.endswith(("command", ".group")) for name in named)
 
 
+def is_checked(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function is public: its arguments are checked."""
+    return any(ast.unparse(decorator) == CHECKED for decorator in function.decorator_list)
+
+
 def repeated_keywords(trees: Mapping[Path, Tree]) -> set[str]:
     """Keywords that are declared more than once among the public functions and the TypedDicts of their keywords."""
     declared = collections.Counter[str]()
@@ -133,9 +138,8 @@ def repeated_keywords(trees: Mapping[Path, Tree]) -> set[str]:
             if path.stem == "keywords" and isinstance(node, ast.ClassDef):
                 fields = [n.target for n in node.body if isinstance(n, ast.AnnAssign)]
                 declared.update(target.id for target in fields if isinstance(target, ast.Name))
-            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                if any(ast.unparse(decorator) == CHECKED for decorator in node.decorator_list):
-                    declared.update(argument.arg for argument in node.args.kwonlyargs)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and is_checked(node):
+                declared.update(argument.arg for argument in node.args.kwonlyargs)
     return {name for name, count in declared.items() if count > 1}
 
 
