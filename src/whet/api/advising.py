@@ -84,7 +84,7 @@ OWN, ASKED, TARGET_SAID, NONE = "own", "a model's", "the target", "none"
 
 @dataclasses.dataclass(frozen=True)
 class _Facts:
-    """What a task has, as far as a method may need it. `scores`: labels, and a model in this process that may score them;
+    """The properties of a task that methods may need. `scores`: labels, and a model in this process that may score them;
     `trainable`: rows and limits carry the training of a policy; `default`: the method that is taken where none is named."""
 
     optimizer: bool

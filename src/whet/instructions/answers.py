@@ -112,7 +112,7 @@ def misleading_parts(completion: Completion, known: Sequence[Known]) -> tuple[st
 
 
 def _naming(value: Any, depth: int = 0) -> Iterator[str]:
-    """What an answer says, wherever it stands, under keys that may name an example."""
+    """The parts of an answer, at any depth, under keys that may name an example."""
     if isinstance(value, list) and depth < _DEEPEST:
         for item in value:
             yield from _naming(item, depth + 1)
@@ -297,7 +297,8 @@ def _numbers(value: Any) -> list[int]:
 
 
 def resolve_id(value: Any, known: Sequence[K]) -> K | None:
-    """What is meant by an id, however it is written (`i3`, `[i3]`, `3`), or by the text itself; None for nothing known."""
+    """The id that a text means, in any notation (`i3`, `[i3]`, `3`), or the id of an instruction with this text; None for an
+    unknown one."""
     if isinstance(value, list) or not value:
         return next((one for item in value or () if (one := resolve_id(item, known))), None)
     text = str(value).strip()
