@@ -121,7 +121,7 @@ def superfluous_lines(completion: Completion, known: Sequence[Known]) -> tuple[s
 
 
 def _naming(value: Any, keys: Collection[str], depth: int = 0) -> Iterator[str]:
-    """What an answer says, wherever it stands, under these keys."""
+    """The parts of an answer, at any depth, under these keys."""
     if isinstance(value, list) and depth < _DEEPEST:
         for item in value:
             yield from _naming(item, keys, depth + 1)
@@ -306,7 +306,8 @@ def _numbers(value: Any) -> list[int]:
 
 
 def resolve_id(value: Any, known: Sequence[K]) -> K | None:
-    """What is meant by an id, however it is written (`i3`, `[i3]`, `3`), or by the text itself; None for nothing known."""
+    """The id that a text means, in any notation (`i3`, `[i3]`, `3`), or the id of an instruction with this text; None for an
+    unknown one."""
     if isinstance(value, list) or not value:
         return next((one for item in value or () if (one := resolve_id(item, known))), None)
     text = str(value).strip()

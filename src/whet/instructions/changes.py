@@ -54,7 +54,7 @@ def as_events(
     at: str = "",
     replaces: Replaces = outweighs,
 ) -> list[Event]:
-    """What the requirements change: new instructions, and more support for those that stand.
+    """The events that follow from the requirements: new instructions, and more support for instructions in the prompt.
 
     A requirement that contradicts an instruction of a model replaces it only where `replaces` says so (by default, with three
     times its sources); one that contradicts the surrounding text or what a person wrote changes nothing.

@@ -50,8 +50,8 @@ class History:
         return replace(judged, critiques=tuple(marked))
 
     def compare_wordings(self, key: str, text: str, tried: Sequence[str]) -> list[str]:
-        """What the last earlier wordings of an instruction earned beside the present `text`, a line each: on the rows that were
-        answered under both, or else, where these are few, on the rows of each."""
+        """The rewards of the last earlier wordings of an instruction beside those of the present `text`, one line each: on
+        the rows that were answered under both, or, if these are few, on the rows of each."""
         now = self._rows(lambda one: one.standing.get(key) == text)
         lines = []
         stood = [one.standing.get(key, "") for one in self.rounds]

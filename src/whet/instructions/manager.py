@@ -147,13 +147,14 @@ class InstructionManager:
 
     @property
     def around(self) -> str:
-        """What the task is, and the text around the instructions but for lines of the region that may give way."""
+        """The task, and the text around the instructions, without lines of the region that may give way."""
         fixed = lines_of(self.ledger, self.examples)[1]
         texts = (self.description, surroundings(self.start, self.region, unmanaged=False), *fixed)
         return "\n".join(text.strip() for text in texts if text.strip())
 
     def list_known(self) -> list[Known]:
-        """What the reader is shown as standing: the lines that may give way, and the instructions with their earlier wordings."""
+        """The known texts that the reader sees: the lines that may give way, and the instructions with their earlier
+        wordings."""
         rows = self.of_rows
         instructions = (
             replace(k, in_force=k.id not in self.left_out, before=self._wordings(k), of_rows=k.id in rows)
@@ -271,9 +272,10 @@ class InstructionManager:
     def _choose_critiques(
         self, run: Run, judged: CritiqueBatch, most: int | None, at: str, trial: bool
     ) -> CritiqueBatch:
-        """What the reader is shown: not what holds a known attack or was dismissed twice, as much as the calls can hold, and, but
-        in a trial, what was left over or is to be read again. A model
-        that manages no form makes something of everything: a single critique of a round, or few rows, are not shown to it."""
+        """The critiques that the reader sees, at most as many as the calls can hold. Critiques with a known attack and
+        critiques that were dismissed twice are left out. Outside a trial, critiques that were left over, or that must be
+        read again, are included. A model that cannot fill in the form finds something in every critique, so it sees neither
+        the only critique of a round nor very few rows."""
         judged = withhold_attacks(run, judged, at)
         judged = judged.but({text for text, times in self.dismissed.items() if times > 1})
         if not trial:
@@ -287,8 +289,8 @@ class InstructionManager:
     async def _ask(
         self, run: Run, judged: CritiqueBatch, most: int | None
     ) -> tuple[Reading, Comparison, dict[str, str] | None]:
-        """What the model reads, which of the newest instructions are doubles, and other texts for what is still violated, where
-        there is any."""
+        """Ask the model for requirements, for duplicates among the newest instructions, and for other wordings of
+        instructions that are still violated, if there are any."""
         known, failing = self.list_known(), self._failing()
         self.lines = {k.id: k.text for k in known if not k.managed}
         hindered = find_hindered(failing) if most is None or most > 1 else set()

@@ -68,11 +68,11 @@ def question(
     brief: bool = False,
     wrong: int = 0,
 ) -> str:
-    """What the model reads: the form for rows where most critiques are rows, else the form for comments. `counts` says how many
-    answers were right, and how often which were confused; `dropped` are instructions that were tried before, each with the
-    reason why it left. What was tried before stands with what it earned, as far as there is any: wordings below their
-    instruction, a mark on a row that was right. `brief`: a wording of rows is to be short. `wrong`: how many answers were not
-    right, of which these may be a part."""
+    """The question for the model: the form for rows where most critiques are rows, else the form for comments. `counts` says
+    how many answers were right, and how often which were confused; `dropped` are instructions that were tried before, each
+    with the reason why it left. What was tried before stands with what it earned, as far as there is any: wordings below
+    their instruction, a mark on a row that was right. `brief`: a wording of rows is to be short. `wrong`: how many answers
+    were not right, of which these may be a part."""
     rows = mostly_rows(critiques)
     parts = [(_ROWS.replace(_LENGTH + _OWN_EXAMPLES, _BRIEF) if brief else _ROWS) if rows else _COMMENTS]
     if around.strip():
@@ -205,7 +205,8 @@ def _list_critiques(critiques: Sequence[Critique]) -> str:
 
 
 def plain_question(critiques: Sequence[Critique], known: Sequence[Known], around: str) -> str:
-    """What a model reads that does not manage the form: what it is for, the critiques, then what to write, and nothing to copy.
+    """The question for a model that cannot fill in the form: its purpose, the critiques, then the request, without anything
+    to copy.
 
     Whole rows are shown as failures of the present instructions, each a block of lines, then all labels.
     """

@@ -73,7 +73,7 @@ better one."""
 
 @dataclass(frozen=True)
 class Reading:
-    """What critiques demand, as the model read it."""
+    """The requirements in critiques, as the model read them."""
 
     requirements: tuple[Requirement, ...] = ()
     dismissed: Mapping[int, str] = field(default_factory=dict)
@@ -122,7 +122,7 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
     brief: bool = False,
     wrong: int = 0,
 ) -> Reading:
-    """What the critiques demand beside what is `known`, in at most `most` calls (None: as many as it takes).
+    """Let the model read the requirements in critiques that are not `known` yet, in at most `most` calls (None: no limit).
 
     Packs of about `size` critiques, likely neighbours together, all at once; larger packs where `most` is tight, smaller ones
     where it is ample. An answer

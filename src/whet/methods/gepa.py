@@ -165,7 +165,8 @@ class Child:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a candidate: its rollouts, and the rows on which it was compared; `ahead`: by how much reward."""
+    """The outcome of a candidate: its rollouts, and the rows on which it was compared; `ahead` is the difference of the
+    rewards."""
 
     candidate: Candidate
     accepted: bool
@@ -642,7 +643,7 @@ async def merge(run: Run, pool: CandidatePool) -> None:
 
 
 def combine(pool: CandidatePool, better: str, other: str) -> Prompt | None:
-    """What two candidates changed since their last common ancestor, unless that is one of them."""
+    """The changes of two candidates since their last common ancestor, unless one of them is that ancestor."""
     line, members = pool.archive.lineage(other), pool.archive.members
     common = [name for name in pool.archive.lineage(better) if name in line]
     if not common or common[-1] in (better, other):

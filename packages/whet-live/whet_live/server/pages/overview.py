@@ -46,7 +46,7 @@ def show(call: RequestContext) -> Response:
 
 
 def _waiting(call: RequestContext) -> Html:
-    """What waits for a decision or for an eye: proposals, and traffic that no reader has read."""
+    """The items that wait for a decision or for a reader: proposals, and traffic that nobody has read."""
     live = call.state.live
     proposals = live.registry.proposals(state="open", limit=LISTED)
     rows: list[Child] = [
