@@ -285,9 +285,8 @@ class Holiday:
         ask, result = self.owner.ask, self.result
         result.alerts = [(at // DAY - self.first_day + 1, body) for at, body in result.alerts]
         moves = ask("GET", f"/v1/history/{NAME}?label=production&limit=500")["moves"]
-        trials = {
-            one["id"]: one for one in ask("GET", f"/v1/experiments?prompt={NAME}&limit=500")["experiments"]
-        }
+        listed = ask("GET", f"/v1/experiments?prompt={NAME}&limit=500")["experiments"]
+        trials = {one["id"]: ask("GET", f"/v1/experiments/{one['id']}") for one in listed}
         for move in reversed(moves):
             version = ask("GET", f"/v1/prompts/{NAME}?version={move['new']}")
             trial = next((trials[key] for key in trials if key in move["actor"]), None)

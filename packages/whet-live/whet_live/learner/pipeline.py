@@ -140,7 +140,7 @@ def _is_overdue(context: LearnerContext, trial: PromptUpdate) -> bool:
         staged = learner_store.read_updates(connection, trial.name, learner_store.STAGED)
     earlier = sum(one.base == trial.base and one.experiment is not None for one in staged) - 1
     shortest = experiment.definition.cycle * max(1, experiment.definition.cycles)
-    patience = TRIAL_SPANS * 2**earlier * shortest * _MICROSECONDS
+    patience: float = TRIAL_SPANS * 2.0**earlier * shortest * _MICROSECONDS
     return context.database.read_time() >= experiment.created + patience
 
 

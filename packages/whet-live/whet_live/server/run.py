@@ -193,7 +193,8 @@ def sign_in_lines(options: ServeOptions, address: str, warning: str) -> list[str
 
 
 NO_READER = (
-    "No model reads comments: people write the instructions, on the pages of learning. To name a model: --optimizer-lm NAME"
+    "No model reads comments: people write the instructions, on the pages of learning. "
+    "To name a model: --optimizer-lm NAME"
 )
 
 
