@@ -217,7 +217,8 @@ class Learner:
         return {(region, key): one for region, terms in by_region.items() for key, one in terms.items()}
 
     def trials(self, version: Version) -> dict[tuple[str, str], Mapping[str, Any]]:
-        """What upkeep measured without each of a version's instructions, by region and id; of what was tried lately."""
+        """The measurements of upkeep without each of a version's instructions, by region and id, as far as they were tried
+        recently."""
         region = region_of(version, self.settings(version.name))
         with self.context.database.read() as connection:
             updates = learner_store.read_updates(connection, version.name, limit=_MOST_TRIALS)

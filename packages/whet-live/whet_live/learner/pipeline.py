@@ -379,7 +379,8 @@ async def _generate_events(
 def _inspection(
     context: LearnerContext, update: PromptUpdate, settings: LearnerSettings, base: Version
 ) -> Inspection:
-    """What the new instructions are held against: the data behind the feedback and of the task, and what people accepted."""
+    """The data that new instructions are checked against: the data behind the feedback and of the task, and what people
+    accepted."""
     feedback = context.feedback(update.name)
     private: list[str] = []
     for key in dict.fromkeys(feedback.rows[row].about for row in update.rows if row in feedback.rows):
@@ -446,7 +447,7 @@ def _provenance(connection: Connection, result: _UpdateResult) -> dict[str, list
 
 
 def _end(connection: Connection, result: _UpdateResult) -> PromptUpdate:
-    """What becomes of an update, in the transaction that makes it so, by the settings that hold then."""
+    """Close an update, in the transaction that changes the prompt, by the settings that apply then."""
     update, verdict = result.update, result.verdict
     settings = learner_store.read_settings(connection, update.name)
     measured = None if verdict is None else dict(verdict)

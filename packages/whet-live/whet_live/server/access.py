@@ -107,7 +107,7 @@ class User:
 
 
 def digest_secret(secret: bytes) -> bytes:
-    """What is stored of a token or a cookie: its SHA-256 as 64 hexadecimal digits."""
+    """The stored form of a token or a cookie: its SHA-256 as 64 hexadecimal digits."""
     return hashlib.sha256(secret).hexdigest().encode()
 
 

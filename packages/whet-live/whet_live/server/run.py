@@ -145,8 +145,8 @@ def _allow_files(connections: int) -> None:
 
 
 def background_of(live: Live, options: ServeOptions, address: str = "") -> BackgroundTasks:
-    """What the server does by itself: decide experiments, watch the quality, send alerts with links to `address`, and, where it
-    has a `learner`, learn in another process."""
+    """The background tasks of the server: they decide experiments, watch the quality, send alerts with links to `address`,
+    and, if there is a `learner`, learn in another process."""
     channels = () if options.alerts is None else read_channels(options.alerts)
     learner = None
     if options.learner is not None:

@@ -46,8 +46,8 @@ def show(call: RequestContext) -> Response:
 
 
 def _waiting(call: RequestContext, names: Sequence[str]) -> Html:
-    """What waits for a decision or for an eye: proposals, comments on the prompts `names` that nobody has read or that are in
-    quarantine, and traffic that no reader has read."""
+    """The items that wait for a decision or for a reader: proposals, comments on the prompts `names` that nobody has read or that
+    are in quarantine, and traffic that nobody has read."""
     live = call.state.live
     proposals = live.registry.proposals(state="open", limit=LISTED)
     rows: list[Child] = [
