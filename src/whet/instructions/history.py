@@ -63,8 +63,9 @@ class History:
                 beside = f", the present one {sum(now[row] for row in same)} of the same {len(same)}"
                 counted = f"{sum(then[row] for row in same)} of {len(same)} right{beside}"
             elif then:
-                beside = f", the present one {sum(now.values())} of {len(now)}, on other rows" if now else ""
-                counted = f"{sum(then.values())} of {len(then)} right{beside}"
+                both = f", of which {len(same) or 'none'} are the same" if now else ""
+                beside = f", the present one {sum(now.values())} of {len(now)} rows{both}" if now else ""
+                counted = f"{sum(then.values())} of {len(then)} rows right{beside}"
             else:
                 continue
             lines.append(f"({counted}{self._wrong_answers(key, old)}): {old}")

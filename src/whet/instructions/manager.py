@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -20,6 +20,7 @@ from whet.instructions.changes import (
     Conflict,
     as_events,
     conflicts,
+    first_instruction,
     known_of,
     merges,
     of_models,
@@ -78,6 +79,8 @@ class InstructionManager:
     """The description of the task."""
     examples: tuple[str, ...] = ()
     """Demonstrations that stand in the region, each as one text."""
+    first: str = ""
+    """A text that stands as the first instruction, as if rows had demanded it."""
     events: list[Event] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     effects: Effects = field(default_factory=Effects)
@@ -128,6 +131,10 @@ class InstructionManager:
     def __post_init__(self) -> None:
         self.contradictions = Contradictions(self.effects)
         self._record(first_event(self.start, self.region))
+        if self.first:
+            add = first_instruction(self.ledger, self.first)
+            self._record(add)
+            self.of_rows, self.tried[add.id], self.trials.settled = {add.id}, [self.first], {add.id}
 
     @property
     def prompt(self) -> Prompt:
@@ -240,6 +247,7 @@ class InstructionManager:
         changed += 0 if trial else self._drop_examples(run, reading.misleading, at)
         changed += len(outvoted) + self._add(run, judged, reading, at)
         changed += self._reword(reading, texts or {}, at)
+        changed += 0 if trial else self._drop_superfluous(run, reading, at)
         changed += self._return_to(fall.best, at) if fall else 0
         self._fit(run, at)
         hits = [self.effects.rounds[-1].violated.get(key, 0) for key in self.newest]
@@ -312,11 +320,11 @@ class InstructionManager:
         return by_part["read"], compared, by_part.get("rewrite")
 
     def _wants_brief(self) -> bool:
-        """Whether all that rows demanded is one long text, in its first wording: some models follow a short one better, and a
-        roll-out finds out which."""
+        """Whether all that rows demanded is one long text, in its first wording by a model: some models follow a short one
+        better, and a roll-out finds out which."""
         own = [key for key in self.of_rows & self.standing().keys() if self.measures]
-        first = self.tried[own[0]] if len(own) == 1 else []
-        return len(first) == 1 and estimate_tokens(first[0]) > _LONG
+        tried = [text for text in self.tried[own[0]] if text != self.first] if len(own) == 1 else []
+        return len(tried) == 1 and estimate_tokens(tried[0]) > _LONG
 
     def _remember(self, judged: CritiqueBatch, reading: Reading, trial: bool) -> None:
         """Whether the model manages the form, what demands nothing, and what is to be shown once more: no row, for the next
@@ -462,6 +470,13 @@ class InstructionManager:
         self.examples = tuple(text for text in self.examples if text not in texts)
         return len(texts)
 
+    def _drop_superfluous(self, run: Run, reading: Reading, at: str) -> int:
+        """Take unmanaged lines out that the reader calls superfluous, where what rows demand stands in their place."""
+        own = [text for key, text in self.standing().items() if key in self.of_rows]
+        gone = dict.fromkeys(reading.superfluous, own[0]) if own else {}
+        self._give_way(run, gone, at)
+        return len(gone)
+
     def _doubtful(self) -> list[Instruction]:
         """Instructions of models that stand, whose own critiques may be read once more: not those of whole rows, of which nobody
         says what is wrong."""
@@ -519,6 +534,7 @@ class InstructionManager:
             self.contradictions.note_resolution(event)
         self.newest = [i.id for i in self.ledger.active if i.id not in active]
         if reading.drafted and self.measures:
+            self.drafts.standing = self.drafts.standing or self._first_alone(active)
             self.left_out = self.drafts.add(self.newest)
         else:
             self.fresh += self.newest
@@ -535,6 +551,11 @@ class InstructionManager:
             if ending and answers <= 1 and self.effects.overdue(key):
                 self.late.append(key)
         return len(events)
+
+    def _first_alone(self, active: Collection[str]) -> tuple[str, ...]:
+        """The instruction that stood first, where it is the only one of those `active`: a draft takes its place."""
+        own = tuple(key for key in active if self.ledger[key].text == self.first)
+        return own if len(active) == len(own) else ()
 
     def _beside_lines(
         self, run: Run, judged: CritiqueBatch, reading: Reading, at: str
