@@ -1,4 +1,4 @@
-"""The causes that would stop a run: packages, keys, endpoints and their quirks, local servers, the reward."""
+"""The causes that would stop a run: packages, keys, endpoints and their habits, local servers, the reward."""
 
 from __future__ import annotations
 
