@@ -1401,7 +1401,8 @@ def test_several_columns_that_can_be_the_target_are_named_with_the_command_that_
     assert done.exit_code != 0 and isinstance(done.exception, UsageError)
     assert str(done.exception) == (
         "Two columns could be the target: subject (3 values), team (2 values). "
-        "Say which: whet init np --from t.csv --target team"
+        "Say which: whet init np --from t.csv --target team. Where no column holds the right answer, name a reward that needs "
+        "none: --reward reward.py with def reward(example, output)"
     )
     assert "target: team" in init("--from", "t.csv", "--input", "subject,body")["chosen"]
 

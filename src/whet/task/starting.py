@@ -348,7 +348,10 @@ def _several_targets(
         columns = ", ".join(f"{name} ({count})" for name, count in zip(names, counts, strict=True))
     command = ["whet", "init", str(folder), "--from", choices.source or "SOURCE", "--target", names[-1]]
     number = "Two" if len(names) == 2 else str(len(names))
-    return f"{number} columns could be the target: {columns}. Say which: {shlex.join(command)}"
+    return (
+        f"{number} columns could be the target: {columns}. Say which: {shlex.join(command)}. Where no column holds the right "
+        "answer, name a reward that needs none: --reward reward.py with def reward(example, output)"
+    )
 
 
 def _slot_names(inputs: Sequence[str], filled: Collection[str]) -> dict[str, str]:
