@@ -1477,7 +1477,9 @@ def test_labels_are_made_for_a_reward_that_compares_words_only(reward: str, labe
     Path("rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
     values = init("--from", "rows.jsonl", "--reward", reward, "--yes")
     assert len(whet.Task.load("mytask").labels) == labels
-    assert any(line.startswith("labels: none, because the reward") for line in values["chosen"]) == (not labels)
+    assert any(line.startswith("labels: none, because the reward") for line in values["chosen"]) == (
+        not labels
+    )
 
 
 @pytest.mark.parametrize(("first", "doubted"), [("text 0,yes", True), ("text,verdict", False)])

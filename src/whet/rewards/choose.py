@@ -230,7 +230,9 @@ def _date_choice(answers: Sequence[object]) -> RewardChoice | None:
         )
         return _exact_match([str(answer) for answer in answers], why)
     if not either:
-        return RewardChoice("date", {"last": True}, "the last date of the answer, because every target is a date")
+        return RewardChoice(
+            "date", {"last": True}, "the last date of the answer, because every target is a date"
+        )
     firsts = [first for first in ("day", "month") if _fits(answers, first)]
     if len(firsts) == 1:
         why = f"the last date of the answer, because every target is a date, with the {firsts[0]} first"
@@ -322,7 +324,9 @@ def _formula_choice(texts: Sequence[str], otherwise: RewardChoice) -> RewardChoi
         return otherwise
     why = f"every target is a formula, such as {shown[0]}, and not all are numbers"
     if importlib.util.find_spec("sympy") is None:
-        remedy = f"{otherwise.reason}. math_equal would be better, because {why}: pip install 'whet[verifiers]'"
+        remedy = (
+            f"{otherwise.reason}. math_equal would be better, because {why}: pip install 'whet[verifiers]'"
+        )
         return replace(otherwise, reason=remedy)
     return RewardChoice("math_equal", reason=f"math_equal (equal as mathematics), because {why}")
 
@@ -331,7 +335,9 @@ def _text_choice(texts: Sequence[str]) -> RewardChoice:
     short = sum(_is_short(text) for text in texts)
     if short >= _SHORT_SHARE * len(texts):
         return _exact_match(texts, f"exact_match, because targets have at most {SHORT_TARGET} words")
-    return RewardChoice("f1", reason=f"f1 (shared words), because targets have more than {SHORT_TARGET} words")
+    return RewardChoice(
+        "f1", reason=f"f1 (shared words), because targets have more than {SHORT_TARGET} words"
+    )
 
 
 def _exact_match(texts: Sequence[str], why: str) -> RewardChoice:

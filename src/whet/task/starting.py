@@ -210,7 +210,9 @@ def _rows(
     chosen.append(f"target: {target}" if target else "target: none")
     chosen += [f"the reward {choices.reward} reads the column {name}" for name in own]
     if target is not None and choices.target is None:
-        chosen.append(f"{target} is the target {why_target(target, every)}; to name another column: --target COLUMN")
+        chosen.append(
+            f"{target} is the target {why_target(target, every)}; to name another column: --target COLUMN"
+        )
     for name in inputs:
         if (leak := find_leak(name, target, every)) is not None:
             warnings.append(
