@@ -79,6 +79,9 @@ def search_warnings(core: RunState, low: float, high: float) -> list[str]:
 
 MORE = "a larger limit allows more"
 """The words of `ended_by` for a search that did all that its limits pay for."""
+NOTHING_WRONG = "no answer to a validation row fell short of the full reward"
+NOTHING_TO_LEARN = "the start prompt is right on every row, and there is nothing to learn from"
+"""The words of `ended_by` for a start prompt that the rows cannot improve."""
 
 
 def end_of_method(
@@ -96,7 +99,7 @@ def end_of_method(
     if stopped:
         why = f"training was stopped after {quantity(steps, 'step')}. {stopped.rstrip('.')}"
     elif any(e.name == EVENT for e in events):
-        why = "the start prompt is right on every row, and there is nothing to learn from"
+        why = NOTHING_TO_LEARN
     elif steps:
         paid = _paying_limit(core) if 0 < core.steps < getattr(config, "steps", 0) else ""
         why = (
@@ -156,7 +159,7 @@ def _why_asked_nothing(core: RunState, fell_short: bool) -> str:
             "the several answers to a training row never had different rewards "
             f"({quantity(rows, 'draw')} of a row), and the method learns only from such rows"
         )
-    return "" if fell_short else "no answer to a validation row fell short of the full reward"
+    return "" if fell_short else NOTHING_WRONG
 
 
 def _withheld(core: RunState) -> str:

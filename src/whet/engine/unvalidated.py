@@ -15,8 +15,8 @@ from whet.search.archive import Candidate, describe_candidate, preference
 from whet.types import Rollout
 
 UNVALIDATED = "unvalidated"
-"""The event that names such a prompt, the number of its rows and the limit; also its mean gain over the start prompt on these rows
-if it was chosen by that."""
+"""The event that names such a prompt, the number of its rows and the limit; also its mean gain over the start prompt on them if
+it was chosen by that."""
 
 
 @dataclass

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 import whet.reporting.number_format as number_format
-from whet.engine.diagnostics import MORE
+from whet.engine.diagnostics import MORE, NOTHING_TO_LEARN, NOTHING_WRONG
 from whet.engine.usage_sums import usage_of_run
 from whet.prompt import Prompt
 from whet.reporting.examples import sealed_rows
@@ -228,15 +228,31 @@ def is_limited(result: Mapping[str, object]) -> bool:
     return result.get("status") == "budget_exhausted" or MORE in str(result.get("ended_by", ""))
 
 
+def leaves_nothing(result: Mapping[str, object]) -> bool:
+    """Whether the start prompt of a run has the full reward on every validation row."""
+    ended = str(result.get("ended_by", ""))
+    return NOTHING_WRONG in ended or NOTHING_TO_LEARN in ended
+
+
 def _more_search(record: Record) -> Iterator[Child]:
     """Suggestions after a search that found no better prompt."""
+    if leaves_nothing(record.result):
+        yield (
+            "The baseline has the full reward on every validation row. If it must do better, add harder rows, or grade in more "
+            "detail."
+        )
+        return
     other = ("try another method (", el("code", "whet methods"), ").")
     if is_limited(record.result):
         limit = str(record.result.get("ended_by", "")).removeprefix("the limit of ")
         yield (
             "The search found no better prompt before its limit ended it. Raise ",
             el("code", _LIMITS.get(limit, "--max-calls")),
-            ", or ",
+            " with another ",
+            el("code", "--out"),
+            " and ",
+            el("code", f"--fork {shlex.quote(record.place)}"),
+            ", which pays for no answer of this run again, or ",
             other,
         )
     else:
