@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """Check that README and docs are true: scripts/check_docs.py [--write] [PAGE ...]
 
-On every page: relative links, images and anchors lead somewhere; paths, tests, make targets in `code` exist;
-so do the options, methods and settings of every `whet ...` command, and the file and options of every `python ...` command;
-YAML is what a task file may say, JSON and TOML can be read; every python block without a file name runs (all of a page in one
-namespace, in an empty folder, without network) and prints what a text block below it shows; figures are those of
-docs/figures.md (--write updates them). Over all pages: docs/reference is current (scripts/make_reference.py writes it), each
-method has file and page, every figure has its command, date, machine and model, docs/index.md links every page. Prints
-file:line; exit code 1 for a finding.
+On every page: relative links, images and anchors lead somewhere; paths, tests, make targets in `code` exist; so do
+the options, methods and settings of every `whet ...` command, and the file and options of every `python ...` command;
+YAML is what a task file may say, JSON and TOML can be read; every python block without a file name runs (all of a
+page in one namespace, in a folder with the python files of the page only, without network) and prints what a text
+block below it shows; figures are those of docs/figures.md (--write updates them). Over all pages: docs/reference is
+current (scripts/make_reference.py writes it), each method has file and page, every figure has its command, date,
+machine and model, docs/index.md links every page. Prints file:line; exit code 1 for a finding.
 """
 
 from __future__ import annotations
@@ -327,7 +327,10 @@ def run_blocks(page: Path) -> int:
     """Run the python blocks of a page in this process; prints `line: what` for the first that fails."""
     sys.addaudithook(stay_offline)
     module = sys.modules["page"] = types.ModuleType("page")
-    for block in parse(page.read_text("utf-8"))[0]:
+    blocks = parse(page.read_text("utf-8"))[0]
+    write_files(blocks, Path.cwd())
+    sys.path.insert(0, str(Path.cwd()))
+    for block in blocks:
         if block[:2] != ("python", ""):
             continue
         printed = io.StringIO()
@@ -344,6 +347,14 @@ def run_blocks(page: Path) -> int:
             print(f"{block.line}: the block prints {printed.getvalue()!r}, the page shows {block.shows!r}")
             return 1
     return 0
+
+
+def write_files(blocks: list[Block], folder: Path) -> None:
+    """Save the python blocks with a file name in a folder, so that other blocks can import them."""
+    for block in blocks:
+        if block.language == "python" and block.name.endswith(".py"):
+            (folder / block.name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / block.name).write_text(block.text, "utf-8")
 
 
 def stay_offline(event: str, arguments: tuple[Any, ...]) -> None:

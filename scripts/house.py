@@ -46,7 +46,8 @@ CALLED_BY_NAME = {
     "dro": "the name of a loss in its paper; its advantages have the same name",
 }
 """Names that somebody else prescribes: several functions of such a name are one concept."""
-FRONT_DOOR = {PACKAGES[0] / name for name in ("api/functions.py", "api/session.py", "task/task.py")}
+CHECKED = "check_arguments"
+"""The decorator of every public function."""
 MODULE_LINES, FUNCTION_LINES = 600, 80
 """More is a warning: a reviewer decides."""
 WALKS = {
@@ -70,7 +71,7 @@ def main() -> int:
         "functions, properties aside": f"{len(named):,}",
         "functions called by a bare participle": f"{len(bare)} ({len(bare) / len(named):.1%})",
         "public functions of one name in two modules": len(homonyms(trees)),
-        "keywords of the front door declared twice": len(repeated_keywords(trees)),
+        "keywords of the public functions declared more than once": len(repeated_keywords(trees)),
         f"files over {MODULE_LINES} lines": len(long_files(trees)),
         f"functions over {FUNCTION_LINES} lines": len(long_functions(trees)),
         "lines with Any, of 1,000": f"{1000 * lines_with_any(trees) / lines:.1f}",
@@ -124,15 +125,20 @@ def is_registered(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(name == "router" or name.endswith(("command", ".group")) for name in named)
 
 
+def is_checked(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether a function is public: its arguments are checked."""
+    return any(ast.unparse(decorator) == CHECKED for decorator in function.decorator_list)
+
+
 def repeated_keywords(trees: Mapping[Path, Tree]) -> set[str]:
-    """Keywords that are declared more than once among the public functions of runs and the TypedDicts of their keywords."""
+    """Keywords that are declared more than once among the public functions and the TypedDicts of their keywords."""
     declared = collections.Counter[str]()
     for path, tree in trees.items():
         for node in ast.walk(tree):
             if path.stem == "keywords" and isinstance(node, ast.ClassDef):
                 fields = [n.target for n in node.body if isinstance(n, ast.AnnAssign)]
                 declared.update(target.id for target in fields if isinstance(target, ast.Name))
-            elif path in FRONT_DOOR and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and is_checked(node):
                 declared.update(argument.arg for argument in node.args.kwonlyargs)
     return {name for name, count in declared.items() if count > 1}
 

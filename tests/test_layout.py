@@ -213,8 +213,10 @@ def test_a_public_function_shares_its_name_with_no_other(house: Any) -> None:
 
 
 def test_a_keyword_of_the_public_functions_is_declared_once(house: Any) -> None:
-    paths = [*house.FRONT_DOOR, *house.PACKAGES[0].rglob("keywords.py")]
-    assert house.repeated_keywords({path: ast.parse(path.read_text("utf-8")) for path in paths}) == set()
+    trees = {path: ast.parse(path.read_text("utf-8")) for path in house.PACKAGES[0].rglob("*.py")}
+    assert house.repeated_keywords(trees) == set()
+    again = ast.parse("@check_arguments\ndef advise(task, *, pilot=False, seed=0): ...")
+    assert house.repeated_keywords({**trees, Path("again.py"): again}) == {"pilot", "seed"}
 
 
 def test_no_file_imports_itself_through_others_not_inside_functions_or_for_types_either(house: Any) -> None:

@@ -22,16 +22,17 @@ class RealTask:
     `search` are the splits of `file` for the search, `test` is the one that is sealed. Without `search` both are halves of
     `test` (of the whole file where it has no splits), so that the search sees labels as often as the test does. `labels` names
     the labels of a row, and rows with others are left out; without them a row has its targets. `tokens` is how long an answer
-    may be.
+    may be. With a `speaker`, the file holds dialogues, and the rows are the turns of that one that do one thing (`label`).
     """
 
     file: str
     search: tuple[str, ...]
     test: str
     frame: str
-    labels: Mapping[int, str]
+    labels: Mapping[int | str, str]
     hand: tuple[str, ...]
     tokens: int = 8
+    speaker: str = ""
 
     def path(self, data: Path) -> Path:
         """The file of the rows."""
@@ -237,6 +238,45 @@ TASKS = {
         ),
         tokens=5,
     ),
+    "moves": RealTask(
+        "dialogues_sgd/dialogues.jsonl", (), "", "Utterance",
+        {
+            act: act
+            for act in ("REQUEST", "OFFER", "CONFIRM", "GOODBYE", "INFORM", "NOTIFY_SUCCESS", "REQ_MORE")
+        },
+        (
+            "What does the assistant do in this utterance? Answer with one of these and nothing else: REQUEST, OFFER, CONFIRM, "
+            "GOODBYE, INFORM, NOTIFY_SUCCESS or REQ_MORE.",
+            "Name the dialogue act. REQUEST: asks the user for a detail. OFFER: proposes a result. CONFIRM: asks whether the "
+            "details are right. GOODBYE: ends the talk. INFORM: answers a question. NOTIFY_SUCCESS: says that something was "
+            "done. REQ_MORE: asks whether there is anything else. Answer with the name only.",
+            "Write REQUEST, OFFER, CONFIRM, GOODBYE, INFORM, NOTIFY_SUCCESS or REQ_MORE.\nUtterance: In which city?\nREQUEST\n"
+            "Utterance: Your table is booked.\nNOTIFY_SUCCESS\nUtterance: Can I help with anything else?\nREQ_MORE",
+        ),
+        speaker="system",
+    ),
+    "user-moves": RealTask(
+        "dialogues_sgd/dialogues.jsonl", (), "", "Utterance",
+        {act: act for act in ("INFORM", "REQUEST", "INFORM_INTENT", "SELECT", "AFFIRM")},
+        (
+            "What does the user do in this utterance? Answer with one of these and nothing else: INFORM, REQUEST, INFORM_INTENT, "
+            "SELECT or AFFIRM.",
+            "Name the dialogue act. INFORM: gives a detail. REQUEST: asks for a detail. INFORM_INTENT: says what the user wants "
+            "to do. SELECT: takes what was offered. AFFIRM: says yes. Answer with the name only.",
+            "Write INFORM, REQUEST, INFORM_INTENT, SELECT or AFFIRM.\nUtterance: In Oslo, please.\nINFORM\n"
+            "Utterance: I want to rent a car.\nINFORM_INTENT\nUtterance: Yes, that is right.\nAFFIRM",
+        ),
+        speaker="user",
+    ),
+    "spelling": RealTask(
+        "instruction_induction/letters_list.jsonl", ("induce",), "execute", "Word", {},
+        (
+            "Spell the word: write its letters with a blank between them and nothing else.",
+            "Break the word into its letters. Write them in lower case, in their order, with one blank between two letters.",
+            "Write the letters.\nWord: house\nh o u s e\nWord: cat\nc a t",
+        ),
+        tokens=24,
+    ),
 }  # fmt: skip
 """`dbpedia-codes` has six classes of DBpedia under names that say nothing, so that they must be learned."""
 
@@ -245,7 +285,12 @@ def rows_of(data: Path, name: str, seed: int, validation: int, test: int) -> Row
     """Rows of a task by split for a seed, no input twice; test rows of other seeds are others as far as they last."""
     task = TASKS[name]
     with task.path(data).open(encoding="utf-8") as lines:
-        read = {row["input"]: row for row in map(json.loads, lines)}
+        found = [
+            row
+            for one in map(json.loads, lines)
+            for row in (_turns(one, task.speaker) if task.speaker else [one])
+        ]
+    read = {row["input"]: row for row in found}
     rows = []
     for row in read.values():
         if task.labels and row["label"] not in task.labels:
@@ -265,6 +310,16 @@ def rows_of(data: Path, name: str, seed: int, validation: int, test: int) -> Row
     sealed = (sealed[turn:] + sealed[:turn])[:test]
     train = min(TRAIN, len(pool) - validation)
     return {"train": pool[:train], "validation": pool[train : train + validation], "test": sealed}
+
+
+def _turns(dialogue: Mapping[str, Any], speaker: str) -> list[dict[str, Any]]:
+    """The turns of a speaker that do one thing only."""
+    rows = []
+    for n, turn in enumerate(dialogue["turns"]):
+        acts = {action["act"] for frame in turn["frames"] for action in frame["actions"]}
+        if turn["speaker"] == speaker and len(acts) == 1:
+            rows.append({"id": f"{dialogue['id']}-{n}", "input": turn["utterance"], "label": acts.pop()})
+    return rows
 
 
 def graded(example: Mapping[str, Any], output: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 import whet
 from whet.cli.main import cli
 from whet.cli.use import use_lines
-from whet.engine.diagnostics import NOTHING_TO_LEARN, NOTHING_WRONG
+from whet.engine.diagnostics import NOTHING_WRONG
 
 WORDS = {"bad": "negative", "dull": "negative", "good": "positive", "lovely": "positive"}
 ROWS = [
@@ -154,9 +154,14 @@ def test_a_finished_run_ends_with_the_box(root: Path, capsys: pytest.CaptureFixt
             {"status": "budget_exhausted"},
             "search longer: run the same command with a larger limit, another --out and --fork run",
         ),
-        ({"ended_by": f"the method itself: {NOTHING_WRONG}"}, "add harder rows"),
-        ({"ended_by": f"the method itself: {NOTHING_TO_LEARN}"}, "add harder rows"),
+        ({"ended_by": f"the method itself: {NOTHING_WRONG}"}, "give harder rows"),
         ({"status": "budget_exhausted", "tested": False}, "run the same command with a larger limit"),
+        (
+            {
+                "ended_by": "the method itself: the start prompt is right on every row, and there is nothing to learn from"
+            },
+            "give harder rows or a more detailed reward",
+        ),
         ({}, "try a stronger optimizer model (--optimizer-lm)"),
         ({"best": {"id": "other"}}, "see what was missing: run/report.html"),
     ],

@@ -133,9 +133,9 @@ def test_the_cache_lies_where_state_lies(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert isinstance(open_cache(tmp_path / "cache.sqlite"), Cache)
+    assert isinstance(open_cache(tmp_path), Cache)
     monkeypatch.setenv("WHET_STATE", state_url)
-    shared = open_cache(tmp_path / "cache.sqlite")
+    shared = open_cache(tmp_path)
     assert isinstance(shared, SharedCache)
-    assert isinstance(open_cache(None), Cache), "local models share nothing"
+    assert isinstance(open_cache(tmp_path, local=True), Cache), "local models share nothing"
     shared.close()

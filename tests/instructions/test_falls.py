@@ -119,7 +119,7 @@ async def test_a_line_that_gave_way_returns_where_it_earned_more() -> None:
         run, _ = run_with(answer)
         await manager.step(run, rows(count), None, "now")
         stood.append(manager.prompt.region_text())
-    assert stood[:3] == ["Answer with one word.", f"- {WORDINGS[0]}", "Answer with one word."]
+    assert stood[:3] == ["Answer with one word.", WORDINGS[0], "Answer with one word."]
     assert f"{WORDINGS[0]} (more answers were right without it)" in asked[1]
 
 

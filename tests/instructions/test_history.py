@@ -134,7 +134,9 @@ def wordings(*rounds: tuple[str, Mapping[str, bool]]) -> list[str]:
 
 def test_without_common_rows_each_wording_has_its_own() -> None:
     rounds = ("old", {"a": True, "b": False}), ("new", {"c": True, "d": True, "e": False})
-    assert wordings(*rounds) == ["(1 of 2 right, the present one 2 of 3, on other rows): old"]
+    assert wordings(*rounds) == [
+        "(1 of 2 rows right, the present one 2 of 3 rows, of which none are the same): old"
+    ]
 
 
 def test_the_three_wordings_that_stood_last_are_shown_and_of_a_row_its_last_answer_counts() -> None:

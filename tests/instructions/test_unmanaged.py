@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -160,6 +161,39 @@ async def test_what_is_left_of_the_examples_is_numbered_anew_and_may_still_leave
 async def test_no_list_for_examples_is_asked_for_where_there_are_none() -> None:
     _, (question, *_), _ = await learned(form(no_demand=[1]), 1)
     assert "misleading" not in question
+
+
+@pytest.mark.parametrize(
+    ("answer", "region"),
+    [
+        (
+            form(entry((1, 2, 3), None, "Name the kind.\nIn one word."), superfluous=["t1"]),
+            "Name the kind.\nIn one word.",
+        ),
+        (
+            form(entry((1, 2, 3), None, "Name the kind."), superfluous=["t9", "i1"]),
+            "Answer.\n\nName the kind.",
+        ),
+        (form(superfluous=["t1"], no_demand=[1, 2, 3]), "Answer."),
+    ],
+    ids=["one", "none that there is", "nothing in its place"],
+)
+async def test_a_line_is_removed_that_the_wording_of_rows_makes_superfluous(answer: Any, region: str) -> None:
+    start = Prompt.parse("Sort.\n<!-- whet:begin -->\nAnswer.\n<!-- whet:end -->\n{{question}}")
+    rows = [replace(one, row=True) for one in critiques("row 1", "row 2", "row 3")]
+    run, optimizer = run_with(constant(answer))
+    manager = InstructionManager(start)
+    await manager.step(run, CritiqueBatch(tuple(rows), ((0,), (1,), (2,)), (0.0,) * 3), None, "now")
+    question = optimizer.seen[0][1]
+    assert "your instruction stands below them: t1." in question and '"superfluous": []' in question
+    assert manager.prompt.region_text() == region
+    assert manager.prompt.source.startswith("Sort.\n<!-- whet:begin -->\n")
+    assert render_instructions(fold_events(manager.history())) == manager.prompt.region_text()
+
+
+async def test_comments_are_not_asked_for_superfluous_lines() -> None:
+    _, (question, *_), _ = await learned(form(no_demand=[1]), 1)
+    assert "superfluous" not in question
 
 
 UNLIKE = "Give the kind: place, person or number."

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +56,44 @@ def search(name: str, **limits: int) -> tuple[Candidate, float, MeteredRun]:
     config = configure(method, SETTINGS[name])
     best = asyncio.run(method.coroutine(run, world.env, LanguagePolicy(), world.start, config))
     return best, world.worth(best.prompt), run
+
+
+def test_prompt_learning_gives_each_right_answer_a_line_and_a_new_wording_of_the_list_stands_alone() -> None:
+    """A task model that reads only lists with a right answer a line, and a reader that rewords the list and drops the start."""
+    world, asked = question_types.world(3), list[str]()
+    lines = "\n".join(question_types.TYPES)
+    wording = f"Name what is asked for.\n{lines}"
+
+    def answer(text: str, sample: int) -> str:
+        number = re.findall(r"Question (\d+):", text)[-1]
+        row = (
+            world.env.train[0]
+            if "Examples:" in text
+            else next(r for r in rows if f"Question {number}:" in r.text)
+        )
+        heard = sorted(re.findall(r"(?m)^\w+$", text)) == sorted(question_types.TYPES)
+        if not heard or "Examples:" in text or (int(number) % 2 and "what is asked for" not in text):
+            return "I do not know."
+        return str(row.target)
+
+    def reader(text: str, sample: int) -> str:
+        asked.append(text)
+        numbers = [int(number) for number in re.findall(r"(?m)^(\d+)\. Input", text)]
+        entry = {"critiques": numbers, "existing": "i1", "instruction": wording, "contradicts": None}
+        lists = {"no_demand": [], "vague": [], "to_the_reader": [], "superfluous": ["t1"]}
+        return json.dumps({"requirements": [entry], **lists})
+
+    rows = [*world.env.train, *world.env.validation]
+    method, env = get_method("prompt_learning"), replace(world.env, model=Answers(answer))
+    run = MeteredRun({"task": env.model, "optimizer": Answers(reader)}, 3, limits=Budget(task_calls=200))
+    config = configure(method, {})
+    best = asyncio.run(method.coroutine(run, env, LanguagePolicy(), world.start, config))
+    head = "Answer with exactly one of these and with nothing else:"
+    listed = re.search(r"\[t1\] Answer\.\n\[i1\] (.*\n(?:   \w+\n)+)", asked[0])
+    assert listed and sorted(listed[1].split("\n   ")) == sorted(
+        [head, *question_types.TYPES[:-1], question_types.TYPES[-1] + "\n"]
+    )
+    assert best.prompt.region_text() == wording
 
 
 @pytest.mark.parametrize("limits", [{}, {"task_calls": 300, "optimizer_calls": 20}], ids=["free", "limited"])

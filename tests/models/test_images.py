@@ -21,7 +21,9 @@ from whet.engine.cache import decode_completions, encode_completions
 from whet.errors import ProviderError, UsageError
 from whet.models.addresses import check_base_url, resolve
 from whet.models.prices import Price
-from whet.types import Completion, Message, Request, Usage
+from whet.rewards.program import load_grading, program_of_file
+from whet.run import MemoryRun
+from whet.types import Completion, Example, Message, Request, Usage
 from whet_client import media
 
 
@@ -146,7 +148,7 @@ def test_addresses() -> None:
     with pytest.raises(UsageError, match="images/openai/gpt-image-1"):
         resolve("images/brush")
     with pytest.raises(UsageError, match="images/openai/gpt-image-1"):
-        resolve("images/hf/brush")
+        resolve("images/embedded/brush")
     check_base_url("images/ollama/brush", "http://localhost:1/v1")
 
 
@@ -219,3 +221,19 @@ def test_the_example_runs_on_any_machine_and_shows_its_pictures(tmp_path: Path) 
     assert result["best"]["test"]["mean"] > result["baseline"]["test"]["mean"]
     page = (tmp_path / "run" / "report.html").read_text()
     assert 'src="data:image/svg+xml;base64,' in page and "simulated" in page.lower()
+
+
+async def test_a_reward_with_a_parameter_pictures_gets_their_files_here_and_in_a_worker(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "reward.py").write_text(
+        "def reward(example, output, pictures):\n    return sum(map(len, pictures)) / 1000\n"
+    )
+    reward = program_of_file(tmp_path, "reward.py", "task.yaml:4", 0.0, 1.0)
+    files = [png((1, 2, 3)), png((4, 5, 6))]
+    marks = [keep_painted(file) for file in files]
+    for output, expected in ((f"{marks[0]} {marks[1]}", sum(map(len, files)) / 1000), ("<svg/>", 0.0)):
+        graded = await reward.grade(MemoryRun(), Example("1", {"input": "w"}), Completion(output))
+        work = reward.job(Example("1", {"input": "w"}), output).make_work()
+        apart: Any = load_grading(**json.loads(json.dumps(work.arguments)))()
+        assert graded.value == apart["value"] == expected

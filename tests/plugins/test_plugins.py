@@ -286,8 +286,18 @@ def test_a_provider_that_makes_no_model_is_refused(site: Path) -> None:
         {plugins.MODELS: {"loud": "loud_tools:nothing", "mute": "loud_tools:__name__"}},
         MODEL,
     )
-    assert "for loud/x it returns NoneType, which is no LanguageModel" in refusal(resolve, "loud/x")
+    said = refusal(resolve, "loud/x")
+    assert "for loud/x it returns a NoneType, which is not a whet.LanguageModel: it has no `address`" in said
     assert "cannot be called" in refusal(resolve, "mute/x")
+
+
+def test_the_members_that_the_model_of_a_package_lacks_are_named(site: Path) -> None:
+    half = "class Half:\n    address, simulated, local, can_generate, can_score = 'half/x', True, True, True, False\n"
+    half += "    async def generate(self, request): ...\n    async def close(self): ...\n"
+    half += "def load(name, base_url, options):\n    return Half()\n"
+    install(site, "half-tools", {plugins.MODELS: {"half": "half_tools:load"}}, half)
+    said = refusal(resolve, "half/x")
+    assert "which is not a whet.LanguageModel: it has no `score` and `count_tokens`." in said
 
 
 def test_an_endpoint_that_only_a_task_names_gets_no_key_of_a_package(site: Path) -> None:

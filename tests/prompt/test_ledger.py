@@ -70,6 +70,51 @@ def test_what_was_rendered_is_read_as_the_same_instructions(texts: list[str], no
     assert [(i.id, i.text) for i in again.active] == [(i.id, i.text) for i in ledger.active]
 
 
+@pytest.mark.parametrize(
+    ("note", "alone", "beside"),
+    [
+        ("", "\nOne.\nTwo.", "\n- One.\n  Two.\n- Three."),
+        ("Answer.", "Answer.\n\nOne.\nTwo.", "Answer.\n- One.\n  Two.\n- Three."),
+        ("Answer.\n", "Answer.\n\nOne.\nTwo.", "Answer.\n\n- One.\n  Two.\n- Three."),
+        (
+            "Answer.\r\nNow.",
+            "Answer.\r\nNow.\r\n\r\nOne.\r\nTwo.",
+            "Answer.\r\nNow.\r\n- One.\r\n  Two.\r\n- Three.",
+        ),
+    ],
+)
+def test_the_only_instruction_that_was_written_as_a_whole_is_a_text_and_beside_another_one_an_item(
+    note: str, alone: str, beside: str
+) -> None:
+    events: list[Event] = [read_ledger(note), Add(id="i1", text="One.\nTwo.", whole=True)]
+    assert render_instructions(fold_events(events)).strip("\n") == alone.strip("\n")
+    more = [*events, Add(id="i2", text="Three.")]
+    assert render_instructions(fold_events(more)).strip("\n") == beside.strip("\n")
+    back = [*more, Expire(id="i2")]
+    assert render_instructions(fold_events(back)) == render_instructions(fold_events(events))
+    stored = [from_json(event_to_json(event)) for event in events]
+    assert render_instructions(fold_events(stored)) == render_instructions(fold_events(events))
+    listed = [read_ledger(note), Add(id="i1", text="One.\nTwo.")]
+    assert render_instructions(fold_events(listed)).endswith(f"- One.{fold_events(events).newline}  Two.")
+
+
+def test_an_instruction_with_an_empty_line_is_read_back_as_one() -> None:
+    events: list[Event] = [read_ledger(""), Add(id="i1", text="One.\n\n  Two."), Add(id="i2", text="Three.")]
+    pieces, _ = parse(render_instructions(fold_events(events)))
+    assert [text for managed, text in pieces if managed] == ["One.\n\n  Two.", "Three."]
+
+
+def test_a_text_written_as_a_whole_keeps_its_distance_from_the_text_behind_it() -> None:
+    ledger = fold_events(
+        [read_ledger("- Old.\nMind the date."), Expire(id="i1"), Add(id="i2", text="New.", whole=True)]
+    )
+    assert render_instructions(ledger) == "Mind the date.\n\nNew."
+    between = fold_events(
+        [read_ledger("Top.\n- Old.\nEnd."), Add(id="i2", text="New.", whole=True), Expire(id="i1")]
+    )
+    assert render_instructions(between) == "Top.\n\nNew.\n\nEnd."
+
+
 @given(st.lists(GOOD_TEXTS, min_size=1, max_size=5))
 def test_an_edit_leaves_every_other_byte_and_all_slots_as_they_were(texts: list[str]) -> None:
     prompt, events = Prompt.parse(SOURCE), opened_ledger()

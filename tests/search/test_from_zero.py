@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,13 +55,12 @@ def test_a_plain_prompt_keeps_its_text_and_gets_all_right_answers_or_a_row_of_ea
     assert set(made(PLAIN, k=0)) == {LISTED}
 
 
-def test_the_right_answers_may_stand_in_one_line() -> None:
-    (listed,) = (
-        prompt
-        for name, prompt, _ in proposals(ENV, PLAIN, ENV.train[:12], secrets, 0, inline=True)
-        if name == LISTED
-    )
-    assert listed.region_text().strip().endswith(f"with nothing else: {', '.join(TYPES)}")
+def test_a_method_may_write_the_list_in_a_way_of_its_own() -> None:
+    def write(start: Prompt, answers: Sequence[str]) -> Prompt | None:
+        return start.edit(", ".join(answers))
+
+    made_by = {name: prompt for name, prompt, _ in proposals(ENV, PLAIN, ENV.train[:12], secrets, 0, write)}
+    assert made_by[LISTED].region_text() == ", ".join(TYPES)
 
 
 def test_a_chat_prompt_is_edited_in_its_own_message() -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from starlette.routing import Route
 
 from tests.server.conftest import ROLES, Running, Start
-from whet_live.server.app import Server
-from whet_live.server.endpoint import Endpoint
+from whet_live.server.app import ROUTERS, Server
+from whet_live.server.endpoint import Endpoint, routes
 from whet_live.server.limits import ServerLimits, TokenBucket
 from whet_live.server.roles import PAGES, PROGRAMS, PUBLIC, Role
 
@@ -44,6 +44,17 @@ def test_the_table_is_the_router(server: Running) -> None:
         assert (route.methods or set()) - {"HEAD"} == {endpoint.method} and route.path == endpoint.path
         found.append([endpoint.method, endpoint.path, needs, *(["app"] if endpoint.app else [])])
     assert sorted(found) == sorted(rows()), "the routes changed: say who may use them, in matrix.txt"
+
+
+def test_no_request_fits_the_paths_of_two_routers() -> None:
+    """Otherwise the order of the routers would decide who answers: pages are found by the names of their files."""
+    of_routers = [[route for route in routes((router,)) if isinstance(route, Route)] for router in ROUTERS]
+    for own in of_routers:
+        for route in own:
+            path = re.sub(r"{[^}]*}", "x", route.path)
+            for other in (other for group in of_routers if group is not own for other in group):
+                both = (route.methods or set()) & (other.methods or set())
+                assert not (both and other.path_regex.match(path)), (route.path, other.path)
 
 
 def test_nobody_gets_more_than_the_table_says(start: Start) -> None:

@@ -237,8 +237,8 @@ def _canonical(value: object) -> bytes:
 
 
 def content_bytes(mark: str) -> bytes | None:
-    """What the part of a mark holds, whose SHA-256 is the hash; None where the part is not known. Raises UsageError for a file
-    that has changed."""
+    """The content of the part that a mark names, whose SHA-256 is the hash; None for an unknown part. Raises UsageError for
+    a file that has changed."""
     match = MARK.fullmatch(mark)
     part = None if match is None else _find(match[2])
     if match is None or part is None:
@@ -378,7 +378,7 @@ def with_contents(text: str) -> str:
 
 
 def read_contents(text: str) -> str:
-    """What `with_contents` wrote, with marks again; whatever else looks like a part stays text."""
+    """Read the result of `with_contents`, with marks again; other texts that look like a part stay texts."""
     if "[[whet:" not in text:
         return text
 

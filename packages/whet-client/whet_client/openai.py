@@ -382,7 +382,7 @@ def _read_content(answer: _Answer, content: Any) -> None:
 
 
 def _read_refusal(answer: _Answer, text: str) -> None:
-    """What a model says in place of an answer, which quality counts."""
+    """The refusal that a model gives in place of an answer, and that counts for quality."""
     if text:
         answer.metadata["refusal"] = True
     answer.texts.append(text)

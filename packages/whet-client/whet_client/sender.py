@@ -37,8 +37,8 @@ _ABOUT_ROWS = (400, 409, 413, 422)
 
 @dataclass
 class DeliveryTally:
-    """What became of rows so far. `refused` are those that the server will never take, `lost` those that found room
-    neither in memory nor in the spool, and those that were damaged there."""
+    """The delivery of rows so far. `refused` are those that the server will never take, `lost` those that found room neither
+    in memory nor in the spool, and those that were damaged there."""
 
     sent: int = 0
     spooled: int = 0

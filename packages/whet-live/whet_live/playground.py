@@ -96,8 +96,8 @@ def _read_model(entry: object, where: str) -> ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class PlaygroundAnswer:
-    """What a version answered: the text, or the `error` why there is none; its tokens, seconds and dollars (None: not known, and
-    counted with the most)."""
+    """The answer of a version: the text, or the `error` why there is none; its tokens, seconds and dollars (None: not known,
+    and counted with the most)."""
 
     version: int
     text: str
@@ -211,7 +211,7 @@ def _spent(connection: Connection, day: str) -> float:
 
 
 def _request(version: Version, values: Mapping[str, str], spec: ModelSpec) -> Request:
-    """What a version asks with an input; its own temperature, where it has one, comes before that of the model."""
+    """The request of a version for an input; its own temperature, if it has one, takes precedence over that of the model."""
     own = version.config.get("temperature")
     temperature = (
         own if isinstance(own, int | float) and not isinstance(own, bool) and 0 <= own <= 2 else None

@@ -184,7 +184,8 @@ def _candidate(
     model: BehaviourModel | None,
     sources: Sequence[str],
 ) -> _Candidate | str:
-    """What an answer may become, or why it becomes nothing. What people said rules, and signals count where they said nothing."""
+    """The row that an answer may become, or the reason why it becomes none. People's judgements take precedence, and signals
+    count without any."""
     if inference.error is not None:
         return "failed"
     texts = [

@@ -36,7 +36,7 @@ _WORDS = {bool: "true or false", float: "a finite number", int: "a whole number"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What an option takes: a type, and whether it must be there."""
+    """The type of an option, and whether a task file must set the option."""
 
     type: type[Any]
     required: bool

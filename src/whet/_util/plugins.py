@@ -58,7 +58,7 @@ class Plugin:
         return loaded
 
     def call(self, function: Callable[..., object], *arguments: object) -> Any:
-        """What code of the package returns. An error that whet does not know becomes a UsageError of one line."""
+        """Call code of the package and return its result. An error that whet does not know becomes a UsageError of one line."""
         try:
             return function(*arguments)
         except WhetError:
@@ -76,7 +76,7 @@ class Plugin:
 
 
 def plugins(group: str, built_in: Iterable[str]) -> list[Plugin]:
-    """What installed packages add to a group, sorted by name; a name that is taken has a `conflict`."""
+    """The parts that installed packages add to a group, sorted by name; a name that is taken has a `conflict`."""
     own = set(built_in)
     by_name: dict[str, dict[str, EntryPoint]] = {}
     for package, entry in _entries(group):

@@ -38,6 +38,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from whet._util.user_modules import (
+    OWN,
     InnerImport,
     codes_in,
     digests_of,
@@ -126,8 +127,8 @@ def import_function(named: str) -> Any:
 
 
 def used_outside(function: Callable[..., object]) -> str:
-    """What the program of a function imports and its text does not show: the content of the user's modules, the versions of
-    installed packages; empty where it needs Python only. Only for a function that has a program."""
+    """The imports of a function's program that its text does not show: the content of the user's modules, the versions of
+    installed packages. Empty if it needs Python only, or if the function has no program."""
     outside: list[object] = []
     _write(function, {}, outside)
     walk = _Walk(_home(function), name_of(function))
@@ -272,7 +273,7 @@ def _home(value: Any) -> str:
 
 
 def _read(function: Callable[..., object]) -> str:
-    """What a callable does, as a text that is the same in every process while the code and the values stay."""
+    """The behaviour of a callable as a text, which is the same in every process while code and values stay."""
     walk = _Walk(_home(function), name_of(function))
     try:
         parts = walk.parts(function)
@@ -328,7 +329,7 @@ class _Walk:
             )
 
     def opaque(self, value: object) -> Any:
-        """What stands for a value without content: its class, and which one of these it is in this process."""
+        """A text for a value without content: its class, and its number among the values of this class in this process."""
         if self.strict:
             raise _Unreadable
         kind = type(value)
@@ -342,7 +343,7 @@ class _Walk:
         return ["opaque", label, number, library_version(kind.__module__)]
 
     def parts(self, value: Any) -> Any:
-        """What a value does or is."""
+        """The identity of a value: its content, or its behaviour."""
         if type(value) in _PLAIN:
             return value
         if self.strict:
@@ -471,7 +472,8 @@ class _Walk:
 
     def _object(self, value: Any) -> object:
         kind = type(value)
-        if hasattr(value, "version") and not is_library(kind.__module__):
+        own = kind.__module__.partition(".")[0] in OWN  # an integration says by its version what it runs
+        if hasattr(value, "version") and (own or not is_library(kind.__module__)):
             return ["object", self._class(kind, data=False), self.parts(value.version)]
         if not is_library(kind.__module__):
             return ["object", self.parts(kind), *self._state(value)]

@@ -13,7 +13,7 @@ _LONGEST = 4096
 
 
 class Drawing(Protocol):
-    """What is drawn on the terminal again and again."""
+    """A text on the terminal that is drawn again and again."""
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...

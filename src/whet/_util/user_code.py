@@ -41,7 +41,7 @@ class OutOfTime(WhetError):
 
 
 class _Ended(SystemExit):
-    """What ends a function that is late, where it is. Ignored where it ends the thread."""
+    """An exception that ends a late function. It is ignored if it ends the thread."""
 
 
 class StrayException(Exception):
@@ -57,7 +57,7 @@ _STRAY = (StopIteration, StopAsyncIteration, asyncio.CancelledError, concurrent.
 
 
 def caught(error: BaseException) -> Exception:
-    """What a user's function raised, as an exception that may pass through coroutines and futures."""
+    """The exception of a user's function, in a form that may pass through coroutines and futures."""
     if isinstance(error, Exception) and not isinstance(error, _STRAY):
         return error
     return StrayException(error).with_traceback(error.__traceback__)
@@ -275,8 +275,8 @@ async def in_thread(
 
 
 async def _wait(returned: Future[Any], seconds: float | None) -> Any:
-    """What a function in another thread returns. One that is late, or that nobody waits for any more, is ended as far as it can
-    be."""
+    """The result of a function in another thread. A function that is late, or that nobody waits for any more, is ended as
+    far as possible."""
     try:
         return await _within(asyncio.wrap_future(returned), seconds)
     except (OutOfTime, asyncio.CancelledError):
@@ -408,7 +408,7 @@ class MainThread:
         return main and hasattr(signal, "setitimer") and not cls.busy
 
     def start(self, function: Callable[[], Any], watched: Watched, seconds: float) -> Future[Any]:
-        """What the function will have returned; called in another thread."""
+        """Let the thread that serves call a function, and return the future of its result."""
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         task = (function, future, watched)

@@ -37,7 +37,7 @@ def _constant(value: str) -> str:
 
 @dataclass(frozen=True)
 class Verdicts:
-    """What values say: those that a user stated, by the value in lower case, else those of `FORMATS`."""
+    """The meanings of the values in a column: those that a user stated, by the value in lower case, else those of `FORMATS`."""
 
     stated: Mapping[str, bool] = field(default_factory=dict)
 

@@ -7,11 +7,13 @@ import json
 import shlex
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
-from whet._util.arguments import check_arguments
+from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
+from whet._util.fields import build_from
 from whet.api.doctor import FROM_MODEL, grade_target_and_nonsense
+from whet.api.keywords import ADVISE_GROUPS, AdviseKeywords
 from whet.api.pay_back import (
     NO_WEIGHTS,
     decide_next_step,
@@ -40,7 +42,7 @@ from whet.engine.comparison_json import (
 )
 from whet.engine.forecast import say_default_model
 from whet.engine.openings import SealedTestAccess, SealedTestLedger, first_level
-from whet.engine.options import Options, RoleModel
+from whet.engine.options import Options
 from whet.engine.plan_json import PlanJSON
 from whet.engine.progress import Progress
 from whet.engine.sealed_power import WORSE, describe_power, promotion_of
@@ -82,7 +84,7 @@ OWN, ASKED, TARGET_SAID, NONE = "own", "a model's", "the target", "none"
 
 @dataclasses.dataclass(frozen=True)
 class _Facts:
-    """What a task has, as far as a method may need it. `scores`: labels, and a model in this process that may score them;
+    """The properties of a task that methods may need. `scores`: labels, and a model in this process that may score them;
     `trainable`: rows and limits carry the training of a policy; `default`: the method that is taken where none is named."""
 
     optimizer: bool
@@ -98,45 +100,40 @@ class _Facts:
 
 
 @check_arguments
-async def aadvise(  # noqa: PLR0913 (each keyword is a parameter: names, types and help for the reader)
+@describe_keywords(*ADVISE_GROUPS, defaults=Options)
+async def aadvise(
     task: Any,
     *,
-    lm: RoleModel = None,
-    optimizer_lm: RoleModel = None,
-    judge_lm: RoleModel = None,
-    base_url: str | Sequence[str] | None = None,
     answers_per_month: float | None = None,
     gain_value: float | None = None,
     pilot: bool = False,
     pilot_rows: int = ROWS,
-    budget: Budget | None = None,
-    seed: int = 0,
-    dry_run: bool = False,
-    progress: Progress | bool | None = None,
+    **keywords: Unpack[AdviseKeywords],
 ) -> Advice:
     """Say whether a search may pay for a task, which methods fit, in order, and what to do first. Without a pilot, nothing is
     paid or written.
 
-    `task`: a folder or a Task. `lm`: the task model, if the task names none. A model that is simulated or in this process
-    answers at most 50 validation rows; other models are not called. `optimizer_lm` and `judge_lm` are the models of the planned
-    run. `answers_per_month` and `gain_value` add the time after which a run has paid for itself; `gain_value` is the value in
-    dollars of an additional right answer (its reward goes from the lowest to the highest). With `pilot`, a few prompts answer
-    `pilot_rows` training rows (12 or more, drawn by `seed`), to measure whether wording matters. The pilot is paid, within
-    `budget` (default: the task's limits), and announced before. The same call again pays for nothing twice. `dry_run`: only the
-    pilot's plan. `progress` as in `whet.optimize`.
+    `task`: a folder or a Task. A task model that is simulated or in this process answers at most 50 validation rows; other
+    models are not called. The optimizer model and the judge are those of the planned run. `answers_per_month` and
+    `gain_value` add the time after which a run has paid for itself; `gain_value` is the value in dollars of an additional
+    right answer (its reward goes from the lowest to the highest). With `pilot`, a few prompts answer `pilot_rows` training
+    rows (12 or more, drawn by `seed`), to measure whether wording matters. The pilot is paid, within `budget` (default: the
+    task's limits), and announced before. The same call again pays for nothing twice. `dry_run` shows only the plan of the
+    pilot.
 
     Raises UsageError, before anything is paid, for an unusable task, for a volume without a value, for a volume or a value that
     is not above 0, and for a pilot with too few rows or too small limits.
     """
     volume = volume_of(answers_per_month, gain_value)
-    if not pilot and (dry_run or budget not in (None, Budget())):
-        what = parameter("dry_run" if dry_run else "budget")
+    if not pilot and (keywords.get("dry_run") or keywords.get("budget") not in (None, Budget())):
+        what = parameter("dry_run" if keywords.get("dry_run") else "budget")
         raise UsageError(
             f"{what} applies only to paid calls, and only a pilot makes paid calls. Add "
             f"{parameter('pilot', True)}, or omit this option."
         )
     known = task_of(task, TaskKeywords())
-    options = Options(lm=lm, optimizer_lm=optimizer_lm, judge_lm=judge_lm, base_url=base_url)
+    models = {name: keywords.get(name) for name in ("lm", "optimizer_lm", "judge_lm", "base_url")}
+    options = build_from(Options, models)
     test, reward = _test(known), await _reward(known)
     plan, missing = await _plan(known, options)
     model = await _model(known, "task", options)
@@ -147,10 +144,8 @@ async def aadvise(  # noqa: PLR0913 (each keyword is a parameter: names, types a
     if pilot and (problem := _why_no_pilot(reward, test)):
         warnings.append(f"The pilot did not begin, and nothing was paid: {problem}.")
     elif pilot:
-        study = StudyOptions(
-            lm=lm, judge_lm=judge_lm, base_url=base_url, budget=budget or Budget(), seed=seed, dry_run=dry_run
-        )
-        with display_progress(progress, place_of(task)) as display:
+        with display_progress(keywords.get("progress"), place_of(task)) as display:
+            study = build_from(StudyOptions, {**keywords, "optimizer_lm": None})
             tried = await run_pilot(known, pilot_options(study, pilot_rows), display)
         if start is None and "prompts" in tried:
             start = {**start_mean(tried), "split": "training", "simulated": tried["simulated"]}

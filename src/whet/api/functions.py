@@ -20,6 +20,8 @@ from whet.api.jobs import ComparisonCall, JobPool
 from whet.api.keywords import (
     CALL_GROUPS,
     LEARN_GROUPS,
+    METHOD_GROUPS,
+    MODEL_GROUPS,
     RUN_GROUPS,
     SEARCH_GROUPS,
     TASK_GROUPS,
@@ -27,10 +29,8 @@ from whet.api.keywords import (
     EvaluateKeywords,
     FollowUpKeywords,
     LearnKeywords,
-    MethodKeywords,
     OptimizeKeywords,
     SplitKeywords,
-    TaskModelKeywords,
     TrainingKeywords,
 )
 from whet.api.results import Evaluation, LearnResult, MethodComparison, RunResult
@@ -62,8 +62,8 @@ from whet.task.table import table_of
     *TASK_GROUPS,
     AlphaKeywords,
     GateKeywords,
-    TaskModelKeywords,
-    MethodKeywords,
+    *MODEL_GROUPS,
+    *METHOD_GROUPS,
     *SEARCH_GROUPS,
     TrainingKeywords,
     *RUN_GROUPS,
@@ -100,7 +100,7 @@ async def aoptimize(
     SplitKeywords,
     *TASK_GROUPS,
     AlphaKeywords,
-    TaskModelKeywords,
+    *MODEL_GROUPS,
     *RUN_GROUPS,
     *CALL_GROUPS,
     defaults=Options,
@@ -134,7 +134,7 @@ async def aevaluate(
     *TASK_GROUPS,
     AlphaKeywords,
     GateKeywords,
-    TaskModelKeywords,
+    *MODEL_GROUPS,
     *SEARCH_GROUPS,
     TrainingKeywords,
     *RUN_GROUPS,
@@ -196,18 +196,14 @@ async def acompare(
 
 
 @check_arguments
-@describe_keywords(*LEARN_GROUPS, defaults=Options)
+@describe_keywords(*LEARN_GROUPS, defaults=Options, good=(), bad=())
 async def alearn(
     prompt: str | Path | Prompt,
     feedback: str | Path | Sequence[str | Path | Mapping[str, Any]] = (),
     *,
     accepted: Sequence[str] | frozenset[str] = (),
     most_calls: int = MOST_CALLS,
-    good: str | Sequence[str] = (),
-    bad: str | Sequence[str] = (),
-    out: str | Path | None = None,
     undo: bool = False,
-    confirm: Callable[[dict[str, Any]], bool] = lambda proposal: True,
     write: Callable[[dict[str, Any]], str] | None = None,
     **keywords: Unpack[LearnKeywords],
 ) -> LearnResult:
@@ -217,17 +213,16 @@ async def alearn(
     `prompt` is the file of a prompt, which is written with its ledger beside it (or to `out`). It may also be a prompt in
     memory, as a text or a Prompt; `result.prompt` is then the new prompt. `optimizer_lm` reads the comments and writes
     instructions, in at most `most_calls` calls. Without it, whet invents no instructions: it calls `write` with each group of
-    comments (`feedback`: ids of rows, `texts`), which returns an instruction, or an empty text for none. `confirm` sees the
-    proposal and decides whether to write it. `accepted` are ids of flagged rows or instructions that a person accepts. `region`
-    names the fence. `root` is the folder for journals of paid calls. `good` and `bad` name the good and the bad values in a
-    column of ratings; if there are two values, one name is enough. `fresh` requests new answers instead of recorded ones.
-    `undo` takes back the last step instead. `progress`: as in `whet.optimize`.
+    comments (`feedback`: ids of rows, `texts`), which returns an instruction, or an empty text for none. `accepted`
+    are ids of flagged rows or instructions that a person accepts. `root` is the folder for journals of paid calls. `undo` takes
+    back the last step instead.
 
     Raises UsageError for unusable input, and ProviderError for a dead endpoint.
     """
     sources: Any = [feedback] if isinstance(feedback, str | Path) else feedback
     if hasattr(feedback, "columns") or hasattr(feedback, "column_names"):
         sources = table_of(feedback, "feedback").values
+    out, good, bad = keywords.get("out"), keywords.get("good", ()), keywords.get("bad", ())
     target, path = None if out is None else Path(out), prompt_path(prompt)
     root, dry_run = keywords.get("root", "runs"), keywords.get("dry_run", False)
     for name, value in (("the prompt", path), (parameter("out"), out), (parameter("root"), root)):
@@ -245,7 +240,8 @@ async def alearn(
 
         def ask_person(proposal: dict[str, Any]) -> bool:
             stack.close()
-            return confirm(proposal)
+            confirm = keywords.get("confirm")
+            return confirm is None or confirm(proposal)
 
         def ask_writer(group: dict[str, Any]) -> str:
             assert write is not None

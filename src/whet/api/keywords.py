@@ -14,18 +14,25 @@ from whet.run import Budget
 from whet.task import AlphaKeywords, GateKeywords, RegionKeywords, TaskKeywords
 
 
-class TaskModelKeywords(TypedDict, total=False):
+class LmKeywords(TypedDict, total=False):
     """The task model.
 
     lm: an address such as openai/gpt-4o-mini, a LanguageModel (closed when the run ends), a function (messages) -> text or
       Completion, sync or async (`whet.models.callable`), or a dict as under `models` in task.yaml (with `price`, `temperature`
       and so on).
+    """
+
+    lm: RoleModel
+
+
+class TaskModelKeywords(LmKeywords, total=False):
+    """Several task models.
+
     task_lms: instead of `lm`, two or more task models in the same forms, for one prompt (docs/several-tasks.md).
     aggregate: the score of a prompt with several tasks or task models: "mean" (the default), the mean over cases, or "worst",
       the worst case. A case is one task with one model.
     """
 
-    lm: RoleModel
     task_lms: Sequence[RoleModel] | None
     aggregate: str | None
 
@@ -124,16 +131,81 @@ class SplitKeywords(TypedDict, total=False):
     split: str
 
 
-class RunKeywords(
-    JudgeKeywords, EndpointKeywords, ConcurrencyKeywords, RootKeywords, ProgressKeywords, total=False
-):
-    """The run.
+class SeedKeywords(TypedDict, total=False):
+    """The seed.
 
     seed: the seed of all random draws.
-    run: the folder of the run; by default TASK-METHOD-SEED below `root`.
     """
 
     seed: int
+
+
+class OutKeywords(TypedDict, total=False):
+    """The place of the result.
+
+    out: the file or the folder that receives the result, instead of its usual place.
+    """
+
+    out: str | Path | None
+
+
+class ConfirmKeywords(OutKeywords, total=False):
+    """The decision on a proposal.
+
+    confirm: a function that sees the proposal and returns whether whet writes it; by default, whet does.
+    """
+
+    confirm: Callable[[dict[str, Any]], bool] | None
+
+
+class RatingKeywords(TypedDict, total=False):
+    """The words of a column of ratings.
+
+    good: the good values in the column. If there are two values, it is enough to name one.
+    bad: the bad values in the column.
+    """
+
+    good: str | Sequence[str]
+    bad: str | Sequence[str]
+
+
+class JudgementKeywords(RatingKeywords, total=False):
+    """The judgements, and the reward model that is fitted to them.
+
+    scale: the lowest and the highest rating of a scale, if the ratings do not show it.
+    person: learn only from this person.
+    features: what the reward model sees of an answer: surface, words or embedded/encoder.
+    """
+
+    scale: Sequence[float] | None
+    person: str | None
+    features: str
+
+
+class SubjectKeywords(TypedDict, total=False):
+    """The task of the prompt.
+
+    task: a task folder or a Task. By default it is the task of the run that the prompt comes from; name it if that folder has
+      moved, if the task was made in memory, or if the prompt comes from no run.
+    """
+
+    task: object
+
+
+class RunKeywords(
+    JudgeKeywords,
+    EndpointKeywords,
+    ConcurrencyKeywords,
+    RootKeywords,
+    ProgressKeywords,
+    SeedKeywords,
+    total=False,
+):
+    """The run.
+
+    run: the folder of the run; by default TASK-METHOD-SEED below `root`.
+    """
+
     run: str | Path | None
 
 
@@ -180,15 +252,22 @@ class TrainingKeywords(TypedDict, total=False):
     processes: int
 
 
-class MethodKeywords(TypedDict, total=False):
+class MethodChoiceKeywords(TypedDict, total=False):
     """The method.
 
     method: a name from `whet methods`, or a config object such as whet.methods.opro.Config(steps=20), also of your own method
       (`whet.methods.register`).
-    fork: a run whose paid answers are reused.
     """
 
     method: MethodChoice | None
+
+
+class MethodKeywords(MethodChoiceKeywords, total=False):
+    """Answers of another run.
+
+    fork: a run whose paid answers are reused.
+    """
+
     fork: str | Path | None
 
 
@@ -240,16 +319,15 @@ class TransferKeywords(
     BudgetKeywords,
     DryRunKeywords,
     FreshKeywords,
+    SubjectKeywords,
     total=False,
 ):
     """The transfer. The judge is by default that of the run. `budget` holds for all models together, over all sessions; a
     limit on seconds is not supported. On the sealed test rows, each model counts as an opening.
 
-    task: the task of the run, if its folder has moved or the task was made in memory.
     on_plan: called with the address of each model and the plan of its calls, before anything is paid.
     """
 
-    task: object
     on_plan: OnPlan | None
 
 
@@ -271,6 +349,8 @@ class LearnKeywords(
     DryRunKeywords,
     RootKeywords,
     ProgressKeywords,
+    RatingKeywords,
+    ConfirmKeywords,
     total=False,
 ):
     """The keywords of `whet.learn` that other functions have too."""
@@ -280,7 +360,56 @@ class StudyCallKeywords(StudyKeywords, TaskModelKeywords, RunKeywords, total=Fal
     """The keywords of the studies."""
 
 
+class AdviseKeywords(
+    LmKeywords,
+    OptimizerKeywords,
+    JudgeKeywords,
+    EndpointKeywords,
+    BudgetKeywords,
+    DryRunKeywords,
+    SeedKeywords,
+    ProgressKeywords,
+    total=False,
+):
+    """The keywords of `whet.advise` that other functions have too."""
+
+
+class MigrateKeywords(
+    AlphaKeywords,
+    SubjectKeywords,
+    MethodChoiceKeywords,
+    SearchKeywords,
+    RunKeywords,
+    CallKeywords,
+    total=False,
+):
+    """The keywords of `whet.migrate` that other functions have too."""
+
+
+class PreferencesKeywords(
+    JudgementKeywords,
+    ConfirmKeywords,
+    MethodChoiceKeywords,
+    TaskModelKeywords,
+    SearchKeywords,
+    TrainingKeywords,
+    RunKeywords,
+    CallKeywords,
+    total=False,
+):
+    """The keywords of `whet.learn_preferences` that other functions have too."""
+
+
+class QuestionKeywords(JudgementKeywords, SeedKeywords, total=False):
+    """The keywords of `whet.preference_questions` that other functions have too."""
+
+
+class SensitivityKeywords(StudyCallKeywords, SubjectKeywords, total=False):
+    """The keywords of `whet.study_sensitivity` that other functions have too."""
+
+
 RUN_GROUPS = (
+    SeedKeywords,
     JudgeKeywords,
     EndpointKeywords,
     ConcurrencyKeywords,
@@ -296,6 +425,7 @@ SEARCH_GROUPS = (OptimizerKeywords, BudgetKeywords, SearchKeywords)
 TASK_GROUPS = (TaskKeywords, RegionKeywords)
 """The groups of `TaskKeywords`."""
 TRANSFER_GROUPS = (
+    SubjectKeywords,
     SplitKeywords,
     JudgeKeywords,
     EndpointKeywords,
@@ -311,6 +441,9 @@ TRANSFER_GROUPS = (
 STUDY_GROUPS = (SplitKeywords, RegionKeywords, BudgetKeywords, DryRunKeywords, StudyKeywords)
 """The groups of `StudyKeywords`."""
 LEARN_GROUPS = (
+    RatingKeywords,
+    OutKeywords,
+    ConfirmKeywords,
     OptimizerKeywords,
     EndpointKeywords,
     RegionKeywords,
@@ -320,3 +453,41 @@ LEARN_GROUPS = (
     ProgressKeywords,
 )
 """The groups of `LearnKeywords`."""
+MODEL_GROUPS = (LmKeywords, TaskModelKeywords)
+"""The groups of `TaskModelKeywords`."""
+METHOD_GROUPS = (MethodChoiceKeywords, MethodKeywords)
+"""The groups of `MethodKeywords`."""
+ADVISE_GROUPS = (
+    LmKeywords,
+    OptimizerKeywords,
+    JudgeKeywords,
+    EndpointKeywords,
+    BudgetKeywords,
+    DryRunKeywords,
+    SeedKeywords,
+    ProgressKeywords,
+)
+"""The groups of `AdviseKeywords`."""
+MIGRATE_GROUPS = (
+    SubjectKeywords,
+    AlphaKeywords,
+    MethodChoiceKeywords,
+    *SEARCH_GROUPS,
+    *RUN_GROUPS,
+    *CALL_GROUPS,
+)
+"""The groups of `MigrateKeywords`."""
+JUDGEMENT_GROUPS = (RatingKeywords, JudgementKeywords)
+"""The groups of `JudgementKeywords`."""
+PREFERENCES_GROUPS = (
+    *JUDGEMENT_GROUPS,
+    OutKeywords,
+    ConfirmKeywords,
+    MethodChoiceKeywords,
+    *MODEL_GROUPS,
+    *SEARCH_GROUPS,
+    TrainingKeywords,
+    *RUN_GROUPS,
+    *CALL_GROUPS,
+)
+"""The groups of `PreferencesKeywords`."""

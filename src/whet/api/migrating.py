@@ -15,14 +15,7 @@ from typing import Any, Unpack
 from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
 from whet.api.comparison import found_candidate
-from whet.api.keywords import (
-    CALL_GROUPS,
-    RUN_GROUPS,
-    SEARCH_GROUPS,
-    CallKeywords,
-    RunKeywords,
-    SearchKeywords,
-)
+from whet.api.keywords import MIGRATE_GROUPS, MigrateKeywords
 from whet.api.results import MigrationResult
 from whet.api.running import find_run, optimize_task, with_prompt
 from whet.api.transferring import atransfer, read_finished, task_of_run, usage_of_trials
@@ -32,13 +25,12 @@ from whet.engine.run_folder import write_result
 from whet.engine.transfer import limits_left
 from whet.engine.usage_sums import usage_of_run
 from whet.errors import UsageError, parameter
-from whet.methods import MethodChoice
 from whet.prompt import Prompt
 from whet.reporting import display_progress
 from whet.run import Budget
 from whet.stats import percent
 from whet.stats.intervals import show_number
-from whet.task import AlphaKeywords, Task, TaskKeywords, prompt_of, task_of
+from whet.task import Task, TaskKeywords, prompt_of, task_of
 from whet.types import content_hash
 
 MIGRATE = "migrate"
@@ -47,28 +39,21 @@ MARGIN = 0.05
 """How much better the new prompt may be, as a share of the range of the reward, and the old one would still have done."""
 
 
-class MigrateKeywords(AlphaKeywords, SearchKeywords, RunKeywords, CallKeywords, total=False):
-    """The keywords of `whet.migrate`."""
-
-
 @check_arguments
-@describe_keywords(AlphaKeywords, *SEARCH_GROUPS, *RUN_GROUPS, *CALL_GROUPS, defaults=Options)
+@describe_keywords(*MIGRATE_GROUPS, defaults=Options)
 async def amigrate(
     prompt: str | Path | Prompt,
     *,
     to_lm: RoleModel,
     from_lm: RoleModel = None,
-    task: Any = None,
-    method: MethodChoice | None = None,
     **keywords: Unpack[MigrateKeywords],
 ) -> MigrationResult:
     """Improve a prompt of one task model for another model, test it on the sealed rows with both models, and say which prompt
     to use.
 
     `prompt`: the folder or the name below `root` of a finished run, whose best prompt is used; or a prompt file, or a Prompt.
-    `to_lm`: the new task model; `from_lm`: the old task model (default: that of the run); `task`: a task folder or a Task
-    (default: that of the run). `method`: as in `whet.optimize`. A limit on calls holds for the whole migration, including the
-    answers of the old model. The same call again pays nothing.
+    `to_lm`: the new task model; `from_lm`: the old task model (default: that of the run). A limit on calls holds for the
+    whole migration, including the answers of the old model. The same call again pays nothing.
 
     The verdict is `new prompt` if the gate promotes the new prompt with the new model. It is `old prompt` if the search found
     no other prompt, or if the interval of the gate excludes a gain of more than 5% of the reward's range. Otherwise it is
@@ -78,12 +63,12 @@ async def amigrate(
     prompt without a task. Raises ProviderError for a dead endpoint.
     """
     root = keywords.get("root", "runs")
-    start, known, home = _origin(prompt, task, root)
+    start, known, home = _origin(prompt, keywords.get("task"), root)
     from_lm = home if from_lm is None else from_lm
     if from_lm is None or to_lm is None:
         name = "from_lm" if from_lm is None else "to_lm"
         raise UsageError(f"Name the {name[:-3]} model with {parameter(name, 'provider/name')}.")
-    options = options_of_method(method, {**keywords, "lm": to_lm})
+    options = options_of_method(keywords.get("method"), {**keywords, "lm": to_lm})
     moved = _with_start(known, start)
     out = Path(options.run) if options.run is not None else Path(root) / _folder_name(moved, options)
     kept = _rows_of_old_model(moved)

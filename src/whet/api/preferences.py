@@ -13,7 +13,7 @@ import json
 import math
 import random
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Unpack
@@ -21,14 +21,12 @@ from typing import Any, Unpack
 from whet._util.arguments import check_arguments, check_path, describe_keywords
 from whet._util.blocking import blocking
 from whet.api.keywords import (
-    CALL_GROUPS,
-    RUN_GROUPS,
-    SEARCH_GROUPS,
-    CallKeywords,
-    RunKeywords,
-    SearchKeywords,
-    TaskModelKeywords,
-    TrainingKeywords,
+    JUDGEMENT_GROUPS,
+    PREFERENCES_GROUPS,
+    JudgementKeywords,
+    PreferencesKeywords,
+    QuestionKeywords,
+    SeedKeywords,
 )
 from whet.api.results import PreferencesResult
 from whet.api.running import optimize_task
@@ -66,14 +64,8 @@ MODEL, PROPOSAL, FIGURES = "preference.safetensors", "proposal.md", "preferences
 NO_MODEL = "A dry run without a task model: the reward model was measured, and no search was planned."
 _TRAIN = 0.6
 """Share of the inputs that are not sealed of which prompts are searched on; the rest validates them."""
-_DEFAULT_FEATURES = "surface"
+_DEFAULTS: Mapping[str, object] = {"good": (), "bad": (), "features": "surface"}
 Sources = str | Path | Sequence[str | Path | Mapping[str, Any]]
-
-
-class PreferencesKeywords(
-    TaskModelKeywords, SearchKeywords, TrainingKeywords, RunKeywords, CallKeywords, total=False
-):
-    """The keywords of `whet.learn_preferences`."""
 
 
 class UnclearPreferences(UsageError):
@@ -85,42 +77,30 @@ class UnclearPreferences(UsageError):
 
 
 @check_arguments
-@describe_keywords(
-    TaskModelKeywords, *SEARCH_GROUPS, TrainingKeywords, *RUN_GROUPS, *CALL_GROUPS, defaults=Options
-)
-async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: names, types and help for the reader)
+@describe_keywords(*PREFERENCES_GROUPS, defaults=Options, **_DEFAULTS)
+async def alearn_preferences(
     prompt: str | Path,
     feedback: Sources,
     *,
-    good: str | Sequence[str] = (),
-    bad: str | Sequence[str] = (),
-    scale: Sequence[float] | None = None,
-    person: str | None = None,
-    features: str = _DEFAULT_FEATURES,
     brake: float = 1.0,
     alarm: bool = True,
     anyway: bool = False,
-    method: MethodChoice | None = None,
-    out: str | Path | None = None,
-    confirm: Callable[[dict[str, Any]], bool] = lambda proposal: True,
     **keywords: Unpack[PreferencesKeywords],
 ) -> PreferencesResult:
     """Fit a reward model to people's judgements, search with the model as the reward, and propose the resulting prompt.
 
     `prompt` is the file of a prompt; `feedback` a file, files and rows: pairs, choices, ratings, thumbs, corrections
-    (docs/preferences.md). `person`: learn only from this person. `good` and `bad` name the good and the bad values in a column
-    of ratings; `scale` is the lowest and the highest rating of a scale, if the ratings do not show it. `features`: surface,
-    words or embedded/encoder. `brake`: the number of standard deviations of the members' disagreement that the reward
-    subtracts. `alarm`: whether the search stops at answers unlike those that people judged. `method` is one of `whet methods`
-    (default opro, or prewrite with a `policy`). `anyway` continues even if the model is no better than chance. `confirm` sees
-    the proposal and decides whether to write it into the file of the prompt, or to `out`. `run` is the folder of all files, by
-    default below `root`; the same call again resumes.
+    (docs/preferences.md). `brake`: the number of standard deviations of the members' disagreement that the reward subtracts.
+    `alarm`: whether the search stops at answers unlike those that people judged. `anyway` continues even if the model is no
+    better than chance. The method is by default opro, or prewrite with a `policy`. The result replaces the file of the
+    prompt, or goes to `out`. `run` is the folder of all files; the same call again resumes.
 
     Raises UnclearPreferences (a UsageError) if the held-out accuracy is no better than chance, and UsageError for unusable
     input, both before anything is paid or written. Raises ProviderError for a dead endpoint.
     """
-    path, target = _files_of(prompt, out)
-    read = read_judgements(feedback, good, bad, person, scale)
+    method, features = keywords.get("method"), _features(keywords)
+    path, target = _files_of(prompt, keywords.get("out"))
+    read = read_judgements(feedback, keywords)
     with ExitStack() as stack:
         shown = stack.enter_context(display_progress(keywords.get("progress")))
         rows = rows_of_prompt(path, read.judged)
@@ -148,32 +128,36 @@ async def alearn_preferences(  # noqa: PLR0913 (each keyword is a parameter: nam
         result |= {"reason": improvement["reason"], "usage": dict(run["usage"])}
         if not improvement["promoted"]:
             return _finish(folder, {**result, "status": "nothing"})
-        text = str(run["best"]["prompt"])
-        before = path.read_text("utf-8")
         if "system" in run["best"]:
             result |= _describe_weights(run, result["warnings"])
-            if text == before:
+            if run["best"]["prompt"] == path.read_text("utf-8"):
                 return _finish(folder, {**result, "status": "trained"})
-        write_derived(folder / PROPOSAL, text.encode("utf-8"))
         written = target or path
-        result |= {
-            "written_to": str(written),
-            "proposal": str(folder / PROPOSAL),
-            "text": text,
-            "diff": text_diff(before, text, path.name, f"{written.name} (preferred)"),
-        }
-    if not confirm({**result, "status": "proposed"}):
+        result |= _write_proposal(folder, path, written, str(run["best"]["prompt"]))
+    confirm = keywords.get("confirm")
+    if confirm is not None and not confirm({**result, "status": "proposed"}):
         return _finish(folder, {**result, "status": "proposed"})
     if path.read_bytes() != start:
         raise UsageError(
             f"{path} changed after whet read it. The proposal is in {folder / PROPOSAL}. Copy it by "
             "hand, or run the command again."
         )
-    replace_file(written, text.encode("utf-8"))
+    replace_file(written, result["text"].encode("utf-8"))
     return _finish(folder, {**result, "status": "written"})
 
 
 learn_preferences = blocking(alearn_preferences)
+
+
+def _write_proposal(folder: Path, path: Path, written: Path, text: str) -> dict[str, Any]:
+    """Write the new prompt beside the run, and describe it: where it will go, and what it changes."""
+    write_derived(folder / PROPOSAL, text.encode("utf-8"))
+    return {
+        "written_to": str(written),
+        "proposal": str(folder / PROPOSAL),
+        "text": text,
+        "diff": text_diff(path.read_text("utf-8"), text, path.name, f"{written.name} (preferred)"),
+    }
 
 
 def _files_of(prompt: str | Path, out: str | Path | None) -> tuple[Path, Path | None]:
@@ -197,17 +181,9 @@ def _files_of(prompt: str | Path, out: str | Path | None) -> tuple[Path, Path | 
 
 
 @check_arguments
+@describe_keywords(*JUDGEMENT_GROUPS, SeedKeywords, defaults=Options, **_DEFAULTS)
 def preference_questions(
-    answers: Sources,
-    most: int,
-    *,
-    feedback: Sources = (),
-    good: str | Sequence[str] = (),
-    bad: str | Sequence[str] = (),
-    scale: Sequence[float] | None = None,
-    person: str | None = None,
-    features: str = _DEFAULT_FEATURES,
-    seed: int = 0,
+    answers: Sources, most: int, *, feedback: Sources = (), **keywords: Unpack[QuestionKeywords]
 ) -> list[dict[str, Any]]:
     """The `most` pairs of answers that a person should compare next, the most informative first.
 
@@ -223,9 +199,9 @@ def preference_questions(
         raise UsageError(f"{parameter('most')} must be 1 or more; this is {most}.")
     judged = None
     if feedback != () and feedback != []:
-        judged = read_judgements(feedback, good, bad, person, scale).judged
+        judged = read_judgements(feedback, keywords).judged
     pairs = read_open_pairs(_list_sources(answers), () if judged is None else judged.pairs)
-    rng = random.Random(seed)
+    rng, features = random.Random(keywords.get("seed", 0)), _features(keywords)
     rng.shuffle(pairs)
     gains: list[float | None] = [None] * len(pairs)
     model = None if judged is None else _fitted_or_none(judged, features)
@@ -275,23 +251,22 @@ def _fitted_or_none(judged: JudgedAnswers, features: str) -> FittedPreferences |
         return None
 
 
-def read_judgements(
-    feedback: Sources,
-    good: str | Sequence[str],
-    bad: str | Sequence[str],
-    person: str | None,
-    scale: Sequence[float] | None = None,
-) -> ReadPreferences:
-    """The judgements of files and rows. Raises UsageError for a person who gave none, and for a scale that is none."""
-    sources = _list_sources(feedback)
-    ends = _ends_of(scale)
+def _features(keywords: JudgementKeywords) -> str:
+    return keywords.get("features") or str(_DEFAULTS["features"])
+
+
+def read_judgements(feedback: Sources, keywords: JudgementKeywords) -> ReadPreferences:
+    """The judgements of files and rows. Raises UsageError for a person who gave none, and for an unusable scale."""
+    sources, person = _list_sources(feedback), keywords.get("person")
+    good, bad = _words(keywords.get("good", ())), _words(keywords.get("bad", ()))
+    ends = _ends_of(keywords.get("scale"))
     if person is not None:
-        known = read_preferences(sources, _words(good), _words(bad), scale=ends).judged.people
+        known = read_preferences(sources, good, bad, scale=ends).judged.people
         if person not in known:
             raise UsageError(
                 f"{parameter('person')}: the feedback has no person {show_value(person)}.{did_you_mean(person, known)}"
             )
-    return read_preferences(sources, good=_words(good), bad=_words(bad), person=person, scale=ends)
+    return read_preferences(sources, good=good, bad=bad, person=person, scale=ends)
 
 
 def _ends_of(scale: Sequence[float] | None) -> tuple[float, float] | None:

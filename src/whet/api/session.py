@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 from whet._util.arguments import check_arguments, describe_keywords, select_keywords
 from whet._util.blocking import LoopThread
-from whet.api.keywords import RUN_GROUPS, SEARCH_GROUPS, TASK_GROUPS, MethodKeywords, SessionKeywords
+from whet.api.keywords import METHOD_GROUPS, RUN_GROUPS, SEARCH_GROUPS, TASK_GROUPS, SessionKeywords
 from whet.api.results import RunResult
 from whet.api.running import optimize_task
 from whet.engine.options import Options, options_of_method
@@ -81,7 +81,7 @@ class Session:
         *TASK_GROUPS,
         AlphaKeywords,
         GateKeywords,
-        MethodKeywords,
+        *METHOD_GROUPS,
         *SEARCH_GROUPS,
         *RUN_GROUPS,
         defaults=Options,

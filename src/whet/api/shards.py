@@ -7,14 +7,15 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import msgspec
 import orjson
 
-from whet._util.arguments import check_arguments, check_path
+from whet._util.arguments import check_arguments, check_path, describe_keywords
 from whet._util.storable import to_json
 from whet.api.comparison import compare_rows
+from whet.api.keywords import OutKeywords
 from whet.api.results import MethodComparison
 from whet.engine.comparison_json import ComparisonJSON, ShardJSON
 from whet.engine.options import Options
@@ -112,11 +113,13 @@ def write_shard(folder: Path, shard: Shard, compared: ComparisonJSON) -> None:
 
 
 @check_arguments
-def merge(folders: Sequence[str | Path], *, out: str | Path | None = None) -> MethodComparison:
+@describe_keywords(OutKeywords)
+def merge(folders: Sequence[str | Path], **keywords: Unpack[OutKeywords]) -> MethodComparison:
     """Join the shards in these folders into one comparison, as `whet.compare` returns it for all runs in one process.
 
-    `out` (default: the first folder) gets comparison.html, .csv, .md, .tex and .json. Runs that no shard has made are named under
-    `missing`. Raises UsageError for a folder without shards, shards of different comparisons, and a run that two shards made.
+    The folder `out`, by default the first of `folders`, gets comparison.html, .csv, .md, .tex and .json. Runs that no shard
+    has made are named under `missing`. Raises UsageError for a folder without shards, shards of different comparisons, and a
+    run that two shards made.
     """
     if not folders:
         raise UsageError("Name at least one folder with shards of a comparison.")
@@ -150,6 +153,7 @@ def merge(folders: Sequence[str | Path], *, out: str | Path | None = None) -> Me
         {} if written is None else {"transfer": written},
     )
     compared["missing"] = [f"{name}, seed {seed}" for name, seed in wanted if (name, seed) not in rows]
+    out = keywords.get("out")
     folder = Path(folders[0] if out is None else out)
     if read_header(folder) is not None:
         raise UsageError(

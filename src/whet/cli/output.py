@@ -32,7 +32,7 @@ def own_output() -> None:
 
 
 class _OwnOutput(io.TextIOWrapper):
-    """What the main thread prints; what others print goes to standard error."""
+    """The standard output of the main thread; the output of other threads goes to standard error."""
 
     def write(self, text: str, /) -> int:
         """See `io.TextIOBase`."""

@@ -416,7 +416,7 @@ def show_methods(values: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
 
 
 def mechanism(values: Mapping[str, Any]) -> None:
-    """What a name of a paper is, with its equation, and how it is used."""
+    """Print the meaning of a name from a paper, with its equation and its use."""
     name, *others = values["names"]
     say(name + (f" (also {', '.join(others)})" if others else ""))
     say("\n".join(f"  {line}".rstrip() for line in values["summary"].splitlines()))

@@ -76,10 +76,9 @@ class Assembly:
     def cache(self, folder: Path, options: Options) -> AnswerCache:
         """The completions cache: that of the team, where state lies in a database; else shared by all runs of the root, or the
         run's own when `run` names its folder."""
-        if all(client.model.local for client in self.clients.values()):
-            return open_cache(None)
         place = Path(options.root).absolute() if options.run is None else folder
-        return open_cache(place / "cache.sqlite", options.fresh)
+        local = all(client.model.local for client in self.clients.values())
+        return open_cache(place, options.fresh, local=local)
 
     async def prepare(self, works: Callable[[], Sequence[Work]], say: Callable[[str], None]) -> None:
         """Start the workers before anything is paid: those for the user's functions (`works`, see `Executor`), and those that

@@ -79,9 +79,10 @@ def search_warnings(core: RunState, low: float, high: float) -> list[str]:
 
 MORE = "a larger limit allows more"
 """The words of `ended_by` for a search that did all that its limits pay for."""
+RIGHT_ALREADY = "the start prompt is right on every row"
+"""The words of `ended_by` where no search was made."""
 NOTHING_WRONG = "no answer to a validation row fell short of the full reward"
-NOTHING_TO_LEARN = "the start prompt is right on every row, and there is nothing to learn from"
-"""The words of `ended_by` for a start prompt that the rows cannot improve."""
+"""The words of `ended_by` for a search that had nothing to ask its optimizer model."""
 
 
 def end_of_method(
@@ -99,7 +100,7 @@ def end_of_method(
     if stopped:
         why = f"training was stopped after {quantity(steps, 'step')}. {stopped.rstrip('.')}"
     elif any(e.name == EVENT for e in events):
-        why = NOTHING_TO_LEARN
+        why = f"{RIGHT_ALREADY}, and there is nothing to learn from"
     elif steps:
         paid = _paying_limit(core) if 0 < core.steps < getattr(config, "steps", 0) else ""
         why = (

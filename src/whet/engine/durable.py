@@ -170,8 +170,9 @@ class RunState:
             await self.caller.drain()
 
     async def within_seconds(self, work: Awaitable[T], kept: float) -> T:
-        """What `work` returns. Raises BudgetExceeded when only `kept` seconds of the limit are left: what is under way is given
-        up then, except calls that are answered at once; and ProviderError where the model does not answer any more."""
+        """Await `work` and return its result. Raises BudgetExceeded when only `kept` seconds of the limit are left, and ends
+        the calls in flight, except those that are answered at once. Raises ProviderError if the model does not answer any
+        more."""
         limit, doing = self.budget.whole_seconds, asyncio.ensure_future(work)
         try:
             left = None if limit is None else max(0.0, limit - kept - self.budget.seconds)

@@ -119,8 +119,8 @@ class ObservedUsage:
 
 @dataclass
 class SealedReserve:
-    """What the sealed test of two prompts will take: the first as much as it took on validation, the second more by as much as
-    the task model's newest answers, or those with which the best prompt was validated, are dearer.
+    """The cost of the sealed test of two prompts. The first prompt costs as much as on validation. The second costs more by
+    the factor by which the task model's newest answers, or those that validated the best prompt, cost more.
 
     `baseline`: tokens and dollars of each row that was measured; `call`: those of a call of the task model on average, by which
     the newest are judged. `longer`: how much longer the test rows are. `last`: tokens and dollars of one call at its longest, so

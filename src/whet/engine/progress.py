@@ -273,8 +273,8 @@ def memory_forecast(memory: _Memory, processes: int) -> str:
 
 
 def first_forecast(steps: int, seconds: float, processes: int, price: float, tokens: int) -> str:
-    """What a whole training takes before its first step: by the seconds of a step that a trial of the policy foresees, and US
-    dollars for an hour of the policy's work in one process."""
+    """The cost of a whole training before its first step: the seconds of a step, as a trial of the policy forecasts them,
+    and US dollars for an hour of the policy's work in one process."""
     text = (
         f"training: by a trial of a few tokens, {quantity(steps, 'step')} take about {show_duration(steps * seconds)}"
         f" of the policy's work if every text has {tokens} tokens, and the limits allow them all"

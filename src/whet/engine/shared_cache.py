@@ -33,12 +33,12 @@ _REPLACE = (
 _Found = tuple[bytes, float | None]
 
 
-def open_cache(path: Path | None, fresh: bool = False) -> AnswerCache:
-    """The cache of the team where its state lies in a database, else the file at `path`; None is no cache at all. Pictures that
-    models paint lie in the folder `images` beside it. Raises
-    UsageError for an address of the state that cannot be used."""
-    if path is not None:
-        keep_images_in(path.parent / "images")
+def open_cache(folder: Path, fresh: bool = False, *, local: bool = False) -> AnswerCache:
+    """The cache of the team where its state lies in a database, else the file `cache.sqlite` in a folder; of `local` models, no
+    cache at all. Pictures that models paint lie in `images` in that folder. Raises UsageError for an address of the state that
+    cannot be used."""
+    keep_images_in(folder / "images")
+    path = None if local else folder / "cache.sqlite"
     place = state_place() if path is not None and is_shared() else None
     if isinstance(place, StateDatabase):
         place.check()

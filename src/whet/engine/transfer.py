@@ -127,7 +127,7 @@ class TransferTest:
         if self.fresh and not asks_again(folder):
             clear_evaluation(folder)
         local = all(client.model.local for client in clients.values())
-        cache = open_cache(None if local else place / "cache.sqlite", self.fresh)
+        cache = open_cache(place, self.fresh, local=local)
         opened = open_run(folder, trial, clients, cache, lambda name, value: None, open_db=connect)
         note_in(opened.core.journal, ASKED, question)
         note_fresh(opened.core.journal, self.fresh)

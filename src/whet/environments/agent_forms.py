@@ -122,8 +122,8 @@ def read_limit(body: Mapping[str, Any], *names: str) -> int | None:
 
 
 def read_schema_options(described: object) -> dict[str, JSON] | None:
-    """What OpenAI's forms say of a schema beside it: its name, its description, and whether it is strict, which it is not where
-    nothing is said; None where there is no schema."""
+    """The fields beside a schema in OpenAI's forms: name, description, and `strict` (False by default); None if there is no
+    schema."""
     if not isinstance(described, dict) or not isinstance(described.get("schema"), dict):
         return None
     texts = {key: described[key] for key in ("name", "description") if isinstance(described.get(key), str)}

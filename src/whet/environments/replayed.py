@@ -124,8 +124,8 @@ def _make_world(loader: str, arguments: str) -> ReplayedWorld:
 def load_turn(
     world: dict[str, Any], needs: dict[str, Any], start: JSON, texts: list[str]
 ) -> Callable[[], JSON]:
-    """What the last of the texts brings, in a worker, or in a text what is wrong. Raises UsageError where its package is another
-    one than that of the run."""
+    """The result of the last text, computed in a worker, or a text that says what is wrong. Raises UsageError if the worker
+    has another version of the package than the run."""
     own = find_version(needs["package"]) if needs["package"] else None
     if own != needs["version"]:
         there = f"is {own}" if own else "is missing"

@@ -24,7 +24,7 @@ _CONTEXT, _LONGEST_SIDE = 60, 600
 
 
 def critiques_of(row: FeedbackRow) -> tuple[list[str], str]:
-    """What a row criticises, word by word, and the reason where that is nothing.
+    """The critique of a row, word by word, and the reason if there is none.
 
     A comment, the explanation of a verdict that is not good, and a correction as was and should be.
     """

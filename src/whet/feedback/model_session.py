@@ -81,8 +81,8 @@ class ModelSession:
 
     @property
     def unread_replies(self) -> str:
-        """That replies of the model could not be read, how many, with the beginning of one and what helps; empty where all
-        could."""
+        """A warning that replies of the model could not be read: their number, the beginning of one, and a remedy. Empty if
+        all could be read."""
         cut = [str(why[0][2]) for reply in self.replies if (why := cast("list[Any]", reply.get("why", [])))]
         odd = [str(reply["example"]) for reply in self.replies if reply.get("example")]
         sentences = []
@@ -141,7 +141,7 @@ async def learning_run(
         clients = {"optimizer": _client(model, spec)}
         if progress is not None:
             progress.planned(_plan_of(clients, most))
-        cache = open_cache(root / "cache.sqlite" if cached and not model.local else None, fresh)
+        cache = open_cache(root, fresh, local=model.local or not cached)
         replies: list[Mapping[str, object]] = []
 
         def note(name: str, value: Any) -> None:

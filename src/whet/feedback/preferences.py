@@ -90,8 +90,8 @@ class _Tie:
 
 @dataclass(frozen=True)
 class ReadPreferences:
-    """What people said, what was dropped by reason, how many rows there were, what had to be decided to read tables, two answers
-    to one input that nobody compared (input, first, second), and the scales (lowest, highest) by which ratings were read."""
+    """The judgements that were read; the dropped rows by reason; the number of rows; notes on how tables were read; pairs of
+    answers to one input that nobody compared (input, first, second); and the scales (lowest, highest) of the ratings."""
 
     judged: JudgedAnswers
     dropped: Mapping[str, int]

@@ -60,7 +60,7 @@ Write: TypeAlias = Callable[[dict[str, Any]], str]
 
 @dataclass(frozen=True)
 class LearnRequest:
-    """What to learn from and with."""
+    """The prompt, the feedback, the models and the limits of one learning."""
 
     prompt: Path
     feedback: Sequence[str | Path | Mapping[str, object]]
@@ -135,7 +135,8 @@ class LearnProposal:
 async def propose_learning(
     request: LearnRequest, write: Write | None = None, progress: Progress | None = None
 ) -> LearnProposal:
-    """What the prompt would learn. Writes nothing but the journal of paid calls, and none without a model.
+    """Propose changes of the prompt from feedback. Writes nothing but the journal of paid calls, and no journal without a
+    model.
 
     `write` is called for each group of comments that no model reads. Raises UsageError for a prompt, a ledger or feedback
     that cannot be used and for a text of `write` that cannot be an instruction, ProviderError for a dead endpoint.
@@ -371,9 +372,7 @@ def write_proposal(proposal: LearnProposal, out: Path | None = None) -> Path:
 
 @dataclass(frozen=True)
 class Undone:
-    """What an undo did: the step it took back, the text before and after, and the instructions that
-    differ.
-    """
+    """The result of an undo: the step that was undone, the text before and after, and the instructions that differ."""
 
     step: LearnStep
     before: str

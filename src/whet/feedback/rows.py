@@ -210,7 +210,7 @@ def read_judged_rows(
 
 
 def order_ratings(rows: Iterable[FeedbackRow], good: Sequence[str] = (), bad: Sequence[str] = ()) -> Verdicts:
-    """What the words in the columns of ratings say, and those in the column of labels where `good` or `bad` name one of them.
+    """The meanings of the words in the columns of ratings, and in the column of labels if `good` or `bad` names one of them.
     Raises UsageError as `order_values` does."""
     columns: dict[str, dict[str, None]] = {}
     numbered, labels = set(), dict[str, None]()

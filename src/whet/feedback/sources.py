@@ -109,7 +109,7 @@ def principal(source: str, user: str | None, asker: str | None = None) -> str:
 
 
 def weight(who: str, policy: LearningPolicy, first: int, clock: int) -> float:
-    """What one source counts at the time `clock`; it was first seen at `first` (microseconds)."""
+    """The weight of one source at the time `clock`; the source was first seen at `first` (microseconds)."""
     if clock - first < policy.probation * _HOUR:
         return 0.0
     if who.startswith(EVALUATOR):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -103,7 +103,8 @@ def understood(
 def misleading_parts(completion: Completion, known: Sequence[Known]) -> tuple[str, ...]:
     """The examples that an answer calls misleading: those texts of `parts` that it names by ids such as `t2.1`. None of a text
     more than half of whose examples it names: that is a slip, or the whole text is meant, which has an id of its own."""
-    named = [key for text in _naming(json_values(completion.text)) for key in _PART.findall(text)]
+    keys = (_MISLEADING, *_VIOLATES, *_CONTRADICTS)
+    named = [key for text in _naming(json_values(completion.text), keys) for key in _PART.findall(text)]
     texts: list[str] = []
     for one in known:
         own = [text for number, text in enumerate(one.parts, 1) if f"{one.id}.{number}" in named]
@@ -111,17 +112,25 @@ def misleading_parts(completion: Completion, known: Sequence[Known]) -> tuple[st
     return tuple(texts)
 
 
-def _naming(value: Any, depth: int = 0) -> Iterator[str]:
-    """What an answer says, wherever it stands, under keys that may name an example."""
+def superfluous_lines(completion: Completion, known: Sequence[Known]) -> tuple[str, ...]:
+    """The lines that are no instruction and that an answer calls superfluous, by their ids."""
+    lines = {one.id: one.text for one in known if not (one.managed or one.parts)}
+    answers = _naming(json_values(completion.text), (_SUPERFLUOUS,))
+    named = [key for text in answers for key in _WHOLE.findall(text)]
+    return tuple(lines[key] for key in dict.fromkeys(named) if key in lines)
+
+
+def _naming(value: Any, keys: Collection[str], depth: int = 0) -> Iterator[str]:
+    """The parts of an answer, at any depth, under these keys."""
     if isinstance(value, list) and depth < _DEEPEST:
         for item in value:
-            yield from _naming(item, depth + 1)
+            yield from _naming(item, keys, depth + 1)
     elif isinstance(value, dict) and depth < _DEEPEST:
         for key, item in value.items():
-            if _key(key) in (_MISLEADING, *_VIOLATES, *_CONTRADICTS):
+            if _key(key) in keys:
                 yield str(item)[:_NUMBERS_SHOWN]
             else:
-                yield from _naming(item, depth + 1)
+                yield from _naming(item, keys, depth + 1)
 
 
 def refused_texts(completion: Completion, longest: int = LONGEST) -> list[tuple[str, str]]:
@@ -238,7 +247,7 @@ def _entries(value: Any, dismissed: dict[int, str], depth: int = 0) -> Iterator[
                 dismissed |= dict.fromkeys(_numbers(item), _DISMISSED[key])
             elif isinstance(item, str) and re.fullmatch(r"\D{0,2}\d{1,4}", key):
                 yield {"text": item, "number": key}
-            elif key != _MISLEADING:
+            elif key not in (_MISLEADING, _SUPERFLUOUS):
                 yield from _entries(item, dismissed, depth + 1)
 
 
@@ -277,10 +286,15 @@ def is_like(old: str, new: str) -> bool:
 
 
 def clean_instruction(text: str, longest: int = LONGEST) -> str:
-    """A proposed instruction without list marks and wrapping quotes, on the lines that it has but for empty ones; empty where it
-    stands for nothing or for more than one demand (it is longer than `longest`), and where a prompt refuses it."""
-    lines = [line for line in (" ".join(line.split()) for line in text.splitlines()) if line]
-    listed = bool(lines) and all(map(_MARKS.match, lines))
+    """A proposed instruction without list marks and wrapping quotes, on the lines that it has; empty where it stands for nothing
+    or for more than one demand (it is longer than `longest`), and where a prompt refuses it. One that may be as long as a wording
+    of rows keeps single empty lines, which part its examples, and how its lines are indented."""
+    if longest < LONGEST_OF_ROWS:
+        lines = [line for line in (" ".join(line.split()) for line in text.splitlines()) if line]
+    else:
+        lines = re.sub(r"\n(?:[ \t]*\n)+", "\n\n", "\n".join(text.strip().splitlines())).split("\n")
+        lines = [line.rstrip().replace("\t", "    ") for line in lines]
+    listed = bool(lines) and all(_MARKS.match(line) for line in lines if line)
     text = "\n".join(_MARKS.sub("", line) if listed or n == 0 else line for n, line in enumerate(lines))
     for mark in ("**", "__", "*", "_", '"', "'", "“", "`"):
         end, size = "”" if mark == "“" else mark, len(mark)
@@ -297,7 +311,8 @@ def _numbers(value: Any) -> list[int]:
 
 
 def resolve_id(value: Any, known: Sequence[K]) -> K | None:
-    """What is meant by an id, however it is written (`i3`, `[i3]`, `3`), or by the text itself; None for nothing known."""
+    """The id that a text means, in any notation (`i3`, `[i3]`, `3`), or the id of an instruction with this text; None for an
+    unknown one."""
     if isinstance(value, list) or not value:
         return next((one for item in value or () if (one := resolve_id(item, known))), None)
     text = str(value).strip()
@@ -325,7 +340,7 @@ _NUMBERS = "critiques", "critique", "numbers", "number", "critique_ids", "points
 _VIOLATES = "existing", "existing_instruction", "violates", "violated", "instruction_id", "same_as"
 _CONTRADICTS = "contradicts", "contradiction", "conflicts_with", "conflict", "opposes"
 _DISMISSED = {name: name for name in (NO_DEMAND, VAGUE, TO_READER)} | {"nothing": NO_DEMAND, "unclear": VAGUE}
-_MISLEADING = "misleading"
+_MISLEADING, _SUPERFLUOUS = "misleading", "superfluous"
 _PART, _WHOLE = re.compile(r"[a-z]\d+\.\d+"), re.compile(r"[a-z]\d+(?!\d|\.\d)")
 """The id of an example in a text, and that of a whole text."""
 _TELLING = 16

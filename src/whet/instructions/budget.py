@@ -30,7 +30,7 @@ that where a roll-out brings four times the critiques that its calls can read cl
 
 @dataclass
 class LearningBudget:
-    """What is left of a run for learning instructions. All figures are such that a resumed run finds them again."""
+    """The remaining limits of a run for learning instructions. A resumed run finds the same values."""
 
     env: Environment
     """The environment, with as many validation rows as can be paid."""

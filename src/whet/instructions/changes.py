@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from whet.instructions.answers import CONTEXT, Known, Requirement
-from whet.instructions.questions import Critique
+from whet.instructions.questions import Critique, mostly_rows
 from whet.prompt.events import Add, Event, Merge, Resolve, Rewrite
 from whet.prompt.instructions import Instruction, Ledger, apply_event, estimate_tokens, union
 
@@ -54,7 +54,7 @@ def as_events(
     at: str = "",
     replaces: Replaces = outweighs,
 ) -> list[Event]:
-    """What the requirements change: new instructions, and more support for those that stand.
+    """The events that follow from the requirements: new instructions, and more support for instructions in the prompt.
 
     A requirement that contradicts an instruction of a model replaces it only where `replaces` says so (by default, with three
     times its sources); one that contradicts the surrounding text or what a person wrote changes nothing.
@@ -88,12 +88,17 @@ def as_events(
             record(
                 Add(
                     id=key, text=requirement.text, critiques=quotes, evidence=evidence, sources=len(rows), author=AUTHOR, at=at,
-                    tokens=estimate_tokens(requirement.text),
+                    tokens=estimate_tokens(requirement.text), whole=mostly_rows(own),
                 )
             )  # fmt: skip
             if requirement.contradicts in ledger.instructions:
                 record(Resolve(keep=key, drop=requirement.contradicts, reason=CONTRARY, at=at))
     return events
+
+
+def first_instruction(ledger: Ledger, text: str) -> Add:
+    """The event that adds a text which stands before any answer was read."""
+    return Add(id=ledger.next_id, text=text, author=AUTHOR, tokens=estimate_tokens(text), whole=True)
 
 
 def _may_enter(one: Requirement, ledger: Ledger, replaces: Replaces) -> bool:

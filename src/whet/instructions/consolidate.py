@@ -153,7 +153,8 @@ def near_doubles(texts: Sequence[Known]) -> list[tuple[str, str]]:
 async def _lists(
     run: Run, fresh: Sequence[Known], known: Sequence[Known], embed: Embed | None, level: int, size: int
 ) -> list[list[Known]]:
-    """What is compared in one call each, about `size` texts: neighbours together, each with the known texts nearest to it."""
+    """The lists that one call each compares, with about `size` texts: neighbours together, each with the nearest known
+    texts."""
     if not fresh or len(fresh) + len(known) < 2:
         return []
     order, _ = await arrange_by_nearest(run, [k.text for k in fresh], embed)
@@ -177,8 +178,8 @@ async def _ask(run: Run, shown: Sequence[Known]) -> Comparison:
 
 
 def _read_comparison(completion: Completion, shown: Sequence[Known]) -> Comparison:
-    """What an answer says, wherever it stands in it. A group or a list that swallows more than half of a long list is a slip and
-    counts for nothing, unless the answer merges the group in a wording that holds much of each of its members."""
+    """The comparison in an answer, at any depth. A group or a list that takes more than half of a long list is a mistake and
+    is ignored, unless the answer merges the group in a wording that keeps most of each member."""
     values = json_values(completion.text, whole=completion.finish != "length")[:1]
     form = _form(values)
     entries = _items(form.get("duplicates")) or [entry for entry in records(values) if entry is not form]

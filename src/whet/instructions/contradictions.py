@@ -44,7 +44,7 @@ class Contradictions:
             self.pairs[(other, one) if (other, one) in self.pairs else (one, other)] += 1
 
     def merge(self, keep: str, others: Collection[str]) -> None:
-        """What contradicts one of the others contradicts the instruction that they became part of."""
+        """Count a contradiction of one of the `others` as a contradiction of the instruction that they became part of."""
         pairs, self.pairs = self.pairs, Counter()
         for pair in pairs.elements():
             one, other = (keep if key in others else key for key in pair)
@@ -94,7 +94,7 @@ class Contradictions:
         return events
 
     def settle(self, run: Run, ledger: Ledger, at: str, *, final: bool) -> tuple[list[Resolve], list[str]]:
-        """What leaves of the pairs that stand, and what is to be tried without.
+        """The instructions of contradicting pairs that leave, and those that the next round tries to omit.
 
         Of two, one of which is violated while both stand, the one stays that was demanded twice as often (at the end: more often)
         in the answers that treated both alike. At the end a pair that the model named twice is not left standing, unless the

@@ -39,7 +39,8 @@ class Round:
 
     @property
     def texts(self) -> tuple[tuple[str, str], ...]:
-        """What stood, to compare: instructions with their ids, and unmanaged lines with none."""
+        """The texts in the prompt that new texts are compared with: instructions with their ids, and unmanaged lines without
+        an id."""
         return (*sorted(self.shown.items()), *(("", entry.text) for entry in self.layout if not entry.id))
 
 
@@ -63,7 +64,7 @@ class Effects:
         self.since[key] = len(self.rounds) - 1
 
     def merge(self, keep: str, others: Collection[str]) -> None:
-        """What violated one of the others counts for the instruction that they became part of."""
+        """Count a violation of one of the `others` as a violation of the instruction that they became part of."""
         for n, one in enumerate(self.rounds):
             hits = sum(one.violated.get(key, 0) for key in (keep, *others))
             if hits:

@@ -50,8 +50,8 @@ class History:
         return replace(judged, critiques=tuple(marked))
 
     def compare_wordings(self, key: str, text: str, tried: Sequence[str]) -> list[str]:
-        """What the last earlier wordings of an instruction earned beside the present `text`, a line each: on the rows that were
-        answered under both, or else, where these are few, on the rows of each."""
+        """The rewards of the last earlier wordings of an instruction beside those of the present `text`, one line each: on
+        the rows that were answered under both, or, if these are few, on the rows of each."""
         now = self._rows(lambda one: one.standing.get(key) == text)
         lines = []
         stood = [one.standing.get(key, "") for one in self.rounds]
@@ -63,8 +63,9 @@ class History:
                 beside = f", the present one {sum(now[row] for row in same)} of the same {len(same)}"
                 counted = f"{sum(then[row] for row in same)} of {len(same)} right{beside}"
             elif then:
-                beside = f", the present one {sum(now.values())} of {len(now)}, on other rows" if now else ""
-                counted = f"{sum(then.values())} of {len(then)} right{beside}"
+                both = f", of which {len(same) or 'none'} are the same" if now else ""
+                beside = f", the present one {sum(now.values())} of {len(now)} rows{both}" if now else ""
+                counted = f"{sum(then.values())} of {len(then)} rows right{beside}"
             else:
                 continue
             lines.append(f"({counted}{self._wrong_answers(key, old)}): {old}")

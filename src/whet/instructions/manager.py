@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -20,6 +20,7 @@ from whet.instructions.changes import (
     Conflict,
     as_events,
     conflicts,
+    first_instruction,
     known_of,
     merges,
     of_models,
@@ -78,6 +79,8 @@ class InstructionManager:
     """The description of the task."""
     examples: tuple[str, ...] = ()
     """Demonstrations that stand in the region, each as one text."""
+    first: str = ""
+    """A text that stands as the first instruction, as if rows had demanded it."""
     events: list[Event] = field(default_factory=list)
     ledger: Ledger = field(default_factory=Ledger)
     effects: Effects = field(default_factory=Effects)
@@ -128,6 +131,10 @@ class InstructionManager:
     def __post_init__(self) -> None:
         self.contradictions = Contradictions(self.effects)
         self._record(first_event(self.start, self.region))
+        if self.first:
+            add = first_instruction(self.ledger, self.first)
+            self._record(add)
+            self.of_rows, self.tried[add.id], self.trials.settled = {add.id}, [self.first], {add.id}
 
     @property
     def prompt(self) -> Prompt:
@@ -140,13 +147,14 @@ class InstructionManager:
 
     @property
     def around(self) -> str:
-        """What the task is, and the text around the instructions but for lines of the region that may give way."""
+        """The task, and the text around the instructions, without lines of the region that may give way."""
         fixed = lines_of(self.ledger, self.examples)[1]
         texts = (self.description, surroundings(self.start, self.region, unmanaged=False), *fixed)
         return "\n".join(text.strip() for text in texts if text.strip())
 
     def list_known(self) -> list[Known]:
-        """What the reader is shown as standing: the lines that may give way, and the instructions with their earlier wordings."""
+        """The known texts that the reader sees: the lines that may give way, and the instructions with their earlier
+        wordings."""
         rows = self.of_rows
         instructions = (
             replace(k, in_force=k.id not in self.left_out, before=self._wordings(k), of_rows=k.id in rows)
@@ -239,6 +247,7 @@ class InstructionManager:
         changed += 0 if trial else self._drop_examples(run, reading.misleading, at)
         changed += len(outvoted) + self._add(run, judged, reading, at)
         changed += self._reword(reading, texts or {}, at)
+        changed += 0 if trial else self._drop_superfluous(run, reading, at)
         changed += self._return_to(fall.best, at) if fall else 0
         self._fit(run, at)
         hits = [self.effects.rounds[-1].violated.get(key, 0) for key in self.newest]
@@ -263,9 +272,10 @@ class InstructionManager:
     def _choose_critiques(
         self, run: Run, judged: CritiqueBatch, most: int | None, at: str, trial: bool
     ) -> CritiqueBatch:
-        """What the reader is shown: not what holds a known attack or was dismissed twice, as much as the calls can hold, and, but
-        in a trial, what was left over or is to be read again. A model
-        that manages no form makes something of everything: a single critique of a round, or few rows, are not shown to it."""
+        """The critiques that the reader sees, at most as many as the calls can hold. Critiques with a known attack and
+        critiques that were dismissed twice are left out. Outside a trial, critiques that were left over, or that must be
+        read again, are included. A model that cannot fill in the form finds something in every critique, so it sees neither
+        the only critique of a round nor very few rows."""
         judged = withhold_attacks(run, judged, at)
         judged = judged.but({text for text, times in self.dismissed.items() if times > 1})
         if not trial:
@@ -279,8 +289,8 @@ class InstructionManager:
     async def _ask(
         self, run: Run, judged: CritiqueBatch, most: int | None
     ) -> tuple[Reading, Comparison, dict[str, str] | None]:
-        """What the model reads, which of the newest instructions are doubles, and other texts for what is still violated, where
-        there is any."""
+        """Ask the model for requirements, for duplicates among the newest instructions, and for other wordings of
+        instructions that are still violated, if there are any."""
         known, failing = self.list_known(), self._failing()
         self.lines = {k.id: k.text for k in known if not k.managed}
         hindered = find_hindered(failing) if most is None or most > 1 else set()
@@ -310,11 +320,11 @@ class InstructionManager:
         return by_part["read"], compared, by_part.get("rewrite")
 
     def _wants_brief(self) -> bool:
-        """Whether all that rows demanded is one long text, in its first wording: some models follow a short one better, and a
-        roll-out finds out which."""
+        """Whether all that rows demanded is one long text, in its first wording by a model: some models follow a short one
+        better, and a roll-out finds out which."""
         own = [key for key in self.of_rows & self.standing().keys() if self.measures]
-        first = self.tried[own[0]] if len(own) == 1 else []
-        return len(first) == 1 and estimate_tokens(first[0]) > _LONG
+        tried = [text for text in self.tried[own[0]] if text != self.first] if len(own) == 1 else []
+        return len(tried) == 1 and estimate_tokens(tried[0]) > _LONG
 
     def _remember(self, judged: CritiqueBatch, reading: Reading, trial: bool) -> None:
         """Whether the model manages the form, what demands nothing, and what is to be shown once more: no row, for the next
@@ -460,6 +470,13 @@ class InstructionManager:
         self.examples = tuple(text for text in self.examples if text not in texts)
         return len(texts)
 
+    def _drop_superfluous(self, run: Run, reading: Reading, at: str) -> int:
+        """Take unmanaged lines out that the reader calls superfluous, where what rows demand stands in their place."""
+        own = [text for key, text in self.standing().items() if key in self.of_rows]
+        gone = dict.fromkeys(reading.superfluous, own[0]) if own else {}
+        self._give_way(run, gone, at)
+        return len(gone)
+
     def _doubtful(self) -> list[Instruction]:
         """Instructions of models that stand, whose own critiques may be read once more: not those of whole rows, of which nobody
         says what is wrong."""
@@ -517,6 +534,7 @@ class InstructionManager:
             self.contradictions.note_resolution(event)
         self.newest = [i.id for i in self.ledger.active if i.id not in active]
         if reading.drafted and self.measures:
+            self.drafts.standing = self.drafts.standing or self._first_alone(active)
             self.left_out = self.drafts.add(self.newest)
         else:
             self.fresh += self.newest
@@ -533,6 +551,11 @@ class InstructionManager:
             if ending and answers <= 1 and self.effects.overdue(key):
                 self.late.append(key)
         return len(events)
+
+    def _first_alone(self, active: Collection[str]) -> tuple[str, ...]:
+        """The instruction that stood first, where it is the only one of those `active`: a draft takes its place."""
+        own = tuple(key for key in active if self.ledger[key].text == self.first)
+        return own if len(active) == len(own) else ()
 
     def _beside_lines(
         self, run: Run, judged: CritiqueBatch, reading: Reading, at: str

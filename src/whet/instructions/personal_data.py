@@ -69,7 +69,7 @@ _LIST = 5
 
 
 def personal_data(text: str) -> list[str]:
-    """What of these a text holds, such as "a mail address"."""
+    """The kinds of personal data in a text, such as "a mail address"."""
     text = _plain(text)
     held = [name for name, form in _FORMS.items() if form.search(text)]
     numbers = (

@@ -42,7 +42,7 @@ async def propose_events(
     most: int | None = None,
     embed: Embed | None = None,
 ) -> InstructionProposal:
-    """What the critiques demand, as events of the prompt's ledger, in at most `most` calls of the optimizer model.
+    """Turn critiques into events of the prompt's ledger, in at most `most` calls of the optimizer model.
 
     `events` is the ledger so far; edits made by hand since are read back first. Critiques that no answer mentioned are asked
     about once more. Nothing is stored. Raises EditRejected when the prompt refuses the edit.

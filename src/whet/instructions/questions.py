@@ -68,11 +68,11 @@ def question(
     brief: bool = False,
     wrong: int = 0,
 ) -> str:
-    """What the model reads: the form for rows where most critiques are rows, else the form for comments. `counts` says how many
-    answers were right, and how often which were confused; `dropped` are instructions that were tried before, each with the
-    reason why it left. What was tried before stands with what it earned, as far as there is any: wordings below their
-    instruction, a mark on a row that was right. `brief`: a wording of rows is to be short. `wrong`: how many answers were not
-    right, of which these may be a part."""
+    """The question for the model: the form for rows where most critiques are rows, else the form for comments. `counts` says
+    how many answers were right, and how often which were confused; `dropped` are instructions that were tried before, each
+    with the reason why it left. What was tried before stands with what it earned, as far as there is any: wordings below
+    their instruction, a mark on a row that was right. `brief`: a wording of rows is to be short. `wrong`: how many answers
+    were not right, of which these may be a part."""
     rows = mostly_rows(critiques)
     parts = [(_ROWS.replace(_LENGTH + _OWN_EXAMPLES, _BRIEF) if brief else _ROWS) if rows else _COMMENTS]
     if around.strip():
@@ -80,6 +80,8 @@ def question(
     standing = "\n".join(_standing(k) for k in known)
     parts.append(f"Current instructions:\n{standing}" if known else "There are no current instructions yet.")
     parts += [_WORDINGS] if any(k.before for k in known) else []
+    lines = _lines_of(known) if rows else []
+    parts += [f"{_LINES[0]} {', '.join(lines)}. {_LINES[1]}"] if lines else []
     parts += [f"{k.id} {_EXAMPLES}" for k in known if not k.managed and "\n" in k.text]
     parts += [f'{_SINGLE} "{k.id}.1".' for k in known if k.parts][:1]
     if out := [k.id for k in known if not k.in_force]:
@@ -109,13 +111,25 @@ def _standing(known: Known) -> str:
 
 
 def _form(supposed: str, known: Sequence[Known]) -> str:
-    example = f'{_EXAMPLE[:-1]}, "misleading": []}}' if any(k.parts for k in known) else _EXAMPLE
-    return f"Answer with JSON only. {supposed}. Then the answer would be:\n{example}"
+    lists = "".join(f', "{name}": []' for name in _lists_of(known, rows=supposed == SUPPOSED_ROWS))
+    return f"Answer with JSON only. {supposed}. Then the answer would be:\n{_EXAMPLE[:-1]}{lists}}}"
 
 
-def answer_schema(known: Sequence[Known]) -> Mapping[str, JSON]:
-    """The schema of an answer: with a list for examples that mislead, where there are examples with ids."""
-    return EXAMPLES_SCHEMA if any(k.parts for k in known) else SCHEMA
+def answer_schema(known: Sequence[Known], *, rows: bool) -> Mapping[str, JSON]:
+    """The schema of an answer: with a list for examples that mislead, where there are examples with ids, and, about whole rows,
+    one for lines that are superfluous."""
+    return closed_object(**_LISTS, **dict.fromkeys(_lists_of(known, rows=rows), _IDS))
+
+
+def _lists_of(known: Sequence[Known], *, rows: bool) -> list[str]:
+    """The lists of ids that an answer has beside its entries."""
+    misleading = ["misleading"] if any(k.parts for k in known) else []
+    return [*misleading, *(["superfluous"] if rows and _lines_of(known) else [])]
+
+
+def _lines_of(known: Sequence[Known]) -> list[str]:
+    """The ids of the lines that are no instruction and no examples."""
+    return [k.id for k in known if not (k.managed or k.parts)]
 
 
 def _block(critique: Critique) -> str:
@@ -191,7 +205,8 @@ def _list_critiques(critiques: Sequence[Critique]) -> str:
 
 
 def plain_question(critiques: Sequence[Critique], known: Sequence[Known], around: str) -> str:
-    """What a model reads that does not manage the form: what it is for, the critiques, then what to write, and nothing to copy.
+    """The question for a model that cannot fill in the form: its purpose, the critiques, then the request, without anything
+    to copy.
 
     Whole rows are shown as failures of the present instructions, each a block of lines, then all labels.
     """
@@ -224,8 +239,8 @@ _ENTRY = closed_object(critiques=_INTEGERS, existing=_OR_NULL, instruction=_OR_N
 _LISTS: dict[str, JSON] = {
     "requirements": array(_ENTRY), "no_demand": _INTEGERS, "vague": _INTEGERS, "to_the_reader": _INTEGERS,
 }  # fmt: skip
+_IDS: JSON = array({"type": "string"})
 SCHEMA = closed_object(**_LISTS)
-EXAMPLES_SCHEMA = closed_object(**_LISTS, misleading=array({"type": "string"}))
 
 
 _COMMENTS = """\
@@ -252,8 +267,8 @@ tool instead of criticising an answer. Empty lists are normal. The critiques are
 
 _LENGTH = "Several sentences are allowed, 200 words at most."
 _BRIEF = """\
-The model may follow a short text better: write one or two sentences, 30 words at most beside the right answers, with what \
-matters most of the old wording, and no examples."""
+The model may follow a short text better: write one or two sentences with what matters most of the old wording, and no examples. \
+They have 30 words at most, and the list of right answers, if there is one, does not count."""
 _OWN_EXAMPLES = " A few short examples with inputs that you make up are allowed."
 _ROWS = f"""\
 You maintain the instructions of a language model. It answered the rows below wrongly or in part. Find out what its instructions \
@@ -287,8 +302,13 @@ _SINGLE = """\
 If only some of the examples mislead, put their ids into a list "misleading": these are removed then. An id of an example is"""
 _BEFORE = "Another wording"
 _WORDINGS = """\
-Other wordings that were tried stand below their instruction, with how they did. Do not return to one that did worse; where the \
-present one did no better, try another way: shorter, in steps, with other words or with examples."""
+Other wordings that were tried stand below their instruction, with how they and the present one did. Begin from the one that did \
+best, be it the present one or another. Where the present one is not the best, try another way than it did: shorter, in steps, \
+with other words or with examples."""
+_LINES = (
+    "These lines are no instructions. The prompt had them from the beginning, and your instruction stands below them:",
+    'Put the ids of those that are superfluous or odd beside it into a list "superfluous": they are removed then.',
+)
 _TIMES, _WAS_RIGHT = "Times:", "Before: right"
 _LOST = f"""\
 A row with the line "{_WAS_RIGHT}" was answered rightly before the instructions changed. Find out which change made it wrong, \

@@ -25,6 +25,7 @@ from whet.instructions.answers import (
     read_listed,
     refused_texts,
     restated_texts,
+    superfluous_lines,
     understood,
 )
 from whet.instructions.neighbours import Embed, arrange_by_nearest, comparable, containment
@@ -72,7 +73,7 @@ better one."""
 
 @dataclass(frozen=True)
 class Reading:
-    """What critiques demand, as the model read it."""
+    """The requirements in critiques, as the model read them."""
 
     requirements: tuple[Requirement, ...] = ()
     dismissed: Mapping[int, str] = field(default_factory=dict)
@@ -92,6 +93,8 @@ class Reading:
     """Whether anything could be read."""
     misleading: tuple[str, ...] = ()
     """Examples in the prompt that the model calls misleading."""
+    superfluous: tuple[str, ...] = ()
+    """Lines of the prompt that are no instruction and that the model calls superfluous beside its own."""
 
     def renumber(self, places: Sequence[int]) -> Reading:
         """The same with critiques by their places in another list."""
@@ -119,7 +122,7 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
     brief: bool = False,
     wrong: int = 0,
 ) -> Reading:
-    """What the critiques demand beside what is `known`, in at most `most` calls (None: as many as it takes).
+    """Let the model read the requirements in critiques that are not `known` yet, in at most `most` calls (None: no limit).
 
     Packs of about `size` critiques, likely neighbours together, all at once; larger packs where `most` is tight, smaller ones
     where it is ample. An answer
@@ -176,9 +179,11 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
     readable = {place for pack, _ in read_of for place in pack}
     unreadable = tuple(place for place in unread if place not in readable)
     misleading = tuple(dict.fromkeys(text for _, one in read_of for text in one.misleading))
+    superfluous = tuple(dict.fromkeys(text for _, one in read_of for text in one.superfluous))
     return Reading(
-        tuple(requirements), dismissed, unread, calls, manages, drafts, unreadable, misleading=misleading
-    )
+        tuple(requirements), dismissed, unread, calls, manages, drafts, unreadable,
+        misleading=misleading, superfluous=superfluous,
+    )  # fmt: skip
 
 
 async def _packs(
@@ -282,7 +287,7 @@ async def _ask(
     """
     texts = [c.text for c in shown]
     copies, longest = False, LONGEST_OF_ROWS if mostly_rows(shown) else LONGEST
-    misleading: tuple[str, ...] = ()
+    misleading, superfluous = tuple[str, ...](), tuple[str, ...]()
     if plain:
         tokens = _PLAIN_TOKENS * (len(shown) + 2)
         warmth = _DRAFTED if mostly_rows(shown) and known else TEMPERATURE
@@ -294,7 +299,8 @@ async def _ask(
         own = [r for r in own if not words.piece(r.text)]
         dismissed, usable = dict[int, str](), bool(own)
     else:
-        completion = await ask_model(run, "read", question, answer_schema(known), sample=sample)
+        schema = answer_schema(known, rows=mostly_rows(shown))
+        completion = await ask_model(run, "read", question, schema, sample=sample)
         own, dismissed = understood(completion, known, len(shown), longest)
         supposed = SUPPOSED_ROWS if mostly_rows(shown) else SUPPOSED
         own = [r for r in own if not r.text or containment(r.text, supposed) < _OF_THE_FORM]
@@ -306,13 +312,22 @@ async def _ask(
         )
         copies = copies_example(completion.text, values, len(shown))
         misleading = () if copies else misleading_parts(completion, known)
+        superfluous = () if copies else superfluous_lines(completion, known)
         usable = bool(own or dismissed or (is_form(values) and not copies and not cut))
     run.log("replies", {"asked": 1, "kept": int(usable), **({} if usable else _unusable(completion))})
     named = dismissed.keys() | {n for r in own for n in r.critiques}
     unread = tuple(n for n in range(len(shown)) if (named or not own) and n not in named)
     marked = tuple(_mark_repetition(r, texts) for r in own)
     manages = False if copies else None
-    return Reading(marked, dismissed, unread, manages=manages, usable=usable, misleading=misleading)
+    return Reading(
+        marked,
+        dismissed,
+        unread,
+        manages=manages,
+        usable=usable,
+        misleading=misleading,
+        superfluous=superfluous,
+    )
 
 
 # Copies

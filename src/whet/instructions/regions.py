@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from whet.errors import EditRejected
 from whet.instructions.critiques import CritiqueBatch, withhold_attacks
 from whet.instructions.manager import InstructionManager
 from whet.instructions.reader import ask_model, make_packs
@@ -18,6 +19,7 @@ from whet.prompt import Prompt
 from whet.prompt.events import Event
 from whet.replies import array, closed_object, json_values
 from whet.run import Run
+from whet.search.demonstrations import instruction_regions
 from whet.search.minibatch import show_step
 from whet.search.regions import prompt_of_region
 from whet.types import TraceStep
@@ -213,17 +215,32 @@ def split(most: int | None, weights: Sequence[int]) -> list[int | None]:
 
 
 def managers_of(first: InstructionManager) -> InstructionManager | RegionManagers:
-    """The manager of a prompt's region, or one like it for each where there are several and none is in focus."""
+    """The manager of a prompt's region, or one like it for each where there are several and none is in focus. Of these, the first
+    one that holds instructions has the `first` text."""
     start = first.start
     if start.focus is not None or len(start.regions) == 1:
         return first
     names = ("embed", "consolidates", "measures", "description", "examples")
     settings = {name: getattr(first, name) for name in names}
     tokens = None if first.tokens is None else first.tokens // len(start.regions)
+    written = first.first and next(iter(instruction_regions(start)), "")
     return RegionManagers(
         start,
-        {r.name: InstructionManager(start, tokens, r.name, **settings) for r in start.regions},
+        {
+            r.name: InstructionManager(
+                start, tokens, r.name, first=first.first if r.name == written else "", **settings
+            )
+            for r in start.regions
+        },
     )
+
+
+def add_first(start: Prompt, text: str) -> Prompt | None:
+    """A prompt with a text as its first instruction; None where the prompt refuses it."""
+    try:
+        return managers_of(InstructionManager(start, first=text)).prompt
+    except EditRejected:
+        return None
 
 
 ASSIGN = (

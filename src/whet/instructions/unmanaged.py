@@ -48,7 +48,7 @@ def block_of(examples: Sequence[str]) -> str:
 def giving_way(
     lines: Mapping[str, str], requirements: Sequence[Requirement], voices: Callable[[Requirement], int]
 ) -> Giving:
-    """What the requirements say of these lines, by id; `voices` says how many answers demand one."""
+    """The meaning of the requirements for these lines, by id; `voices` is the number of answers that demand a line."""
     gone, left, conflicts = dict[str, str](), list[Requirement](), list[Conflict]()
     for requirement in requirements:
         line = lines.get(requirement.violates, "") or lines.get(requirement.contradicts, "")

@@ -54,7 +54,7 @@ class Trials:
         return frozenset([key for key in doubted if key in active][: most_of(ledger)])
 
     def judge(self, left_out: Collection[str], effects: Effects, numbered: bool) -> list[str]:
-        """What the last round says of the instructions that it did without: the ids that nobody missed.
+        """The instructions that nobody missed while the last round was measured without them, by id.
 
         One that critiques demanded stays (for good, if several did, or twice), and the others are tried once more without it;
         those that nobody misses again leave. When the reward fell and no critique says why, the group is tried again in halves.

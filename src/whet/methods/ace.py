@@ -181,7 +181,7 @@ def shared_out(rollouts: Sequence[Rollout], high: float, shown: int, groups: int
 
 @dataclass(frozen=True)
 class Reflection:
-    """What a reflector says: insights, and the keys of lessons that helped or did harm."""
+    """The result of a reflection: insights, and the keys of lessons that helped or harmed."""
 
     insights: Sequence[str] = ()
     helped: Sequence[object] = ()

@@ -191,7 +191,7 @@ def sizes(config: Config, train: int, rollouts: int | None) -> tuple[int, int, i
 async def _worths(
     run: Run, env: Environment, prompts: Sequence[Prompt], batch: Sequence[Example]
 ) -> tuple[list[float], Sequence[Score | None]]:
-    """What a batch says of each prompt: accuracy + log-probability of the right label, or that of the target."""
+    """The score of each prompt on a batch: accuracy + log-probability of the right label, or that of the target."""
     if env.scores and isinstance_label_reward(env.reward):
         scores = await env.score(run, prompts, batch)
         return [s.parts["accuracy"] + s.parts["likelihood"] for s in scores], scores

@@ -154,7 +154,7 @@ def stages_of(strategy: str) -> list[str]:
 async def search(
     run: Stage, system: MultiTurn | ProgramEnvironment, prompt: Prompt, method: Method
 ) -> Prompt:
-    """What a method finds from a prompt, with the weights as they are."""
+    """Search from a prompt with another method, while the weights stay as they are."""
     await record_stage(run, method.entry.name, method.entry.version)
     writer = LanguagePolicy() if {OPTIMIZER, OPTIMIZER_OPTIONAL} & set(method.entry.needs) else None
     result: Any = await method.coroutine(run, system, writer, prompt, configure(method, {}))

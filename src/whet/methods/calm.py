@@ -131,7 +131,7 @@ async def calm(run: Run, env: Environment, policy: PolicyModel, start: Prompt, c
 def reward_of(
     env: Environment, config: Config, child: Prompt | None, score: float, parents: Sequence[float]
 ) -> float:
-    """What the writer earns for a child, in shares of the range of the task's reward."""
+    """The reward of the writer for a child, as a share of the range of the task's reward."""
     span = (env.reward.high - env.reward.low) or 1.0
     if config.reward == "absolute":
         return (score - env.reward.low) / span

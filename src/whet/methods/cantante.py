@@ -112,8 +112,8 @@ async def cantante(
 
 
 def sizes(run: Run, env: Environment, config: Config, regions: int) -> tuple[SearchPlan, Config]:
-    """What may be spent, and the sizes that this pays for: rows go first, then the population, then steps; two steps at least
-    where they are paid for."""
+    """The limits of the search, and the sizes that they pay for: rows are reduced first, then the population, then steps; at
+    least two steps if the limits pay for two."""
     plan = share_out(run, env, config.steps, config.finalists)
     k, children, steps = config.population, config.children, config.steps
     block = min(config.block, len(env.train))
@@ -237,7 +237,7 @@ class TextPools:
         return (reward - self.env.reward.low) / ((self.env.reward.high - self.env.reward.low) or 1.0)
 
     def show(self, number: int, one: PlayedRow) -> str:
-        """What each prompt answered in a rollout, and the reward of the whole."""
+        """The answers of each prompt in a rollout, and the reward of the whole."""
         lines = [f"Run {number}:"]
         for region in self.regions:
             name = prompt_of_region(self.start, region)

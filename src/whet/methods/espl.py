@@ -335,7 +335,7 @@ def mutation_question(
     *,
     contrast: bool = True,
 ) -> str:
-    """What the mutating model is asked: the principles, and right and wrong answers to problems with mixed outcomes.
+    """The question to the mutating model: the principles, and right and wrong answers to problems with mixed outcomes.
 
     Problems that always fail stand in where none is mixed; without a wrong answer the question is empty. Without `contrast` one
     wrong answer to each problem is shown.
@@ -360,8 +360,8 @@ def crossover_question(
     problems: Sequence[Example],
     span: float = 1.0,
 ) -> tuple[str, list[int]]:
-    """What the mutating model is asked, and the positions of the winners that it shows, the best first: the best program,
-    and the others with the problems that they alone won.
+    """The question to the mutating model, and the positions of the winners in it, the best first: the best program, and the
+    others with the problems that only they solved.
 
     Both are empty when the best or every other program won no problem. `span`: between the lowest and highest reward.
     """

@@ -87,7 +87,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "gepa",
     "GEPA: reflection, and a front of prompts per example",
-    version=10,
+    version=11,
     rank=20,
     when="the reward says what is wrong, and the instruction should stay one text",
     paper="Agrawal et al., 2025",
@@ -165,7 +165,8 @@ class Child:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a candidate: its rollouts, and the rows on which it was compared; `ahead`: by how much reward."""
+    """The outcome of a candidate: its rollouts, and the rows on which it was compared; `ahead` is the difference of the
+    rewards."""
 
     candidate: Candidate
     accepted: bool
@@ -642,7 +643,7 @@ async def merge(run: Run, pool: CandidatePool) -> None:
 
 
 def combine(pool: CandidatePool, better: str, other: str) -> Prompt | None:
-    """What two candidates changed since their last common ancestor, unless that is one of them."""
+    """The changes of two candidates since their last common ancestor, unless one of them is that ancestor."""
     line, members = pool.archive.lineage(other), pool.archive.members
     common = [name for name in pool.archive.lineage(better) if name in line]
     if not common or common[-1] in (better, other):
@@ -713,6 +714,7 @@ REQUEST = (
     "responses and the feedback, gather the facts and rules that belong to the task or its domain, and include them: the "
     "assistant may not know them. If the responses show a strategy that works for other inputs too, include it. Keep "
     "whatever is still needed of the current instruction, its examples too. If the instruction holds a rule that responses "
-    "break, word that rule more plainly. Do not add the inputs above as examples. If feedback states a rule, include it, even "
-    "if only one response shows it. Make no rule of a single response without such feedback: it may be odd or wrongly graded."
+    "break, word that rule more plainly. Do not add the inputs above as examples. Include every rule that "
+    "feedback states, even if only one response shows it. A rule that no feedback states needs more than one response: a single "
+    "one may be odd or wrongly graded."
 )

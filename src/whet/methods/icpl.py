@@ -142,7 +142,8 @@ async def icpl(
 
 @dataclass
 class PreferenceWriter:
-    """What the model is shown: the best and the worst prompt of the last round with their answers, and the best ones before."""
+    """The writer of prompts. It shows the model the best and the worst prompt of the last round with their answers, and the
+    best prompts of earlier rounds."""
 
     env: Environment
     start: Prompt

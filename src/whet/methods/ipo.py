@@ -164,7 +164,7 @@ def history_view(env: Environment, history: Archive, signal: str, config: Config
 
 
 async def caption(run: Run, examples: Sequence[Example]) -> list[str]:
-    """What the task model sees in the images of each row; empty for a row without one."""
+    """The captions of the images of each row, by the task model; empty for a row without an image."""
 
     async def describe(branch: Run, example: Example) -> str:
         message = Message("user", f"{CAPTION}\n\n{example.user_text}")

@@ -134,7 +134,7 @@ async def make_plan(
 
 @dataclass(frozen=True)
 class Dialogue:
-    """What teacher, critic and student say about one step. `number` numbers their requests."""
+    """The dialogue of teacher, critic and student about one step. `number` numbers their requests."""
 
     env: Environment
     policy: LanguagePolicy

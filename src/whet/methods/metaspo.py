@@ -121,7 +121,7 @@ def own_prompts(env: Environment) -> dict[str, Prompt]:
 
 @dataclass
 class TwoLoops:
-    """What both loops share: the kept user prompts of each task, the best first. `sample` numbers requests."""
+    """The state that both loops share: the best user prompts of each task, the best first. `sample` numbers requests."""
 
     env: Environment
     policy: LanguagePolicy

@@ -123,8 +123,8 @@ async def mo_capo(
 
 
 def sizes(run: Run, env: Environment, config: Config) -> tuple[SearchPlan, Sizes]:
-    """What the search may spend, and the sizes that this pays for. The first population takes a sixteenth of the rollouts, or
-    more where blocks would be too small, or the optimizer's calls are the narrower limit."""
+    """The limits of the search, and the sizes that they pay for. The first population takes a sixteenth of the rollouts, or
+    more if blocks would be too small or if the optimizer's calls are the narrower limit."""
     share = share_out(run, env, config.steps, config.finalists)
     k, children, steps, block = config.population, config.crossovers, config.steps, config.block
     if share.asks is not None:

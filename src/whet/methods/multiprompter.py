@@ -203,7 +203,7 @@ def turn_advantages(values: Sequence[float], reward: float) -> list[float]:
 
 
 def ask(description: str, start: Prompt, text: str, turn: int, prompters: int) -> Conversation:
-    """What the prompter whose turn it is (from 0) reads: the task and the joint prompt so far."""
+    """The question to the prompter whose turn it is (from 0): the task and the joint prompt so far."""
     known = show_instruction(description, start, text)
     which = f"{TURN} {turn + 1} {OF} {prompters}. " if prompters > 1 else ""
     return (Message("user", f"{known}\n\n{which}{REQUEST}"),)

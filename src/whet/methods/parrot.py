@@ -210,13 +210,13 @@ def scale_to_group(vectors: Sequence[Sequence[float]]) -> list[list[float]]:
 
 
 def reading(config: Config, example: Example, sample: Sample) -> str | None:
-    """What the frozen model reads in the place of the request."""
+    """The text that the frozen model reads instead of the request."""
     text = read_rewording(example, sample)
     return text if text is None or not config.keep_request else f"{request_of(example)}\n{text}"
 
 
 def question(names: Sequence[str], aim: Sequence[str], example: Example) -> Conversation:
-    """What the rewriter reads: the request, and the rewards that are wanted, of those that there are."""
+    """The question to the rewriter: the request, and the wanted rewards, as far as the task has them."""
     wanted = "" if list(names) == [REWARD] else f" {AIM} {', '.join(aim)}."
     return (Message("user", f"{REQUEST}{wanted}\n\n{request_of(example)}"),)
 

@@ -118,7 +118,7 @@ async def pmpo(
 
 @dataclass
 class LossSearch:
-    """What a round needs. A fitness is minus a loss: the larger the better."""
+    """The state of a search by loss. A fitness is minus a loss: the larger, the better."""
 
     env: Environment
     archive: Archive

@@ -38,7 +38,7 @@ from whet.instructions.guard import secrets
 from whet.instructions.manager import InstructionManager
 from whet.instructions.questions import mostly_rows
 from whet.instructions.reader import close_packs
-from whet.instructions.regions import RegionManagers, managers_of
+from whet.instructions.regions import RegionManagers, add_first, managers_of
 from whet.instructions.rollouts import Hopeless, RoundBatch, RoundExamples
 from whet.methods.method import MethodEntry
 from whet.models.embeddings import NONE, embedder
@@ -50,6 +50,8 @@ from whet.search.archive import Archive, Candidate
 from whet.search.demonstrations import Demonstration
 from whet.search.evidence import Evidence
 from whet.search.from_zero import (
+    LIST,
+    LISTED,
     TRIED,
     FirstPrompt,
     cost,
@@ -57,6 +59,7 @@ from whet.search.from_zero import (
     from_zero,
     targets_are_answers,
 )
+from whet.search.labels import right_answers
 from whet.search.minibatch import infinite_batches, minibatch
 from whet.search.plan import count_purse
 from whet.types import Rollout
@@ -64,7 +67,7 @@ from whet.types import Rollout
 ENTRY = MethodEntry(
     "prompt_learning",
     "Prompt learning: critiques become managed instructions",
-    version=15,
+    version=17,
     rank=10,
     when="the reward says in words what is wrong, or people comment",
     paper="this tool's own; the idea: Arize AI, 2025",
@@ -121,7 +124,7 @@ async def prompt_learning(
     def begin_with(earning: FirstPrompt) -> None:
         nonlocal manager, current, whole
         current = earning.candidate
-        manager = manage(current.prompt, env, config, earning.demos)
+        manager = manage_first(start, earning, env, config)
         whole, histories[current.prompt.id] = current, manager.histories()
         evidence.add(current, earning.rollouts)
 
@@ -185,10 +188,11 @@ async def prompt_learning(
 
 
 def manage(
-    prompt: Prompt, env: Environment, config: Config, shown: Sequence[Demonstration] = ()
+    prompt: Prompt, env: Environment, config: Config, shown: Sequence[Demonstration] = (), first: str = ""
 ) -> InstructionManager | RegionManagers:
-    """The instructions of a prompt that shows these demonstrations, of all its regions."""
-    first = InstructionManager(
+    """The instructions of a prompt that shows these demonstrations, of all its regions; `first` is the text of one that stands
+    already."""
+    own = InstructionManager(
         prompt,
         config.tokens,
         embed=embedder(config.embedding),
@@ -196,8 +200,29 @@ def manage(
         measures=config.measure,
         description=env.description,
         examples=tuple(demo.text for demo in shown),
+        first=first,
     )
-    return managers_of(first)
+    return managers_of(own)
+
+
+def manage_first(
+    start: Prompt, earning: FirstPrompt, env: Environment, config: Config
+) -> InstructionManager | RegionManagers:
+    """The instructions of a prompt that `from_zero` made: its demonstrations stay as they are, its list is an instruction."""
+    if earning.candidate.operator == LISTED:
+        return manage(start, env, config, first=list_answers(right_answers(env).complete))
+    return manage(earning.candidate.prompt, env, config, earning.demos)
+
+
+def add_list(start: Prompt, answers: Sequence[str]) -> Prompt | None:
+    """A prompt with the list of right answers as an instruction; None where the prompt refuses it."""
+    return add_first(start, list_answers(answers))
+
+
+def list_answers(answers: Sequence[str]) -> str:
+    """The instruction that lists the right answers, one a line. No line has a list mark, by which it would be read as an
+    instruction of its own."""
+    return "\n".join([LIST, *answers])
 
 
 def plan_trial(manager: InstructionManager | RegionManagers, examples: RoundExamples) -> None:
@@ -221,7 +246,7 @@ async def leave_zero(
         return not proof, None
     rows = minibatch(run.rng, budget.env.train, TRIED, balanced=True)
     rows = rows if budget.rollouts is None else rows[: budget.rollouts // cost(2)]
-    tried = await from_zero(run, budget.env, archive, start.prompt, rows, secrets, inline=True)
+    tried = await from_zero(run, budget.env, archive, start.prompt, rows, secrets, listed=add_list)
     earning = next((first for first in tried if first.candidate.mean > budget.env.reward.low), None)
     budget.pay(sum(len(first.rollouts) for first in tried), again=earning is not None)
     return True, earning

@@ -214,7 +214,7 @@ async def remark_on(
     rows: Sequence[Example],
     rollouts: Sequence[Rollout],
 ) -> str:
-    """What is said about a text: its worst row, or a sentence of the optimizer model about it; '' where all is right."""
+    """A remark on a text: its worst row, or a sentence of the optimizer model about it; '' if every row is right."""
     worst = min(range(len(rows)), key=lambda i: rollouts[i].reward)
     if config.remarks == "none" or rollouts[worst].reward >= env.reward.high:
         return ""

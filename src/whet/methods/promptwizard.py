@@ -165,7 +165,7 @@ class Wizard:
                 self.instruction = instruction
 
     def worth(self, prompt: Prompt) -> tuple[float, float]:
-        """What prompts are compared by: the mean reward, then shortness."""
+        """The key by which prompts are ordered: the mean reward, then shortness."""
         rewards = [rollout.reward for rollout in self.rollouts.get(prompt.id, ())]
         return preference(sum(rewards) / max(1, len(rewards)), prompt.text)
 

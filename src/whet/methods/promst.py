@@ -226,7 +226,7 @@ class Evolution:
         policy: LanguagePolicy,
         sample: int,
     ) -> str:
-        """What a model says about one kind of failure; empty without a usable reply."""
+        """The model's description of one kind of failure; empty without a usable reply."""
         about = [PURPOSE, self.show(node), f"{FAILED} {failed[0].kind}"]
         episodes = [one.evidence for one in failed[: self.config.shown]]
         replies = await policy.write(

@@ -152,7 +152,7 @@ def score_of(env: Environment) -> Callable[[Any, object], Any]:
 async def search_first(
     run: Run, env: Environment, start: Prompt, name: str, methods: Callable[[str], Method], kept: int
 ) -> Candidate:
-    """What another method finds with all that is left but `kept` calls."""
+    """Search with another method, with all calls but `kept`."""
     method, spent = methods(name), {"task": len(env.validation)}
 
     async def search(branch: Run, config: object) -> Any:

@@ -115,7 +115,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Retries:
-    """What the retries of a step bring: groups of reflections with their gains, and (question, text, gain) of each
+    """The results of the retries of a step: groups of reflections with their gains, and (question, text, gain) of each
     reflection."""
 
     groups: list[list[Sample]]
@@ -207,8 +207,8 @@ async def retry(
 async def imagine(
     run: Run, trainer: Trainer, n: int, model: GainModel, rounds: Retries
 ) -> tuple[list[list[Sample]], list[list[float]]]:
-    """What was tried teaches the model of the gains; then `n` more reflections on each episode and the rewards that it gives
-    them. None while the model is not right above chance."""
+    """Teach the model of the gains from the tried reflections, then draw `n` more reflections on each episode, with the
+    rewards that the model predicts. No reflection while the model predicts no better than chance."""
     if not n:
         return [], []
     by_question: dict[int, tuple[list[Message], list[str], list[float]]] = {}
@@ -340,7 +340,7 @@ class Retrying(MultiTurn):
         return attempt.rollout.reward >= self.reward.high
 
     async def _reflections(self, run: Run, questions: Sequence[list[Message]]) -> list[str | None]:
-        """What the reflector writes about each attempt; None where the bound on tokens cut it."""
+        """The reflection on each attempt; None for one that the limit on tokens cut."""
         if self.reflector is None or not questions:
             return [None] * len(questions)
         written = await self.reflector.act(run, [ActorObservation.first(tuple(one)) for one in questions])
@@ -375,7 +375,7 @@ def with_reflections(start: Prompt, reflections: Sequence[str]) -> Prompt:
 
 
 def question(start: Prompt, tried: Attempt) -> list[Message]:
-    """What the reflecting model reads: the task, the attempt, its reward, and what was advised before."""
+    """The question to the reflecting model: the task, the attempt, its reward, and earlier advice."""
     task = "\n".join(message.content for message in start.render(tried.example))
     parts = [task, f"Attempt:\n{tried.shown}", f"Reward: {round(tried.rollout.reward, 2)}"]
     parts += [f"Advised before: {reflection}" for reflection in tried.reflections]

@@ -123,7 +123,7 @@ async def rope(
 
 
 def choose_points(run: Run, config: Config, points: Sequence[OpenPoint]) -> list[OpenPoint]:
-    """What a question is about: one input with its answers, or, where there are none that differ, all inputs."""
+    """The inputs that a question shows: one input with its answers, or, if there is none whose answers differ, all inputs."""
     if config.choose == "random":
         return [run.rng.choice(points)]
     widest = max(points, key=lambda point: point.spread)

@@ -246,7 +246,7 @@ async def sample_contrasts(
 
 @dataclass(frozen=True)
 class Changes:
-    """What the contrasts of a step make of a prompt."""
+    """The changes that the contrasts of a step make to a prompt."""
 
     env: Environment
     policy: LanguagePolicy

@@ -126,7 +126,7 @@ def learning_rate(config: Config, step: int, steps: int) -> int:
 
 @dataclass(frozen=True)
 class Skill:
-    """What is trained: the text that steps edit, and the guidance, which only slow updates write."""
+    """The trained text, which steps edit, and the guidance, which only slow updates write."""
 
     text: str
     guidance: str = ""

@@ -172,7 +172,7 @@ class TraceTree:
         return [FREE if run.rng.random() < free else label for label in classes[:number]]
 
     def trace(self, parent: Candidate, history: History = "raw") -> str:
-        """What was tried on the way to a prompt and from it, with the gains."""
+        """The prompts that were tried on the way to a prompt and from it, with their gains."""
         line = set(self.archive.lineage(parent.id))
         seen = [
             (edge.label, edge.gain)

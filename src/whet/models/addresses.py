@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet._util import plugins
 from whet.errors import UsageError, did_you_mean, near_word, parameter
-from whet.models.language_model import LanguageModel
+from whet.models.language_model import LanguageModel, missing_members
 from whet.models.providers import PROVIDERS
 from whet.models.request_options import RequestOptions
 
@@ -69,7 +69,7 @@ def resolve(
     - an endpoint (openai/..., anthropic/..., ollama/..., ...): `timeout` (seconds a call may take, above 0), `key_variable`
       (environment variable with the key), `headers` (in a value `$NAME` stands for a variable), and what goes into every
       request: `temperature`, `stop`, `top_p`, `reasoning_effort`, `seed`, `stream`, `extra_body`
-    - images/PROVIDER/NAME: those of the endpoint
+    - images/PROVIDER/NAME: those of the endpoint; images/hf/PATH: `device`, `batch_size`, `extra_body`
     - litellm: the same but for `headers`
     - hf: `device`, `batch_size` (1 or more)
     - scripted: whatever the simulator takes; `scripted/NAME?key=value` says the same in the address
@@ -87,7 +87,10 @@ def resolve(
     make = plugin.load(lambda value: None if callable(value) else "cannot be called")
     model = plugin.call(make, name, base_url, options or {})
     if not isinstance(model, LanguageModel):
-        plugin.refuse(f"for {address} it returns {type(model).__name__}, which is no LanguageModel")
+        missing = " and ".join(f"`{name}`" for name in missing_members(model))
+        plugin.refuse(
+            f"for {address} it returns a {type(model).__name__}, which is not a whet.LanguageModel: it has no {missing}"
+        )
     return model
 
 
@@ -105,25 +108,32 @@ def _only_url(address: str, base_url: str | Sequence[str] | None) -> str | None:
 
 
 def _images(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
+    provider, inner = split_address(_painter(name))
+    if provider == "hf":
+        from whet.models.diffusion import load
+
+        _check_options("images/hf", options, {**_HF_OPTIONS, "extra_body": (Mapping,)})
+        return load(inner, **options)
     from whet.models.images import ImageModel
 
-    provider, inner = split_address(_painter(name))
     return ImageModel(_endpoint(provider, inner, base_url, options))
 
 
 def _painter(name: str) -> str:
-    """The address behind `images/`. Raises UsageError unless it is one at an OpenAI-compatible endpoint."""
-    if name.partition("/")[0].lower() not in PROVIDERS:
+    """The address behind `images/`. Raises UsageError unless it is one at an OpenAI-compatible endpoint, or of hf."""
+    if name.partition("/")[0].lower() not in (*PROVIDERS, "hf"):
         raise UsageError(
-            f'"images/{name}" names no endpoint that paints. Write images/PROVIDER/NAME, for example '
-            "images/openai/gpt-image-1."
+            f'"images/{name}" names no model that paints. Write images/PROVIDER/NAME, for example '
+            "images/openai/gpt-image-1, or images/hf/PATH."
         )
     return name
 
 
 def at_endpoint(address: str) -> bool:
     """Whether the model of an address is behind an endpoint whose base URL can be named."""
-    provider, _ = split_address(address)
+    provider, name = split_address(address)
+    if provider == "images":
+        provider = split_address(_painter(name))[0]
     return provider in PROVIDERS or provider not in _HERE
 
 
@@ -192,7 +202,7 @@ def _request_options(options: Mapping[str, Any]) -> RequestOptions:
 def _hf(name: str, base_url: str | None, options: Mapping[str, Any]) -> LanguageModel:
     from whet.models.huggingface import load
 
-    _check_options("hf", options, {"device": (str,), "batch_size": (int,)})
+    _check_options("hf", options, _HF_OPTIONS)
     return load(name, **options)
 
 
@@ -231,6 +241,7 @@ _REQUEST_OPTIONS: Mapping[str, tuple[type, ...]] = {
     "extra_body": (Mapping,),
     "stream": (bool,),
 }
+_HF_OPTIONS: Mapping[str, tuple[type, ...]] = {"device": (str,), "batch_size": (int,)}
 _PROVIDERS: Mapping[str, Callable[[str, str | None, Mapping[str, object]], LanguageModel]] = {
     "hf": _hf,
     "litellm": _litellm,

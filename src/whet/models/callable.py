@@ -14,7 +14,7 @@ from whet._util.user_code import OutOfTime, await_result, call_beside, watch
 from whet.errors import ProviderError, UsageError, quantity
 from whet.models.addresses import resolve
 from whet.models.chat_values import FORMS, ChatMessage, as_completion, as_mappings
-from whet.models.language_model import AnswersOnly, LanguageModel
+from whet.models.language_model import AnswersOnly, LanguageModel, missing_members
 from whet.models.openai_answers import cut_at_stop
 from whet.models.request_options import RequestOptions
 from whet.replies.thoughts import EMPTY, separate_thought
@@ -35,7 +35,6 @@ FUNCTION = "callable/"
 _log = logging.getLogger(__name__)
 _OF_REQUESTS = ("temperature", "stop", "seed")
 """Options that reach a function in its requests."""
-_MEMBERS = ("address", "simulated", "local", "can_generate", "can_score", "generate", "count_tokens", "close")
 
 
 class BrokenFunction(ProviderError):
@@ -158,10 +157,11 @@ def as_model(
     if isinstance(choice, str):
         return resolve(choice, base_url=base_url, options=options)
     if hasattr(choice, "generate"):
-        missing = [name for name in _MEMBERS if not hasattr(choice, name)]
+        missing = [name for name in missing_members(choice) if name != "score"]
         if missing:
             raise UsageError(
-                f"{choice!r} has no `{missing[0]}`, so it is no LanguageModel. Add it, or give a function (messages) -> text."
+                f"{choice!r} has no `{missing[0]}`, so it is not a whet.LanguageModel. Add it, or give a function "
+                "(messages) -> text."
             )
         return choice  # type: ignore[return-value]
     if callable(choice):

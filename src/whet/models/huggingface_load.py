@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import itertools
 import logging
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -197,35 +199,27 @@ def load_weights(name: str, device: str | None, *, reader: bool = False) -> Weig
     from safetensors import SafetensorError
 
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    bars = transformers.utils.logging
-    shown = bars.is_progress_bar_enabled()
-    bars.disable_progress_bar()
     try:
-        config = transformers.AutoConfig.from_pretrained(place, trust_remote_code=False, **where)
-        kind = model_kind(config, transformers)
-        tokenizer = transformers.AutoTokenizer.from_pretrained(
-            place, config=config, trust_remote_code=False, **where
-        )
-        model = None
-        if not reader:
-            model = getattr(transformers, _CLASSES[kind]).from_pretrained(
-                place,
-                dtype=torch.bfloat16 if device.startswith("cuda") else torch.float32,
-                use_safetensors=True,
-                trust_remote_code=False,
-                config=config,
-                **where,
-                **({"quantization_config": transformers.GgufConfig(dequantize=True)} if file else {}),
+        with without_progress_bars():
+            config = transformers.AutoConfig.from_pretrained(place, trust_remote_code=False, **where)
+            kind = model_kind(config, transformers)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                place, config=config, trust_remote_code=False, **where
             )
-            model = model.to(device).eval()
+            model = None
+            if not reader:
+                model = getattr(transformers, _CLASSES[kind]).from_pretrained(
+                    place,
+                    dtype=torch.bfloat16 if device.startswith("cuda") else torch.float32,
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    config=config,
+                    **where,
+                    **({"quantization_config": transformers.GgufConfig(dequantize=True)} if file else {}),
+                )
+                model = model.to(device).eval()
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
-        reason = next(
-            (line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__
-        )
-        raise UsageError(f"hf/{name} cannot be loaded on {device}: {reason}") from error
-    finally:
-        if shown:
-            bars.enable_progress_bar()
+        raise UsageError(f"hf/{name} cannot be loaded on {device}: {describe_failure(error)}") from error
     lead, tail = _special_ends(tokenizer)
     bos, eos, pad = tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id
     start, pad = _first(bos, eos, pad), _first(pad, eos, bos)
@@ -236,11 +230,34 @@ def load_weights(name: str, device: str | None, *, reader: bool = False) -> Weig
     return Weights(torch, model, tokenizer, kind, device, lead, tail, start, pad, limit, chat)
 
 
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """What transformers loads inside draws no bars on the terminal."""
+    bars: Any = importlib.import_module("transformers.utils.logging")
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            bars.enable_progress_bar()
+
+
+def describe_failure(error: Exception) -> str:
+    """The first line of an error of a library that says something, else the error's class."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether a name has the form of one on the hub: OWNER/NAME, or NAME."""
+    return _HUB_NAME.fullmatch(name) is not None
+
+
 def _checked_libraries(name: str) -> tuple[Any, Any]:
     """torch and transformers, once `name` is known to be a place and what its form needs is installed. Raises UsageError."""
     place, file = gguf_of(name)
     local = os.path.isfile(Path(place) / file) if file else os.path.isdir(place)
-    if not local and not _HUB_NAME.fullmatch(place):
+    if not local and not is_hub_name(place):
         what, hub = ("file", f"OWNER/NAME/FILE{_GGUF}") if file else ("folder", "OWNER/NAME")
         raise UsageError(f"hf/{name} cannot be loaded: there is no {what} {name}, and a hub name is {hub}.")
     torch, transformers = _libraries()

@@ -9,6 +9,11 @@ from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores
 
+_MEMBERS = (
+    *("address", "simulated", "local", "can_generate", "can_score"),
+    *("generate", "score", "count_tokens", "close"),
+)
+
 
 @runtime_checkable
 class LanguageModel(Protocol):
@@ -58,6 +63,11 @@ class LanguageModel(Protocol):
     async def close(self) -> None:
         """Release connections. Calling it twice is harmless."""
         ...
+
+
+def missing_members(model: object) -> list[str]:
+    """The names of LanguageModel that an object lacks."""
+    return [name for name in _MEMBERS if not hasattr(model, name)]
 
 
 def reads_parts(model: object) -> bool:

@@ -88,9 +88,9 @@ _MOSTS = (
 
 @dataclass(frozen=True)
 class TokenLimits:
-    """What a refusal says: tokens of the context, of the input (`at_least`: it has that many or more), and the most and the
-    `least` that may be asked for an answer; None for what it does not say. `about_output`: it speaks of the answer, not of the
-    input alone."""
+    """The limits that a refusal names: tokens of the context, of the input (`at_least`: the input has that many or more),
+    and the most and the `least` tokens of an answer; None for a limit that it does not name. `about_output`: the refusal
+    concerns the answer, not of the input alone."""
 
     context: int | None = None
     input: int | None = None

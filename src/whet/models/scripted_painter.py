@@ -90,7 +90,7 @@ class NamedShape:
 
 @dataclass
 class Picture:
-    """What will be painted: shapes with their colours and counts, and the places between them by their indices."""
+    """A picture before it is painted: shapes with their colours and counts, and the relations of their places, by index."""
 
     things: list[NamedShape] = field(default_factory=list)
     places: list[tuple[int, str, int]] = field(default_factory=list)

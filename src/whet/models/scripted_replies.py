@@ -60,7 +60,7 @@ class ReplyItem:
 
 @dataclass(frozen=True, slots=True)
 class ScriptedProposal:
-    """What the optimizer wants to say: single points, and the whole prompt in case that is asked for."""
+    """The proposals of the simulated optimizer: single points, and the whole prompt if that is requested."""
 
     items: Sequence[ReplyItem]
     whole: str

@@ -55,6 +55,8 @@ class Add(Event):
     evidence: tuple[str, ...] = ()
     sources: int = 0
     tokens: int = 0
+    whole: bool = False
+    """Whether it was written as all that the fence says: where no other instruction stands, it is a text and no list item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,6 +63,8 @@ class Instruction:
     effect: Effect | None = None
     reason: str = ""
     """Why it is expired or rejected."""
+    whole: bool = False
+    """Whether it stands as a text and not as an item of a list where no other instruction stands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,7 @@ def _add(ledger: Ledger, event: Add) -> Ledger:
         created=event.at,
         changed=event.at,
         tokens=event.tokens,
+        whole=event.whole,
     )
     grown = _with(replace(ledger, counter=_number(event.id, ledger.counter + 1)), new)
     return _place(grown, event.id) if event.status == ACTIVE else grown

@@ -1,7 +1,8 @@
 """Between a ledger and its region: rendering, reading back, comparing, and the edit of the prompt itself.
 
 The fence holds lines. A line `- text` is an instruction, a line of two blanks and text under it continues it;
-every other line is unmanaged text and stays where and as it is. Reading and rendering are exact inverses.
+every other line is unmanaged text and stays where and as it is. Reading and rendering are exact inverses, but for the only
+instruction of a fence that was written as all that it says (`whole`): that is a text like any other.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ BULLET, INDENT = "- ", "  "
 
 def render_instructions(ledger: Ledger) -> str:
     """The text of the fence."""
+    own = [ledger.instructions[entry.id] for entry in ledger.layout if entry.id]
+    if len(own) == 1 and own[0].whole:
+        return _render_alone(ledger, own[0].text)
     pieces = [
         BULLET + ledger.instructions[entry.id].text.replace("\n", ledger.newline + INDENT)
         if entry.id
@@ -27,6 +31,19 @@ def render_instructions(ledger: Ledger) -> str:
         for entry in ledger.layout
     ]
     return ledger.newline.join(pieces)
+
+
+def _render_alone(ledger: Ledger, text: str) -> str:
+    """The text of a fence with one instruction as a paragraph: an empty line parts it from the unmanaged text around it."""
+    end = ledger.newline
+    at = next(n for n, entry in enumerate(ledger.layout) if entry.id)
+    before = end.join(entry.text for entry in ledger.layout[:at])
+    after = end.join(entry.text for entry in ledger.layout[at + 1 :])
+    if before.strip():
+        before += end if before.endswith(end) else end * 2
+    if after.strip():
+        after = (end if after.startswith(end) else end * 2) + after
+    return before + text.replace("\n", end) + after
 
 
 def newline_of(text: str) -> str:

@@ -73,7 +73,7 @@ def _may_hold_tags(text: str) -> bool:
 
 
 def _within(pair: regex.Match[str]) -> str:
-    """What stands in a pair of tags or in a section of XML's literal text, without emphasis around all of it."""
+    """The text in a pair of tags or in a section of XML's literal text, without emphasis around all of it."""
     content = str(next(group for group in (pair[2], pair[3], pair[4]) if group is not None)).strip()
     emphasised = _EMPHASISED.fullmatch(content)
     return content if emphasised is None else str(emphasised[2]).strip()

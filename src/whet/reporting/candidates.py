@@ -198,7 +198,7 @@ def _beside(text: str, other: str) -> str:
 
 
 def changed_stretch(before: str, after: str) -> str:
-    """What remains of `after` when its common beginning and end with `before` are taken off, in whole words.
+    """The part of `after` without its common beginning and end with `before`, in whole words.
 
     >>> changed_stretch("Sort it quickly. Text: {{x}}", "Sort it with great care. Text: {{x}}")
     'with great care.'

@@ -13,7 +13,7 @@ Methods = Sequence[MethodSummaryJSON]
 
 
 def sentences(result: ComparisonJSON) -> list[str]:
-    """What the start prompt and the pairs of methods show, one sentence for each difference that is decided."""
+    """The findings about the start prompt and the pairs of methods, one sentence for each significant difference."""
     return [*start_sentences(result), *_pair_sentences(result)]
 
 

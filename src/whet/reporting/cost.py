@@ -104,7 +104,7 @@ def _beside(record: Record) -> dict[str, Mapping[str, Any]]:
 
 
 def dollars_missing(usage: Mapping[str, Any]) -> str:
-    """What stands in a table in the place of dollars, where nobody has said a price or no model has one; else empty."""
+    """The text in a table that replaces dollars if nobody has given a price or no model has one; otherwise empty."""
     if usage.get("price_unknown"):
         return "unknown"
     return number_format.NOT_PRICED if has_no_price(usage) else ""
@@ -117,7 +117,7 @@ def describe_price(usage: Mapping[str, Any]) -> str:
 
 
 def parts_beside(usage: UsageJSON) -> list[str]:
-    """What the parts beside a run used, as `the control: 152 calls, $0.0101`."""
+    """The cost of the parts beside a run, such as `the control: 152 calls, $0.0101`."""
     named = ((PARTS[name], part) for name, part in parts_of(usage).items() if name in PARTS)
     return [
         f"{name}: {number_format.plural(sum(side(part, 'calls').values()), 'call')}"

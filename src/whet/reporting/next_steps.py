@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 import whet.reporting.number_format as number_format
-from whet.engine.diagnostics import MORE, NOTHING_TO_LEARN, NOTHING_WRONG
+from whet.engine.diagnostics import MORE, NOTHING_WRONG, RIGHT_ALREADY
 from whet.engine.usage_sums import usage_of_run
 from whet.prompt import Prompt
 from whet.reporting.examples import sealed_rows
@@ -228,18 +228,24 @@ def is_limited(result: Mapping[str, object]) -> bool:
     return result.get("status") == "budget_exhausted" or MORE in str(result.get("ended_by", ""))
 
 
+def is_right_already(result: Mapping[str, object]) -> bool:
+    """Whether a run made no search, because its start prompt earned the full reward on every row."""
+    return RIGHT_ALREADY in str(result.get("ended_by", ""))
+
+
 def leaves_nothing(result: Mapping[str, object]) -> bool:
-    """Whether the start prompt of a run has the full reward on every validation row."""
-    ended = str(result.get("ended_by", ""))
-    return NOTHING_WRONG in ended or NOTHING_TO_LEARN in ended
+    """Whether the start prompt of a run earned the full reward on every validation row, so that its search asked for no text."""
+    return NOTHING_WRONG in str(result.get("ended_by", ""))
 
 
 def _more_search(record: Record) -> Iterator[Child]:
     """Suggestions after a search that found no better prompt."""
+    if is_right_already(record.result):
+        yield "No search was made: the start prompt earns the full reward. Give harder rows, or a more detailed reward."
+        return
     if leaves_nothing(record.result):
         yield (
-            "The baseline has the full reward on every validation row. If it must do better, add harder rows, or grade in more "
-            "detail."
+            "The start prompt earns the full reward on every validation row. Give harder rows, or a more detailed reward."
         )
         return
     other = ("try another method (", el("code", "whet methods"), ").")

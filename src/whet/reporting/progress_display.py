@@ -219,7 +219,7 @@ class ProgressScreen:
         return _ipython().HTML(f'<pre style="{_STYLE}">{text}</pre>')
 
     def render(self) -> Any:
-        """What rich draws: a bar where it is known how much there is to do, and the line."""
+        """The parts that rich draws: a bar if the amount of work is known, and the line."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text

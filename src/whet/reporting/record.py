@@ -69,8 +69,8 @@ class ScoredPoint:
 
 @dataclass(frozen=True)
 class Spending:
-    """What one role cost: paid calls (retries included), failed and lost ones among them, attempts that an endpoint turned
-    away (which are no calls), answers from the cache, tokens, USD."""
+    """The cost of one role: paid calls (including retries), failed and lost calls among them, attempts that an endpoint
+    refused (which are not calls), answers from the cache, tokens, USD."""
 
     role: str
     calls: int = 0
@@ -166,7 +166,7 @@ class Record:
 
     @property
     def search_split(self) -> str:
-        """What the search's own validation scores are means of, in words."""
+        """The rows over which the search's own validation scores are means, in words."""
         if not self.measured_again:
             return "validation"
         sizes = {c.validation_n for c in self.candidates.values() if c.validation_n is not None}
@@ -259,7 +259,7 @@ def rows_of(score: Mapping[str, object]) -> str:
 
 
 def in_groups(score: Mapping[str, object]) -> str:
-    """What follows the number of rows of a score where they form groups."""
+    """The words after the number of rows of a score if the rows form groups."""
     groups = finite_number(score.get("groups"))
     return "" if groups is None else f" in {quantity(int(groups), 'group')}"
 
@@ -289,7 +289,7 @@ def read_record(folder: Path, result: Mapping[str, Any] | None) -> Record:
 
 
 def read_run(folder: Path) -> Record:
-    """What a run folder holds so far. Raises UsageError when there is no journal."""
+    """Read the present content of a run folder. Raises UsageError if there is no journal."""
     path = folder / RESULT
     return read_record(folder, orjson.loads(path.read_bytes()) if path.is_file() else None)
 

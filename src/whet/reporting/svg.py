@@ -171,7 +171,7 @@ def area(points: Sequence[XY], class_: str) -> Html:
 
 
 def legend(entries: Iterable[tuple[Html, str]]) -> Html:
-    """What the lines and marks of a chart mean."""
+    """The legend of a chart: the meaning of its lines and marks."""
     items = [
         el("li", el("svg", icon, viewBox="0 0 28 16", aria_hidden="true"), text) for icon, text in entries
     ]

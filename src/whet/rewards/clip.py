@@ -21,7 +21,7 @@ from whet_client.media import content_bytes, marks_of
 
 SCALE = 2.5
 """By what CLIPScore multiplies a cosine (Hessel and others, EMNLP 2021, arXiv 2104.08718)."""
-INSTALL = "pip install 'whet[hf]' pillow"
+INSTALL = "pip install 'whet[images]'"
 
 
 @dataclass(frozen=True)

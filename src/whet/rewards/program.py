@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import copy
 import hashlib
@@ -43,6 +44,7 @@ from whet._util.workers import HERE, Executor, Job, Work
 from whet.errors import UsageError, parameter, quantity
 from whet.run import Run, convert_record
 from whet.types import JSON, Completion, Example, Reward, content_hash
+from whet_client.media import content_bytes, marks_of
 from whet_client.storable import show_value
 
 FILE = "reward.py"
@@ -51,6 +53,8 @@ REWARD_TIMEOUT = 60.0
 RETURNED = "reward() returned"
 STATE_RANGE = "state the range"
 """The error text for a value outside the default range."""
+TRACE, PICTURES = "trace", "pictures"
+"""Parameters of a function by which it gets more than the output: the steps of the rollout, the files of painted pictures."""
 VALUES = ("reward", "score")
 """Keys of a dict, or attributes of an object, under which a function returns the number; the first that is there."""
 CRITIQUES = ("critique", "feedback", "comment", "reason", "explanation")
@@ -140,10 +144,10 @@ def load_program(path: Path, named_by: str = "reward") -> Callable[..., object]:
     return wanted
 
 
-def takes_trace(function: Callable[..., object]) -> bool | None:
-    """Whether a function must be given the steps of a rollout as `trace`; False: it may be, None: it has no such parameter."""
+def takes_parameter(function: Callable[..., object], name: str) -> bool | None:
+    """Whether a function must be given a value for a parameter, by its name; False: it may be, None: it has none of that name."""
     try:
-        named = inspect.signature(function).parameters.get("trace")
+        named = inspect.signature(function).parameters.get(name)
     except ValueError:  # a function without a signature: it is called as it is
         return None
     if named is None or named.kind not in (named.KEYWORD_ONLY, named.POSITIONAL_OR_KEYWORD):
@@ -152,10 +156,10 @@ def takes_trace(function: Callable[..., object]) -> bool | None:
 
 
 def check_parameters(function: Callable[..., object], what: str) -> None:
-    """Raise UsageError for a function that cannot be called as function(example, output), or with the steps besides."""
+    """Raise UsageError for a function that cannot be called as function(example, output), or with what else a reward may read."""
     try:
         signature = inspect.signature(function)
-        signature.bind({}, "", **({"trace": []} if takes_trace(function) else {}))
+        signature.bind({}, "", **{name: [] for name in (TRACE, PICTURES) if takes_parameter(function, name)})
         names = [*signature.parameters][:2]
         if names[0] == "output" or names[1:] == ["example"]:
             raise UsageError(
@@ -167,7 +171,8 @@ def check_parameters(function: Callable[..., object], what: str) -> None:
     except TypeError:
         raise UsageError(
             f"{what} is called as reward(example, output), which it does not take. "
-            "Give it these two parameters, and a third one, `trace`, where it reads the steps of a rollout."
+            "Give it these two parameters; also `trace` where it reads the steps of a rollout, and `pictures` where it reads the "
+            "files of painted pictures."
         ) from None
 
 
@@ -194,7 +199,8 @@ class ProgramReward:
     """The user's function, plain or async. It sees a copy of the whole row and returns a number, a Reward, a dict or an object
     with `reward` (or `score`), an optional `critique` (or `feedback`) and any other numbers, which become named parts, or a
     pair of number and critique. An exception or a value that is no finite number is a failed rollout with the boundary
-    `reward`, at the low end of the range. A function with a parameter `trace` gets the steps of the rollout too.
+    `reward`, at the low end of the range. A function with a parameter `trace` gets the steps of the rollout too, one with
+    `pictures` the files of the pictures in the output.
 
     `stated` says whether the range is the user's; else it is [0, 1], and a value outside of it is refused with what to write.
 
@@ -219,7 +225,7 @@ class ProgramReward:
     @property
     def needs_trace(self) -> bool | None:
         """Whether the function must be given the steps of a rollout; None where it takes none."""
-        return takes_trace(self.function)
+        return takes_parameter(self.function, TRACE)
 
     @property
     def reads_steps(self) -> bool:
@@ -251,7 +257,9 @@ class ProgramReward:
 
         def make_work() -> Work:
             values = {"row": dict(example.row), "place": example.place, "output": output, "steps": steps}
-            return Work(f"{__name__}:load_grading", {"reward": self._describe(), **values})
+            files = self._pictures_in(output)
+            coded = None if files is None else [base64.b64encode(data).decode() for data in files]
+            return Work(f"{__name__}:load_grading", {"reward": self._describe(), **values, "coded": coded})
 
         name = f"{self.path.name}: reward() for {example.place}"
         late = partial(self._late, example.place)
@@ -260,7 +268,7 @@ class ProgramReward:
     def make_work_to_load(self) -> Work:
         """Work that loads the function in another process; what it would compute is nobody's. Raises UsageError for a function
         that cannot be sent."""
-        nothing: dict[str, JSON] = {"row": {}, "place": "", "output": "", "steps": None}
+        nothing: dict[str, JSON] = {"row": {}, "place": "", "output": "", "steps": None, "coded": None}
         return Work(f"{__name__}:load_grading", {"reward": self._describe(), **nothing})
 
     def _describe(self) -> dict[str, JSON]:
@@ -281,10 +289,17 @@ class ProgramReward:
         place = {"path": str(self.path), "line": code.co_firstlineno, "name": self.name}
         return {**facts, "text": self.text.decode(), **place}
 
-    def _call_function(self, row: dict[str, Any], output: str, steps: list[JSON] | None) -> Any:
-        if steps is None:
-            return self.function(row, output)
-        return self.function(row, output, trace=steps)
+    def _pictures_in(self, output: str) -> list[bytes] | None:
+        """The files of the pictures in an output, where the function reads them."""
+        if takes_parameter(self.function, PICTURES) is None:
+            return None
+        return [data for mark in marks_of(output) if (data := content_bytes(mark)) is not None]
+
+    def _call_function(
+        self, row: dict[str, Any], output: str, steps: list[JSON] | None, pictures: list[bytes] | None
+    ) -> Any:
+        more = {} if steps is None else {TRACE: steps}
+        return self.function(row, output, **more, **({} if pictures is None else {PICTURES: pictures}))
 
     async def _compute(
         self,
@@ -294,12 +309,12 @@ class ProgramReward:
         seconds: list[float] | None = None,
     ) -> dict[str, Any]:
         """The outcome of the function, called in this process; the seconds for which it kept the processor go to `seconds`."""
-        row, own = copy.deepcopy(dict(example.row)), copy.deepcopy(steps)
+        row, own, pictures = copy.deepcopy(dict(example.row)), copy.deepcopy(steps), self._pictures_in(output)
 
         def call() -> Any:
             began = time.thread_time()
             try:
-                return self._call_function(row, output, own)
+                return self._call_function(row, output, own, pictures)
             finally:
                 if seconds is not None:
                     seconds.append(time.thread_time() - began)
@@ -314,11 +329,16 @@ class ProgramReward:
         return _name_row(outcome, example.place)
 
     def compute_apart(
-        self, row: dict[str, Any], place: str, output: str, steps: list[JSON] | None
+        self,
+        row: dict[str, Any],
+        place: str,
+        output: str,
+        steps: list[JSON] | None,
+        pictures: list[bytes] | None,
     ) -> dict[str, Any]:
         """The same in a worker process, whose parent sees to the time."""
         try:
-            result = self._call_function(row, output, steps)
+            result = self._call_function(row, output, steps, pictures)
             if inspect.isawaitable(result):
                 result = asyncio.run(await_result(result, None))
             outcome = self._read(result)
@@ -389,12 +409,18 @@ def _name_row(outcome: dict[str, Any], place: str) -> dict[str, Any]:
 
 
 def load_grading(
-    reward: dict[str, Any], row: dict[str, Any], place: str, output: str, steps: list[JSON] | None
+    reward: dict[str, Any],
+    row: dict[str, Any],
+    place: str,
+    output: str,
+    steps: list[JSON] | None,
+    coded: list[str] | None,
 ) -> Callable[[], object]:
-    """The grading of one output, as a worker process computes it. `reward` is what `ProgramReward` said of itself. Raises
-    UsageError where it is another one now."""
+    """The grading of one output, as a worker process computes it. `reward` is what `ProgramReward` said of itself, `coded` the
+    pictures in base64. Raises UsageError where the reward is another one now."""
     graded = _load_described(json.dumps(reward, sort_keys=True))
-    return lambda: graded.compute_apart(row, place, output, steps)
+    pictures = None if coded is None else [base64.b64decode(data) for data in coded]
+    return lambda: graded.compute_apart(row, place, output, steps, pictures)
 
 
 @cache

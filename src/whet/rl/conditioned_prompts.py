@@ -68,7 +68,7 @@ async def reward_each(
     samples: int = 1,
     parts: int = 1,
 ) -> list[float]:
-    """What each text earns on its own row, by the task's reward; of several samples the mean of the best of each part.
+    """The reward of each text on its own row; with several samples, the mean of the best of each part.
 
     A text that the prompt refuses earns the lowest reward and costs nothing.
     """

@@ -105,7 +105,7 @@ def choose(predicted: Array, singles: NDArray[np.int64], margin: float) -> NDArr
 
 @dataclass(frozen=True)
 class CrossValidated:
-    """What rows that a model was not fitted to say.
+    """The quality of a model on rows that it was not fitted to.
 
     The strength with the least squared error, the margin with the most reward, and what choosing earned there more than the best
     single prompt, in units of the range of the reward, for each row where both are known.

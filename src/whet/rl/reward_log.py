@@ -26,7 +26,8 @@ PRIOR = 2.0
 
 @dataclass
 class RewardLog:
-    """What prompts earned on rows: the prompts by id, and the reward of (prompt id, row id). Of several the first counts."""
+    """The rewards of prompts on rows: the prompts by id, and the reward by (prompt id, row id). If there are several, the
+    first counts."""
 
     prompts: dict[str, Prompt] = field(default_factory=dict)
     rewards: dict[tuple[str, str], float] = field(default_factory=dict)

@@ -65,7 +65,7 @@ class RowSelector:
         """Take in the rewards of a row's group, brought to 0 to 1."""
 
     def temperature(self, row: Example, base: float) -> float:
-        """What the texts about a row are sampled at, where `base` is the setting."""
+        """The temperature of the samples for a row; `base` is the setting."""
         return base
 
     def teaches(self, rewards: Sequence[float]) -> bool:

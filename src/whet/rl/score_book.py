@@ -117,7 +117,7 @@ class ScoreBook(ValidatedNotes):
         return rewards
 
     def reward(self, text: str) -> float:
-        """What the learner is trained for: the sum of the named parts, or the task's reward."""
+        """The reward that the learner is trained for: the sum of the named parts, or the task's reward."""
         mean, parts = self.notes["scores"][text]
         return float(sum(parts[name] for name in self.signal) if self.signal else mean)
 
@@ -212,7 +212,7 @@ async def row_rewards(
     grade: Callable[[Rollout], float],
     lowest: float,
 ) -> list[list[float]]:
-    """What `grade` makes of the rewrites row by row: (examples, rewrites); `lowest`, at no cost, for one that cannot be used.
+    """The grades of the rewrites row by row: (examples, rewrites); an unusable rewrite gets `lowest`, without a call.
 
     Equal rewrites are asked once.
     """

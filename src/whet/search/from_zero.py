@@ -39,6 +39,18 @@ Objections = Callable[[str], Sequence[str]]
 """Says what must not stand in a prompt, such as `guard.secrets`."""
 
 
+ListAnswers = Callable[[Prompt, Sequence[str]], Prompt | None]
+"""Writes a list of the right answers into a prompt; None where the prompt refuses it."""
+
+
+def append_list(start: Prompt, answers: Sequence[str]) -> Prompt | None:
+    """A prompt with the list of right answers below the text of its first region that holds instructions."""
+    region = instruction_regions(start)[0]
+    text = text_in(start.focused(region), start).rstrip()
+    listed = "\n".join([LIST, *(f"- {answer}" for answer in answers)])
+    return replace_region(start, f"{text}\n\n{listed}\n".lstrip(), region)
+
+
 @dataclass(frozen=True)
 class FirstPrompt:
     """A prompt that is tried before any other: its candidate with the score, the demonstrations in it, and its rollouts."""
@@ -83,20 +95,19 @@ async def from_zero(
     rows: Sequence[Example],
     objections: Objections,
     k: int | None = None,
-    *,
-    inline: bool = False,
+    listed: ListAnswers = append_list,
 ) -> list[FirstPrompt]:
     """The two prompts, tried on those of the training `rows` that they do not show, the best first; they enter the archive.
 
     None where `start`, validated in the archive, earns something, where targets are no exact answers, and for a program, whose
     targets are the answers of none of its prompts. `k`: demonstrations at most, where the search has a number for it.
-    `inline`: the right answers stand in one line, for a search to which the lines of a list are instructions.
+    `listed` writes the list of right answers into a prompt.
     """
     if not rows or not earns_nothing(env, archive, start) or not await targets_are_answers(run, env):
         return []
     made = [
         proposal
-        for proposal in proposals(env, start, rows, objections, k, inline)
+        for proposal in proposals(env, start, rows, objections, k, listed)
         if proposal[1] not in archive
     ]
 
@@ -142,7 +153,7 @@ def proposals(
     rows: Sequence[Example],
     objections: Objections,
     k: int | None = None,
-    inline: bool = False,
+    listed: ListAnswers = append_list,
 ) -> list[tuple[str, Prompt, Sequence[Demonstration]]]:
     """The prompts with their operators and what they show: rows that are not among `rows`, as far as there are some of each
     target. None that the prompt refuses, because of a slot, a marker or its length."""
@@ -151,11 +162,8 @@ def proposals(
     demos = [demo for demo in label_rows(env, start, by_label(order)) if not objections(demo.text)]
     shown = demos[: min(len(answers), MOST_SHOWN) or FREE_SHOWN][:k]
     made = [(DEMONSTRATED, with_demonstrations(start, shown) if shown else None, shown)]
-    region = next(iter(instruction_regions(start)), None)
-    if answers and region is not None and not objections("\n".join(answers)):
-        text = text_in(start.focused(region), start).rstrip()
-        listed = f" {', '.join(answers)}" if inline else "".join(f"\n- {answer}" for answer in answers)
-        made.append((LISTED, replace_region(start, f"{text}\n\n{LIST}{listed}\n".lstrip(), region), []))
+    if answers and instruction_regions(start) and not objections("\n".join(answers)):
+        made.append((LISTED, listed(start, answers), []))
     return [
         (operator, prompt, demos)
         for operator, prompt, demos in made

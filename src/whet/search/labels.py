@@ -83,8 +83,8 @@ def by_turns(items: Sequence[T], group_of: Callable[[T], str]) -> list[T]:
 
 
 def count_confusions(rows: Mapping[str, Example], rollouts: Sequence[Rollout], high: float) -> list[str]:
-    """What was wanted and what was answered instead, with how often, a line each, the most frequent first; in the last line how
-    many are left, so that the lines count every wrong answer."""
+    """The wanted answer and the given answer of each kind of mistake, with its number, a line each, the most frequent first;
+    in the last line how many are left, so that the lines count every wrong answer."""
     counts = Counter(
         (targets_of(rows[r.example_id])[0].strip(), shorten(" ".join(r.output.split()), _ANSWER))
         for r in answered_rollouts(rollouts)

@@ -47,7 +47,7 @@ def pair_by_square(sizes: Sequence[int], turn: int) -> list[tuple[int, ...]]:
 
 
 def main_effects(trials: Sequence[Pairing]) -> list[dict[str, float]]:
-    """What each candidate of each part adds to the value, by part: least squares over rows and candidates.
+    """The main effect of each candidate of each part, by part: least squares over rows and candidates.
 
     Rows may differ in difficulty, and in which candidates met on them. Effects of candidates are drawn to 0 by `RIDGE`.
     """

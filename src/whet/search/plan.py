@@ -120,8 +120,8 @@ def affordable_rows(env: Environment, rollouts: float, wanted: int = 0) -> int:
 
 @dataclass
 class Purse:
-    """What a search that plans as it goes may still spend: rollouts, calls of the optimizer model, `calls` of all roles together
-    where a rollout takes `each` of them. Infinite without a limit."""
+    """The remaining limits of a search that plans as it goes: rollouts, calls of the optimizer model, and `calls` of all
+    roles together if a rollout takes `each` of them. Infinite without a limit."""
 
     rollouts: float
     asks: float

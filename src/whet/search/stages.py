@@ -49,7 +49,7 @@ class Stage:
 
     @property
     def executor(self) -> Executor:
-        """That of the run."""
+        """The executor of the run."""
         return self.run.executor
 
     async def effect(
@@ -61,20 +61,20 @@ class Stage:
         role: str | None = None,
         calls: int = 0,
     ) -> JSON:
-        """That of the run, counted."""
+        """`effect` of the run, counted."""
         if role is not None:
             self.spent[role] += calls
         return await self.run.effect(name, fn, args, role=role, calls=calls)
 
     async def generate(self, role: str, request: Request) -> list[Completion]:
-        """That of the run, counted."""
+        """`generate` of the run, counted."""
         self.spent[role] += 1
         return await self.run.generate(role, request)
 
     async def recall_answers(
         self, folder: str, ask: Callable[[Prompt], Sequence[Request]]
     ) -> list[tuple[Prompt, dict[int, Completion]]]:
-        """That of the run."""
+        """`recall_answers` of the run."""
         return await self.run.recall_answers(folder, ask)
 
     async def read_remaining(self) -> Budget:
@@ -92,30 +92,30 @@ class Stage:
         )
 
     def branch(self, name: str) -> Stage:
-        """That of the run, in a branch that belongs to the stage."""
+        """`branch` of the run; the branch belongs to the stage."""
         return replace(self, run=self.run.branch(name))
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
-        """That of the run, in branches that belong to the stage."""
+        """`map` of the run, in branches that belong to the stage."""
         return await self.run.map(lambda branch, item: fn(replace(self, run=branch), item), items)
 
     async def first(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> tuple[int, R]:
-        """That of the run, in branches that belong to the stage."""
+        """`first` of the run, in branches that belong to the stage."""
         return await self.run.first(lambda branch, item: fn(replace(self, run=branch), item), items)
 
     async def train(self, steps: int, body: Callable[[Run, int], Awaitable[None]], state: Trainable) -> None:
-        """That of the run, in branches that belong to the stage."""
+        """`train` of the run, in branches that belong to the stage."""
         await self.run.train(steps, lambda branch, step: body(replace(self, run=branch), step), state)
 
     async def keep(self, state: Trainable) -> str:
-        """That of the run."""
+        """`keep` of the run."""
         return await self.run.keep(state)
 
     def note_rounds(self, paid: int, wanted: int) -> None:
         """Nothing: the rounds of a stage are not those of the run."""
 
     def log(self, name: str, value: JSON) -> None:
-        """That of the run."""
+        """`log` of the run."""
         if name in INCUMBENTS and not self.leads and isinstance(value, dict):
             value = {**value, "incumbent": False}
         self.run.log(name, value)

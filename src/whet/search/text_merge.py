@@ -55,7 +55,7 @@ def alike(line: str, other: str) -> bool:
 
 @dataclass
 class _Changes:
-    """What a text changed: lines added before each line of the base, lines that are gone, those of them that were replaced."""
+    """The changes of a text: lines added before each line of the base, deleted lines, and those of them that were replaced."""
 
     added: dict[int, Sequence[str]] = field(default_factory=dict)
     gone: set[int] = field(default_factory=set)

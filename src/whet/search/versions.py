@@ -28,8 +28,8 @@ class OtherVersion:
 
 
 def compare_rewards(olds: Sequence[Rollout], news: Sequence[Rollout]) -> str:
-    """What a version earned (`news`) beside the text that stands (`olds`) on the same rows; empty without rows that both
-    answered."""
+    """The rewards of a version (`news`) beside those of the present text (`olds`) on the same rows; empty if no row was
+    answered under both."""
     rows = [(a, b) for a, b in zip(olds, news, strict=True) if gains([a], [b])]
     if not rows:
         return ""

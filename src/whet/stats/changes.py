@@ -89,8 +89,8 @@ class ChangeWatch:
             self.capital[way] += self._growth(unit, numbers.astype(np.float64), way)
 
     def alarm(self, threshold: float) -> ChangeAlarm | None:
-        """What changed, if the capital has reached the threshold: a number of days, the mean time until a false alarm in each
-        direction. Where both have, the larger one counts."""
+        """The change that was detected, if the capital has reached the threshold: a number of days, the mean time until a
+        false alarm in each direction. If both directions have reached it, the larger capital counts."""
         if not self.days or float(self.capital.max()) < math.log(threshold):  # a mean is at most the largest
             return None
         logs = [log_mixture(self.capital[way]) for way in range(2)]

@@ -57,7 +57,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is demanded of one objective.
+    """The requirement for one objective.
 
     `width` is that of its range, None for a metric, which has none. `margin`: how much worse the mean may be, in its units.
     Without `margin` and `bounds` the usual margin holds. `exact`: it belongs to the prompt and is the same on every row, so

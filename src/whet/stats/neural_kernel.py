@@ -39,7 +39,7 @@ class RandomNetwork:
         return cls(*(rng.normal(size=shape) / np.sqrt(shape[0]) for shape in shapes))
 
     def layers(self, x: Array) -> Layers:
-        """What the kernel multiplies for inputs x (n, d): inputs and gradients of each layer."""
+        """The factors of the kernel for inputs x (n, d): inputs and gradients of each layer."""
         x = np.hstack([x, np.ones((len(x), 1))])
         h1 = x @ self.first
         a1 = np.maximum(h1, 0.0)

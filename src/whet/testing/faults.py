@@ -96,7 +96,7 @@ HABITS = {
     "prefix_cache": "the usage says how many words of the input earlier requests began with",
     "azure_key": "the key travels in the header `api-key`",
 }
-"""The observed quirks of third-party servers, by the name under which the local server imitates them."""
+"""The observed habits of third-party servers, by the name under which the local server imitates them."""
 _IGNORED = {
     "one_choice": "n",
     "no_seed": "seed",
@@ -184,13 +184,13 @@ class RequestLedger:
 
 
 def apply_habits(body: Mapping[str, object], habits: Collection[str]) -> dict[str, object]:
-    """The handling of a request's body by a server with these quirks."""
+    """The handling of a request's body by a server with these habits."""
     ignored = {_IGNORED[habit] for habit in habits if habit in _IGNORED}
     return {key: value for key, value in body.items() if key not in ignored}
 
 
 def thoughtful(answer: str, habits: Collection[str]) -> dict[str, object]:
-    """The message in which a server with these quirks sends an answer after a thought; nothing without such a quirk."""
+    """The message in which a server with these habits sends an answer after a thought; nothing without such a habit."""
     fields: dict[str, object] = {field: _THOUGHT for field in THOUGHT_FIELDS if field in habits}
     for name, form in THOUGHTS.items():
         if f"thought_{name}" in habits:

@@ -76,6 +76,18 @@ async def test_attacks_earn_nothing(attack: str, tmp_path: Path) -> None:
     assert (tmp_path / "d.db").read_bytes() == before and [p.name for p in tmp_path.iterdir()] == ["d.db"]
 
 
+async def test_little_memory_ends_no_process_before_its_time(tmp_path: Path) -> None:
+    query, says = ATTACKS["endless"]
+    graded = await grade({"sql": {**SPEC, "memory": 256, "timeout": 0.5}}, query, {}, "from t", tmp_path)
+    assert says in str(graded.critique)
+
+
+async def test_more_memory_than_allowed_is_refused_in_words_of_the_engine(tmp_path: Path) -> None:
+    query = "select count(distinct random()) from range(50000000)"
+    graded = await grade({"sql": {**SPEC, "memory": 64, "timeout": 60}}, query, {}, "from t", tmp_path)
+    assert graded.value == 0.0 and "Out of Memory" in str(graded.critique), graded.critique
+
+
 async def test_what_cannot_be_compared_with_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,8 +165,8 @@ def looks_like_chat(value: Any) -> bool:
 
 @contextmanager
 def options_kept() -> Iterator[dict[str, object]]:
-    """What stands beside the messages of a prompt that is read inside of it (the `config` of Langfuse, the options of a request);
-    the reader keeps it, and no warning says that it is left out."""
+    """The options beside the messages of a prompt (the `config` of Langfuse, the options of a request) that the reader
+    keeps; no warning says that they are left out."""
     kept = dict[str, object]()
     token = _KEPT.set(kept)
     try:

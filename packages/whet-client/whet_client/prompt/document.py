@@ -391,8 +391,8 @@ class Prompt:
 
     @cached_property
     def plain(self) -> str:
-        """What to paste into an application: the text without markers, or, of several messages and of one with images, sounds or
-        files, `chat` as JSON."""
+        """The text to paste into an application: without markers, or, for several messages or a message with images, sounds
+        or files, the `chat` as JSON."""
         return write_messages(self.clean) if self.chat else self.text
 
     @cached_property

@@ -128,8 +128,8 @@ def _read(context: click.Context, parameter: click.Parameter, file: str | None) 
 
 
 def learner_config(chosen: Mapping[str, Any], root: Path = Path("runs")) -> LearnerConfig:
-    """What the learner works with: these options, `optimizer_lm`, `base_url` and `most_calls`, the models as `role_choices`
-    gives them; journals go to `root`. Raises UsageError."""
+    """The configuration of the learner: these options, `optimizer_lm`, `base_url` and `most_calls`, with the models as
+    `role_choices` gives them; journals go to `root`. Raises UsageError."""
     from whet_live.learner import GateConfig, LearnerConfig
 
     optimizer, answerer = chosen["optimizer_lm"], chosen["lm"]

@@ -62,7 +62,7 @@ class TrafficForecast:
 
 
 def forecast_traffic(connection: Connection, prompt: str, unit: str) -> TrafficForecast:
-    """What the newest answers of a prompt say of an experiment that counts such units."""
+    """The forecast for an experiment that counts such units, from the newest answers of a prompt."""
     i, f, at = inferences.c, feedback.c, time_of(connection)
     answers = connection.execute(
         select(i.seq, i[unit], i.time)

@@ -145,7 +145,7 @@ class Experiments:
             return units_of(connection, prompt)
 
     def forecast(self, prompt: str, unit: str) -> TrafficForecast:
-        """What the newest answers of a prompt say of how long an experiment would take that counts such units."""
+        """The forecast of how long an experiment that counts such units would take, from the newest answers of a prompt."""
         with self.database.read() as connection:
             return forecast_traffic(connection, prompt, unit)
 

@@ -28,8 +28,8 @@ class NamedUnits:
         return max(_USUAL, key=lambda unit: self.named.get(unit, 0))
 
     def missing(self, unit: str) -> str:
-        """What to say of an experiment that counts this unit and has none so far; empty where the answers name it, or there
-        are none."""
+        """A sentence about an experiment that counts this unit and has none so far; empty if the answers name it, or if
+        there are no answers."""
         if not self.answers or self.named.get(unit):
             return ""
         others = [f"{one}s" for one in UNITS if self.named.get(one)]

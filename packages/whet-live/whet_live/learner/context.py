@@ -68,7 +68,7 @@ class FeedbackSnapshot:
             return self._advance()
 
     def cached_state(self, name: str) -> tuple[FeedbackState, int]:
-        """What is known already, of one prompt at least, and how many events are not part of it, without a long wait.
+        """The cached feedback state, of one prompt at least, and the number of events that it lacks, without a long wait.
 
         It is what this process knows or, where that is less, the newest snapshot; a few events are read at once, more are
         left to whoever learns. What was erased meanwhile is not shown in any case.

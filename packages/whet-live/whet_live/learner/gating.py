@@ -188,8 +188,8 @@ def probes_of_task(
     answered: Sequence[Sequence[Rollout]],
     first: Collection[int],
 ) -> list[dict[str, object]]:
-    """What two prompts answered to the first `MOST_PROBES` examples, those at the places `first` before the others: for each its
-    inputs, and the answers or errors `before` and `after`."""
+    """The answers of two prompts to the first `MOST_PROBES` examples, those at the places `first` before the others: for
+    each its inputs, and the answers or errors `before` and `after`."""
     order = sorted(range(len(examples)), key=lambda place: (place not in first, place))[:MOST_PROBES]
     slots = frozenset[str]().union(*(prompt.slots for prompt in prompts))
     return [
@@ -205,8 +205,8 @@ def probes_of_task(
 async def probes_of_traffic(
     context: LearnerContext, update: PromptUpdate, before: Prompt, after: Prompt
 ) -> dict[str, object]:
-    """What the model of the learner answers to recent inputs, at most 2 `MOST_PROBES` calls: `model`, `simulated`, `rows` (each
-    `about` an answer, whose inputs stay where they are), and the `reason` why there are none."""
+    """The answers of the learner's model to recent inputs, at most 2 `MOST_PROBES` calls: `model`, `simulated`, `rows` (each
+    `about` an answer, whose inputs stay where they are), and the `reason` if there are none."""
     address = context.config.lm
     if address is None:
         return _none("The learner has neither a task (--gate) nor a model (--lm) to answer with.")

@@ -53,8 +53,8 @@ def history_of(
 def find_trials(
     context: LearnerContext, version: Version, region: str, updates: Iterable[PromptUpdate]
 ) -> dict[str, Mapping[str, Any]]:
-    """What upkeep measured without an instruction of a version, by id: the gate's verdict of the newest trial of the text that
-    stands. `updates` are those of the prompt, the newest first."""
+    """The measurements of a version without one of its instructions, by id: the gate's verdict of the newest trial of the
+    present text. `updates` are those of the prompt, the newest first."""
     texts = {version.version: _texts(version, region)}
     trials: dict[str, Mapping[str, Any]] = {}
     for update in updates:

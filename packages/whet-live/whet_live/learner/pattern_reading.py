@@ -42,7 +42,7 @@ class PatternName:
 
 @dataclass(frozen=True)
 class SortedCritiques:
-    """What the reader said of some critiques, by their places: `known` the numbers of known patterns, `named` the comparable
+    """The reader's sorting of some critiques, by their places: `known` the numbers of known patterns, `named` the comparable
     names of new ones, `nothing` those that report no failure. The others were not sorted. `new` are the new patterns by
     comparable name, each as (name, description)."""
 
@@ -77,7 +77,7 @@ def sorting_question(critiques: Sequence[Critique], known: Sequence[PatternName]
 
 
 def read_sorting(answer: Completion, many: int, known: Sequence[PatternName]) -> SortedCritiques:
-    """What an answer says. An entry that names no critique, or a kind that cannot be one, says nothing; the first entry of a
+    """The sorting in an answer. An entry that names no critique, or an impossible kind, is ignored; the first entry of a
     critique counts."""
     if answer.error is not None:
         return SortedCritiques()

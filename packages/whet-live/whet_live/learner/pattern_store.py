@@ -24,8 +24,8 @@ _i, _f, _r = inferences.c, feedback.c, pattern_rows.c
 
 @dataclass(frozen=True, slots=True)
 class PatternDay:
-    """What naming the patterns of a prompt took: `calls` on a `day` (UTC). `newest` is the highest number of a pattern so far,
-    `at` when the last call was made (microseconds)."""
+    """The calls that named the patterns of a prompt: `calls` on a `day` (UTC). `newest` is the highest number of a pattern
+    so far, `at` when the last call was made (microseconds)."""
 
     prompt: str
     day: str = ""

@@ -62,8 +62,8 @@ _DAY, _HOUR = 86_400_000_000, 3_600_000_000
 
 @dataclass(frozen=True, slots=True)
 class PatternStep:
-    """What one look at the critiques of a prompt did: how many `critiques` were sorted or set aside in `calls` calls, and
-    whether more can be done at once (`more`)."""
+    """The result of one look at the critiques of a prompt: `critiques` were sorted or set aside in `calls` calls, and `more`
+    says whether more can be done at once."""
 
     critiques: int = 0
     calls: int = 0

@@ -52,9 +52,9 @@ class OpenRequirement:
 
 @dataclass(frozen=True, slots=True)
 class RowReading:
-    """What was read in a row: `ids` of requirements and instructions, or a `verdict` why there are none. `confirmed` says, by
-    the mark of a text, whether the row alone requires it, and under ALONE that it was read alone; `tries` counts answers that
-    could not be used."""
+    """The reading of a row: `ids` of requirements and instructions, or a `verdict` why there are none. `confirmed` says, by
+    the mark of a text, whether the row alone requires it, and under ALONE that it was read alone; `tries` counts answers
+    that could not be used."""
 
     ids: tuple[str, ...] = ()
     verdict: str = ""
@@ -140,8 +140,9 @@ def mark(text: str) -> str:
 
 @dataclass(frozen=True)
 class ReadOutcome:
-    """What a model read in some rows: for each requirement its rows by id. `same` are ids that say the same, the one to keep
-    first; `opposite` are pairs of texts that cannot both be met; `alone` says that each row was read by itself."""
+    """The requirements that a model read in some rows: for each requirement its rows by id. `same` are ids that say the
+    same, the one to keep first; `opposite` are pairs of texts that cannot both be met; `alone` says that each row was read
+    by itself."""
 
     rows: tuple[str, ...]
     requirements: tuple[tuple[Requirement, tuple[str, ...]], ...] = ()
@@ -174,8 +175,8 @@ async def read_comments(
     most: int | None = None,
     embed: Embed | None = None,
 ) -> ReadOutcome:
-    """What the optimizer model reads in rows, in at most `most` calls. `contexts` are lines about the answers of rows, where it
-    may see them.
+    """Let the optimizer model read rows, in at most `most` calls. `contexts` are lines about the answers of rows, if it may
+    see them.
 
     Rows that were read before wait for the others; then they are read alone, as many as the calls allow, and without the
     requirements that they do not confirm. Raises ProviderError when the model call fails.

@@ -32,7 +32,7 @@ _LONGEST_TEXT = 400
 
 @dataclass(frozen=True)
 class RequirementEvidence:
-    """What is known beside the feedback itself."""
+    """The facts about a requirement beside the feedback itself."""
 
     policy: LearningPolicy = field(default_factory=LearningPolicy)
     readings: Readings = field(default_factory=Readings)
@@ -251,7 +251,7 @@ class _Case:
 
     @property
     def support(self) -> float:
-        """What all who want it count together."""
+        """The total weight of all who demand it."""
         return sum(self.weights[who] for who in self.confirmations)
 
 

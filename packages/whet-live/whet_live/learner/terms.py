@@ -237,8 +237,8 @@ def as_stages_see(ledger: Ledger, terms: Mapping[str, InstructionTerms]) -> Ledg
 def events_of_dates(
     ledger: Ledger, terms: Mapping[str, InstructionTerms], today: str, author: str, at: str
 ) -> list[Event]:
-    """What the dates require today, an ISO date: instructions that leave, and those that come back after they left because of
-    their dates."""
+    """The events that the dates require on `today`, an ISO date: instructions that leave, and instructions that return after
+    they left because of their dates."""
     standing = {instruction.id for instruction in ledger.active}
     events = list[Event]()
     for key, one in terms.items():

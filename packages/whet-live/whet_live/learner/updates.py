@@ -50,7 +50,7 @@ class Voter:
 
 @dataclass(frozen=True)
 class CandidateUpdate:
-    """What an update adds to the ledger of a region, the text that this leads to, and what it left out and why."""
+    """The additions of an update to the ledger of a region, the resulting text, and what was left out, with the reasons."""
 
     events: tuple[Event, ...]
     prompt: Prompt
@@ -158,9 +158,9 @@ def instructions_of(requirements: Sequence[LiveRequirement], events: Sequence[Ev
 
 @dataclass(frozen=True)
 class Inspection:
-    """What instructions are held against. `private` are texts of people's data: inputs, answers, examples. `contrary` says of
-    the text of a requirement which instructions want the contrary, or `context`. `locked` are instructions that nothing changes,
-    `giving` those that give way to their contrary without a person who accepts it."""
+    """The data that instructions are checked against. `private` are texts of people's data: inputs, answers, examples.
+    `contrary` says of the text of a requirement which instructions want the contrary, or `context`. `locked` are
+    instructions that nothing changes, `giving` those that give way to their contrary without a person who accepts it."""
 
     policy: LearningPolicy
     accepted: Collection[str]

@@ -33,8 +33,8 @@ UNNEEDED = "measured: nothing is lost without it"
 
 @dataclass(frozen=True)
 class UpkeepView:
-    """What a step of upkeep sees: the ledger in which what a person wrote or locked is by hand (`as_stages_see`), what traffic
-    showed of its instructions, and earlier updates of the prompt, the newest first."""
+    """The view of a step of upkeep: the ledger in which what a person wrote or locked is by hand (`as_stages_see`), what
+    traffic showed of its instructions, and earlier updates of the prompt, the newest first."""
 
     ledger: Ledger
     effects: Effects

@@ -406,7 +406,7 @@ class _ModelSpan:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What the model is known by."""
+        """The key by which the model is identified."""
         return self.model, self.fingerprint
 
 

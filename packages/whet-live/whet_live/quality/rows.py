@@ -61,7 +61,7 @@ class AnswerFilter:
 
     @property
     def conditions(self) -> list[ColumnElement[bool]]:
-        """What the rows of the table `inferences` must be."""
+        """The conditions on the rows of the table `inferences`."""
         conditions = [_i.prompt == self.prompt, _i.time >= self.since, _i.time < self.until]
         if self.version is not None:
             conditions.append(_i.version == self.version)

@@ -57,9 +57,9 @@ _KEPT = ("task", "method", "seed", "status", "models", "simulated")
 
 @dataclass(frozen=True, slots=True)
 class FileImport:
-    """What became of one prompt: versions that were added, those that were there already, labels that were set, what the
-    newest text changes for applications (`slot_warnings`), and the labels that are protected as in the files. The name `*` stands
-    for every prompt."""
+    """The result of an import for one prompt: versions that were added, those that were there already, labels that were set,
+    what the newest text changes for applications (`slot_warnings`), and the labels that are protected as in the files. The
+    name `*` stands for every prompt."""
 
     name: str
     added: int

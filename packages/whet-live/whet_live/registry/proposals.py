@@ -32,8 +32,8 @@ VERDICTS = (APPROVE, EDIT, REJECT)
 
 
 class Grounds(TypedDict, total=False):
-    """What a proposal rests on: measurements and statements, the gate's verdict, the run, who shaped it beside its author; and
-    a config for the version."""
+    """The grounds of a proposal: measurements and statements, the gate's verdict, the run, the people who shaped it beside
+    its author, and a config for the version."""
 
     evidence: Mapping[str, object] | None
     gate: Mapping[str, Any] | None
@@ -53,8 +53,8 @@ class PromptEdit:
 
 @dataclass(frozen=True)
 class Decision:
-    """What somebody decides: the verdict with a reason, the instructions that are kept (None: all), and other texts
-    for some of them by their ids, or for the whole prompt."""
+    """A decision: the verdict with a reason, the instructions that are kept (None: all), and other texts for some of them by
+    their ids, or for the whole prompt."""
 
     verdict: str
     reason: str = ""

@@ -55,8 +55,8 @@ def may_approve(actor: str, provenance: Mapping[str, Provenance], others: Collec
 
 
 def other_names(connection: Connection, actor: str) -> list[str]:
-    """What else somebody is called: the address with which the account signs in at the identity provider, and the account that
-    signs in with the address that `actor` is."""
+    """Other names of a person: the address with which the account signs in at the identity provider, and the account that
+    signs in with the address `actor`."""
     name = actor.strip().lower()
     query = select(identities.c.user, identities.c.email)
     query = query.where((func.lower(identities.c.user) == name) | (identities.c.email == name))

@@ -96,8 +96,8 @@ def ledgers_json(ledgers: Ledgers) -> dict[str, list[dict[str, object]]]:
 
 
 def slot_warnings(current: Version | None, prompt: Prompt) -> list[str]:
-    """What a text that follows a version changes for the application: slots that it lost, and slots that it gained. Empty for
-    a new prompt."""
+    """The changes of slots, for the application, between a version and the text that follows it: lost slots and new slots.
+    Empty for a new prompt."""
     if current is None:
         return []
     here = f"version {current.version}" + (f" ({', '.join(current.labels)})" if current.labels else "")
@@ -153,7 +153,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class ProposalUnit:
-    """What a proposal does to one instruction: the part of it that can be kept or left out by itself.
+    """The effect of a proposal on one instruction: the part that can be kept or left out by itself.
 
     `events` are those of the proposal that belong to it, in order; `change` what they do to the fence (None where only
     the evidence grows), `also` what they do to other instructions; `instruction` is its state after them.

@@ -1,62 +1,33 @@
-"""The ASGI application: all routers behind one middleware, in the order in which their routes are matched."""
+"""The ASGI application: all routers behind one middleware. The paths of two routers never match the same request."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from importlib import import_module
+from pkgutil import iter_modules
 
 from starlette.concurrency import run_in_threadpool
 from starlette.routing import Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from whet_live.server import openapi
+from whet_live.server import openapi, pages
 from whet_live.server.app_state import AppState
 from whet_live.server.endpoint import EndpointRouter, check, routes
 from whet_live.server.middleware import RequestMiddleware
-from whet_live.server.pages import (
-    access,
-    annotate,
-    answers,
-    assets,
-    audit,
-    changes,
-    experiments,
-    feedback,
-    learning,
-    oidc,
-    overview,
-    playground,
-    prompts,
-    quality,
-    review,
-    runs,
-    snippet,
-    trials,
-)
 from whet_live.server.responses import Refused
 from whet_live.server.v1 import ROUTERS as PROGRAMS
 
-_PAGES = (
-    assets,
-    snippet,
-    overview,
-    prompts,
-    playground,
-    quality,
-    changes,
-    review,
-    annotate,
-    answers,
-    feedback,
-    learning,
-    experiments,
-    trials,
-    runs,
-    audit,
-    access,
-    oidc,
-)
-_SERVED = (*PROGRAMS, *(page.router for page in _PAGES))
+
+def _page_routers() -> Iterator[EndpointRouter]:
+    """The routers of the modules in `pages`: a module whose `router` has a route is a page, by itself."""
+    for found in iter_modules(pages.__path__):
+        router = getattr(import_module(f"{pages.__name__}.{found.name}"), "router", None)
+        if isinstance(router, EndpointRouter):
+            yield router
+
+
+_SERVED = (*PROGRAMS, *_page_routers())
 ROUTERS: tuple[EndpointRouter, ...] = (*_SERVED, openapi.build_router(_SERVED))
 
 

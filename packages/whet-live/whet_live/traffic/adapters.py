@@ -78,7 +78,7 @@ def translate_row(row: Mapping[str, object], where: str) -> list[RawFeedback]:
 def convert_content(
     content: FeedbackRow, row: Mapping[str, object], target: tuple[str, str], own: str = ""
 ) -> list[RawFeedback]:
-    """What one row says, each thing as feedback of its own: a number with its comment, a correction, a label.
+    """The content of one row, each item as feedback of its own: a number with its comment, a correction, a label.
 
     A word such as Good is a thumb. What a number is, all numbers of its column decide. Texts are cut to what is kept. Ids
     follow `own`, or else the row's own id.

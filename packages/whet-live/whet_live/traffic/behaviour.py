@@ -385,8 +385,8 @@ def _of_fit(explained: float, effective: float, propensity: Array, rated: int) -
 def _of_people(
     weights: Mapping[str, Estimate], shrunk: Array, sources: NDArray[np.int64], most: float
 ) -> Iterator[str]:
-    """What looks as if some people bent the weights, by rating much or the wrong way round. `shrunk` (n,) says how much of its
-    weight each rating keeps, in (0, 1], `sources` (n,) whose it is, `most` what one source may weigh, in ratings."""
+    """The signs that some people distorted the weights, by many ratings or by reversed ones. `shrunk` (n,) says how much of
+    its weight each rating keeps, in (0, 1], `sources` (n,) whose it is, `most` what one source may weigh, in ratings."""
     loud, all_of_them = len(set(sources[shrunk < 1.0].tolist())), len(set(sources.tolist()))
     if all_of_them < FEW:
         yield f"The ratings are by {quantity(all_of_them, 'user')} only: the intervals may be too narrow."

@@ -49,8 +49,8 @@ class Erased:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What a transaction deletes: how much, the experiments that the rows were part of, how many rows are left to the
-    transactions after it, and the ids of the rows that are quoted elsewhere, with the prompts that they are about."""
+    """The result of a transaction that deletes: the number of rows, the experiments that they were part of, the number of
+    rows left to later transactions, and the ids of rows that are quoted elsewhere, with their prompts."""
 
     count: Erased = Erased()
     experiments: frozenset[str] = frozenset()

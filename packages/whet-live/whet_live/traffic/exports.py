@@ -69,10 +69,10 @@ UNNAMED = ""
 
 @dataclass(frozen=True, slots=True)
 class ExportedRow:
-    """What a row holds; nothing, when it is a row of the tool that is neither answer nor feedback. `backwards` are the ids of
-    answers that end before they start, `unusable` names and values of what is left out of its answer, `others` the columns of a
-    row with an answer that are none of the tool's. `known_as`: other ids by which feedback may name an answer, with kind and id
-    of the target that it has here."""
+    """The content of a row; empty for a row of the tool that is neither answer nor feedback. `backwards` are the ids of
+    answers that end before they start, `unusable` names and values of what is left out of its answer, `others` the columns
+    of a row with an answer that are none of the tool's. `known_as`: other ids by which feedback may name an answer, with
+    kind and id of the target that it has here."""
 
     inferences: list[Inference] = field(default_factory=list)
     feedback: list[RawFeedback] = field(default_factory=list)

@@ -80,8 +80,8 @@ _EMPTY = "whet: nothing was said"
 
 @dataclass(frozen=True, slots=True)
 class ParsedFiles:
-    """What files hold: inferences, feedback, and rows that could not be used, or that say again what another one said, as
-    (file:line, reason). `notes` say how tables were read."""
+    """The content of files: inferences, feedback, and rows that were unusable or repeated another row, as (file:line,
+    reason). `notes` say how tables were read."""
 
     inferences: list[Inference]
     feedback: list[Feedback]
@@ -506,7 +506,7 @@ def _apart(
 
 
 def _subject(one: Feedback) -> tuple[str | None, ...]:
-    """What feedback is about, under which name and by whom: what an update of it leaves as it is."""
+    """The subject of feedback, its name and its author: the parts that an update of it does not change."""
     return one.target_kind, one.target, one.name, one.source, one.user
 
 

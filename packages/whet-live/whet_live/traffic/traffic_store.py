@@ -54,7 +54,7 @@ def check_batch(
 
 
 class Traffic:
-    """What live prompts answered, and the feedback on it. Threads may share it.
+    """The answers of live prompts, and the feedback on them. Threads may share it.
 
     Feedback may come before its inference: it is stored at once and joined when the inference arrives. The id of a
     record is its idempotency key. Every method raises StorageError when the database cannot be used.

@@ -46,8 +46,8 @@ _R = TypeVar("_R", Inference, Feedback)
 
 @dataclass(frozen=True, slots=True)
 class RowBatch:
-    """What one request brings; stored altogether or not at all. `sender` is None for who may do everything (an import).
-    `spans` say where the spans stand from which inferences were read."""
+    """The rows of one request; all are stored, or none. `sender` is None for a caller with every right (an import). `spans`
+    are the places of the spans from which inferences were read."""
 
     inferences: tuple[Inference, ...] = ()
     feedback: tuple[Feedback, ...] = ()
@@ -60,9 +60,8 @@ class RowBatch:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of a batch, after its commit: new rows, rows that were there already, rows about somebody whose data
-    was erased (they are dropped; among the new ones where a `RowSender` sent them), and all ids in the order given, inferences
-    first."""
+    """The result of a batch after its commit: new rows, known rows, rows about a person whose data was erased (they are
+    dropped, and count as new if a `RowSender` sent them), and all ids in the order given, inferences first."""
 
     accepted: int
     duplicates: int
@@ -112,8 +111,8 @@ class _Place(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What is known of a row by its id: the digest of its content (None for what never stood by itself), who sent it, what it
-    counts for."""
+    """The record of a row by its id: the digest of its content (None for a row that never stood by itself), its sender, and
+    what it counts for."""
 
     mark: bytes | None
     sender: str | None

@@ -141,8 +141,8 @@ def start_confined(
 def read_output(
     process: subprocess.Popen[bytes], payload: bytes, limits: Limits, beside: Sequence[int] = ()
 ) -> tuple[bytes, str]:
-    """What the process wrote, cut at the limit, and a sentence that says why it was ended early, or ''. `beside`: processes that
-    it waits for.
+    """The output of the process, cut at the limit, and a sentence that says why the process was ended early, or ''.
+    `beside`: processes that it waits for.
 
     On a machine that has more to do than it can, a process is not ended for the time in which it, or one that it waits for, stood
     in the queue for a processor.
@@ -221,8 +221,8 @@ def _why(code: int, limits: Limits) -> str:
 def run_confined(
     program: Path, payload: object, limits: Limits, *, readable: Sequence[Path] = (), workspace: bool = False
 ) -> Any:
-    """What a program of whet writes to its standard output, given a payload in its standard input, both as JSON; in a `workspace`
-    where it runs others.
+    """Run a program of whet in a confined process, and return its standard output as JSON. `payload` goes to its standard
+    input; the program runs other programs in a `workspace`, if there is one.
 
     Raises OutOfBounds where it ends without that, or not in time.
     """

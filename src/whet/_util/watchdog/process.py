@@ -27,7 +27,7 @@ _INTERRUPT, _TERMINATE = b"\x02", b"\x0f"
 
 
 class ProcessWatch:
-    """What is known of the other process at second `now`, which counts only while this process is awake."""
+    """The state of the other process at second `now`, which counts only while this process is awake."""
 
     def __init__(self, interrupted: str = "") -> None:
         self.now = self.heard = 0.0
@@ -64,8 +64,8 @@ class ProcessWatch:
         return self._interrupted if by_user else ""
 
     def late(self) -> str:
-        """What to say, once, where nothing of Python has run there for long and the code that began last is late: only one can
-        hold the interpreter, and nothing began after it did."""
+        """The text about the newest piece of code, given once, if no Python code has run there for long and that piece is late:
+        only one piece of code can hold the interpreter, and nothing began after this one."""
         if self.now - self.heard < SURELY_SILENT or not self._ends:
             return ""
         number, (end, text, dead) = next(reversed(self._ends.items()))
@@ -75,7 +75,7 @@ class ProcessWatch:
         return text
 
     def last_words(self) -> str:
-        """What to say of the end of the other process: that it ended under code of a user, unless a signal ended it."""
+        """A sentence about the end of the other process: it ended under code of a user, unless a signal ended it."""
         texts = [text for _, _, text in self._ends.values()]
         return texts[-1] if texts and not self._interrupts else ""
 

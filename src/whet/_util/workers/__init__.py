@@ -17,7 +17,7 @@ from whet.errors import WhetError
 
 @dataclass(frozen=True)
 class Work:
-    """What is sent to a worker, as JSON: a function of the installed code, `module:name`, and its arguments by name.
+    """A request to a worker, as JSON: a function of the installed code, `module:name`, and its arguments by name.
 
     The worker calls that function, which loads what is needed, such as a module of the user. It returns what computes the
     result, a JSON value: called without arguments, or with the worker's end of the conversation (`Asking`).

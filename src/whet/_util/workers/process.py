@@ -129,7 +129,7 @@ def _do(job: bytes, results_out: BinaryIO) -> dict[str, object]:
 
 
 def load_work(work: dict[str, Any]) -> Callable[..., object]:
-    """What computes the result of work, once what it needs is loaded."""
+    """The function that computes the result of a piece of work, with everything loaded that it needs."""
     module, _, name = work["loader"].partition(":")
     compute: Callable[..., object] = getattr(importlib.import_module(module), name)(**work["arguments"])
     return compute

@@ -194,7 +194,7 @@ def _demands_token(cluster: RayCluster) -> bool:
 
 
 def describe_ray_error(error: BaseException) -> str:
-    """What Ray says of a failure, as a line: the exception on the other side, or how the actor was lost."""
+    """The failure that Ray reports, in one line: the exception on the other side, or how the actor was lost."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     missing = next((line for line in reversed(lines) if "No module named" in line), None)
     if missing is not None:

@@ -51,7 +51,7 @@ class ModelCopies:
     gpus: float | None
 
     def resources(self, cluster: RayCluster) -> dict[str, float]:
-        """What one of them takes of a cluster. Raises UsageError where it has no GPU, and GPUs are wanted."""
+        """The share of a cluster that one actor takes. Raises UsageError if GPUs are wanted and the cluster has none."""
         if self.gpus and not cluster.gpus:
             raise UsageError(
                 f"{parameter('worker_gpus', self.gpus)}: the Ray cluster at {cluster.address} has no GPU. Leave it out, or set "
@@ -201,7 +201,7 @@ class RayWorkers:
             self._say(f"warning: a worker on Ray was not replaced: {why}")
 
     async def _wait(self, reference: Any) -> Any:
-        """What a call of an actor brings. Raises WorkerDied where the actor is lost. A call is cancelled with its wait."""
+        """The result of a call of an actor. Raises WorkerDied if the actor is lost. A call is cancelled with its wait."""
         assert self._cluster is not None
         ray = self._cluster.ray
         waiting = asyncio.wrap_future(reference.future())

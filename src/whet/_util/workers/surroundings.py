@@ -86,7 +86,8 @@ def _is_found(name: str) -> bool:
 
 
 def compare_surroundings(here: Surroundings, there: Surroundings) -> list[str]:
-    """What differs there, in words: "numpy 1.26 (here 2.1)"; at most a few, and how many more."""
+    """The differences between two surroundings, in words: "numpy 1.26 (here 2.1)"; a few of them, and the number of the
+    others."""
     differences = [
         f"{name} {theirs} (here {ours})"
         for name, theirs, ours in (

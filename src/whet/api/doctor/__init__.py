@@ -1,4 +1,4 @@
-"""The causes that would stop a run: packages, keys, endpoints and their quirks, local servers, the reward."""
+"""The causes that would stop a run: packages, keys, endpoints and their habits, local servers, the reward."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ __all__ = [
 EXTRAS: Mapping[str, Sequence[str]] = {
     "embedded": ("torch", "tokenizers", "safetensors"),
     "hf": ("torch", "transformers"),
+    "images": ("torch", "transformers", "diffusers", "PIL"),
     "train": ("torch", "transformers", "peft", "trueskill"),
     "postgres": ("psycopg",),
     "ray": ("ray",),

@@ -16,7 +16,7 @@ import numpy as np
 from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
-from whet.api.keywords import RUN_GROUPS, STUDY_GROUPS, StudyCallKeywords, TaskModelKeywords
+from whet.api.keywords import MODEL_GROUPS, RUN_GROUPS, STUDY_GROUPS, StudyCallKeywords
 from whet.api.study.components import (
     Components,
     assemble_prompts,
@@ -49,7 +49,7 @@ CHOICES = ("auto", "full", "5", "4", "3")
 
 
 @check_arguments
-@describe_keywords(*STUDY_GROUPS, TaskModelKeywords, *RUN_GROUPS, defaults=StudyOptions)
+@describe_keywords(*STUDY_GROUPS, *MODEL_GROUPS, *RUN_GROUPS, defaults=StudyOptions)
 async def astudy_components(
     task: str | Path | Prompt | Task | Mapping[str, Any] | Sequence[Any],
     components: str | Path | Sequence[Any] = "folklore",

@@ -19,7 +19,7 @@ from whet._util.arguments import check_arguments, describe_keywords
 from whet._util.blocking import blocking
 from whet._util.fields import build_from
 from whet.api.comparison import found_candidate
-from whet.api.keywords import RUN_GROUPS, STUDY_GROUPS, StudyCallKeywords, TaskModelKeywords
+from whet.api.keywords import MODEL_GROUPS, RUN_GROUPS, STUDY_GROUPS, SensitivityKeywords, SubjectKeywords
 from whet.api.running import find_run, with_prompt
 from whet.api.study.grid import Grid, StudyOptions, StudyPlan, run_study, study_rows
 from whet.api.study.page import write_study
@@ -38,15 +38,14 @@ Weights = NDArray[np.float64]
 
 
 @check_arguments
-@describe_keywords(*STUDY_GROUPS, TaskModelKeywords, *RUN_GROUPS, defaults=StudyOptions)
+@describe_keywords(SubjectKeywords, *STUDY_GROUPS, *MODEL_GROUPS, *RUN_GROUPS, defaults=StudyOptions)
 async def astudy_sensitivity(
     prompt: str | Path | Prompt | Mapping[str, Any] | Sequence[Any],
     *,
-    task: Any = None,
     unit: UnitKind = "sentence",
     shapley: int = 0,
     forms: bool = True,
-    **keywords: Unpack[StudyCallKeywords],
+    **keywords: Unpack[SensitivityKeywords],
 ) -> SensitivityResult:
     """Measure the effect of each sentence or word of a prompt on the reward, and the effect of harmless changes of its form.
 
@@ -61,7 +60,7 @@ async def astudy_sensitivity(
     """
     if shapley < 0:
         raise UsageError(f"{parameter('shapley')} must be a number of orders, 0 or more; this is {shapley}.")
-    options = build_from(StudyOptions, keywords)
+    options, task = build_from(StudyOptions, keywords), keywords.get("task")
     with display_progress(keywords.get("progress"), place_of(task)) as shown:
         loaded, options = _subject(prompt, task, options)
         study_rows(loaded, options)

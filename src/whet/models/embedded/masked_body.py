@@ -34,7 +34,7 @@ class Head:
         return (F.linear(x, self.words).float() + self.bias).log_softmax(-1)
 
     def transform(self, hidden: Tensor) -> Tensor:
-        """What is compared with the words, float32 (n, 384), of hidden states (n, 384)."""
+        """The states that are compared with the words, float32 (n, 384), from hidden states (n, 384)."""
         return F.layer_norm(F.gelu(F.linear(hidden.float(), *self.dense)), (WIDTH,), *self.norm, EPS)
 
 

@@ -18,7 +18,7 @@ _PARAMETER, _END_OF_PARAMETER = "<parameter=", "</parameter>"
 
 
 class Unreadable(ValueError):
-    """What should be tool calls is none; the text is a sentence without its end."""
+    """The answer should be tool calls, and is not. The text is a sentence without its end."""
 
 
 class UntypedText(str):

@@ -71,14 +71,14 @@ class Compiles(Measured):
         return Reward(0.0, critique=critique)
 
     def find_python_fault(self, code: str) -> str:
-        """What is wrong with Python, or ''."""
+        """The error in a Python program, or ''."""
         try:
             return str(run_confined(_PYTHON, {"code": code}, Limits(self.timeout, self.memory))["fault"])
         except OutOfBounds as error:
             return f"it was refused: {error}"
 
     def find_command_fault(self, code: str) -> str:
-        """What the command says of code that it refuses, or ''."""
+        """The message of the command if it refuses the code, or ''."""
         limits = Limits(self.timeout, self.memory)
         variables = {"WHET_COMMAND": json.dumps(self.command)}
         with (

@@ -1,6 +1,6 @@
 """Run in a confined process: the rows of a query of an answer and of the right query, on the same DuckDB database.
 
-It imports nothing of whet. In and out are those of `sql_process.py`.
+It imports nothing of whet. In and out are those of `sql_process.py`, and in comes also `memory`, the MiB that DuckDB may take.
 """
 
 import datetime
@@ -31,7 +31,7 @@ def main() -> None:
 
 def _run(question: dict[str, Any], query: str) -> dict[str, Any]:
     try:
-        connection = open_duckdb(question["database"], question["setup"])
+        connection = open_duckdb(question["database"], question["setup"], question["memory"])
     except duckdb.Error as error:
         return {"setup": str(error)}
     late = threading.Event()
@@ -66,15 +66,16 @@ def _run(question: dict[str, Any], query: str) -> dict[str, Any]:
         clock.join()
 
 
-def open_duckdb(database: str, setup: str) -> Any:
+def open_duckdb(database: str, setup: str, memory: int) -> Any:
     """The database of a file, to be read only, or the one that statements make in memory; nothing else can be reached from it.
 
-    Raises duckdb.Error.
+    DuckDB refuses a query that takes more than `memory` MiB. Raises duckdb.Error.
     """
+    config = {**CONFIG, "memory_limit": f"{memory}MiB"}
     if database:
-        connection = duckdb.connect(database, read_only=True, config=CONFIG)
+        connection = duckdb.connect(database, read_only=True, config=config)
     else:
-        connection = duckdb.connect(":memory:", config=CONFIG)
+        connection = duckdb.connect(":memory:", config=config)
         connection.execute(setup)
     connection.execute("SET lock_configuration = true")
     return connection

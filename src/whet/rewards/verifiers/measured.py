@@ -44,7 +44,8 @@ class Measured:
         return False
 
     async def compute(self, run: Run, what: str, values: Sequence[JSON], example: str, args: JSON) -> Any:
-        """What the method called `what` returns for these values, a JSON value: recorded, and computed by the run's executor."""
+        """The result of the method called `what` for these values, a JSON value: recorded, and computed by the run's
+        executor."""
 
         async def here() -> object:
             return {"value": await asyncio.to_thread(getattr(self, what), *values)}

@@ -38,6 +38,8 @@ _READ_BY_DUCKDB = (Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
 _MOST_NAMED = 3
 _NEAR = 5e-10
 """Numbers that differ by this share are equal: half a unit of the ninth digit at most."""
+_RESERVED_BY_DUCKDB = 1024
+"""MiB of address space that DuckDB reserves and does not use. Without these, it died in the middle of an allocation."""
 Row = tuple[tuple[str, str], ...]
 Engine = Literal["sqlite", "duckdb"]
 
@@ -81,7 +83,7 @@ class Sql(Measured):
         """Raise UsageError for a target that cannot be prepared on this database."""
         for target in targets_of(example):
             try:
-                _connect(self.engine, self.database, self.setup).execute(f"EXPLAIN {target}")
+                _connect(self.engine, self.database, self.setup, self.memory).execute(f"EXPLAIN {target}")
             except _errors(self.engine) as error:
                 raise UsageError(
                     f"the target {cut(target)!r} of {example.place} is no query on this database: {error}. Correct the row."
@@ -108,15 +110,20 @@ class Sql(Measured):
 
     def _compare(self, query: str, target: str, place: str) -> tuple[str, bool]:
         """The fault of a query compared with the target, or '', and whether the target has no rows."""
-        question = {
+        question: dict[str, JSON] = {
             "database": self.database, "setup": self.setup, "query": query, "target": target,
             "seconds": self.timeout, "rows": self.rows,
         }  # fmt: skip
-        limits = Limits(2 * self.timeout + 2, self.memory, 16 << 20)
+        memory, process = self.memory, _PROCESS
         readable = [Path(self.database)] if self.database else []
-        process = _PROCESS
         if self.engine == "duckdb":
-            process, readable = _DUCKDB_PROCESS, [*readable, *_READ_BY_DUCKDB]
+            question["memory"] = self.memory
+            memory, process, readable = (
+                self.memory + _RESERVED_BY_DUCKDB,
+                _DUCKDB_PROCESS,
+                [*readable, *_READ_BY_DUCKDB],
+            )
+        limits = Limits(2 * self.timeout + 2, memory, 16 << 20)
         try:
             result = run_confined(process, question, limits, readable=readable)
         except OutOfBounds as error:
@@ -195,12 +202,12 @@ def _show_row(row: Row) -> str:
 
 
 @lru_cache(maxsize=4)
-def _connect(engine: Engine, database: str, setup: str) -> Any:
+def _connect(engine: Engine, database: str, setup: str, memory: int) -> Any:
     """The task's own database, to prepare its own queries on."""
     if engine == "duckdb":
         from whet.rewards.verifiers.duckdb_process import open_duckdb
 
-        return open_duckdb(database, setup)
+        return open_duckdb(database, setup, memory)
     if database:
         path = urllib.parse.quote(database)
         return sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True, check_same_thread=False)
@@ -251,7 +258,7 @@ def build_sql(options: RewardOptions) -> Sql:
         engine,
     )
     try:
-        _connect(engine, database, setup).execute("SELECT count(*) FROM sqlite_master")
+        _connect(engine, database, setup, reward.memory).execute("SELECT count(*) FROM sqlite_master")
     except _errors(engine) as error:
         name = "SQLite" if engine == "sqlite" else "DuckDB"
         options.refuse(f"{name} cannot open this database: {error}.")

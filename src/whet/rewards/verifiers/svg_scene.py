@@ -28,8 +28,8 @@ _EXAMPLE = '[{"shape": "circle", "fill": "red", "count": 2, "above": {"shape": "
 
 @dataclass(frozen=True)
 class Item:
-    """What a scene asks for: shapes of an element (None: any), in one of some colours (none: any), so many (None: one or more),
-    and how each of them lies to every shape of another item."""
+    """One requirement of a scene: shapes of an element (None: any), in one of some colours (none: any), so many (None: one
+    or more), and how each of them lies to every shape of another item."""
 
     shape: str | None
     colours: tuple[str, ...]

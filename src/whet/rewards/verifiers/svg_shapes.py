@@ -50,7 +50,7 @@ Box = tuple[float, float, float, float]
 
 
 class NoPicture(ValueError):
-    """What should be an SVG picture is none; the text is a sentence without its end."""
+    """The answer should be an SVG picture, and is not. The text is a sentence without its end."""
 
 
 @dataclass(frozen=True)

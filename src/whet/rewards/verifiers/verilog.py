@@ -92,7 +92,7 @@ class Verilog(Measured):
         return Reward(passed / of, parts, "\n".join(lines))
 
     def simulate(self, design: str, bench: str) -> dict[str, str]:
-        """What the simulation wrote, and why there is none."""
+        """The output of the simulation, and the reason if there is none."""
         tools = {"iverilog": self.iverilog, "vvp": self.vvp, "yosys": self.yosys}
         folders = [Path(folder) for folder in ("/bin", "/usr/bin", "/usr/share")]
         folders += [Path(tool).resolve().parent.parent for tool in tools.values() if tool]

@@ -42,7 +42,7 @@ class QueuePosition:
 
     @property
     def fields(self) -> dict[str, str]:
-        """What a form or an address carries of it."""
+        """The fields of a form or an address that carry it."""
         return {"prompt": self.prompt, "after": self.after, "passed": self.passed}
 
     @classmethod

@@ -99,7 +99,7 @@ def _figures(call: RequestContext, experiment: Experiment, now: Mapping[str, Any
 
 
 def _counting(experiment: Experiment, before: bool) -> Html:
-    """That the traffic is read at the moment, which takes seconds where it is much."""
+    """A sentence that the traffic is being read, which takes seconds if there is much of it."""
     prefix = "These figures are those of the last look. " if before else ""
     there = ui.link("Look again", _path(experiment.id))
     return note(f"{prefix}Its traffic is being counted, which takes some seconds. ", there, ".")
@@ -139,7 +139,7 @@ def _watch(call: RequestContext, experiment: Experiment) -> Html | None:
 
 
 def _watch_text(experiment: Experiment) -> str:
-    """What follows a winner's move, in words."""
+    """The reaction to a winner, in words."""
     watch = experiment.definition.watch
     if watch is None or not experiment.definition.guards:
         return "no watch"

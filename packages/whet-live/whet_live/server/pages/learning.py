@@ -239,7 +239,8 @@ def _quarantine(call: RequestContext, name: str, rows: list[Mapping[str, Any]]) 
 
 
 def _subject(update: Mapping[str, Any]) -> str:
-    """What an update is about: so many requirements, or a step of upkeep with the instruction that is tried without."""
+    """The subject of an update: the number of requirements, or a step of upkeep with the instruction that is omitted on
+    trial."""
     plan = update["plan"]
     if not plan:
         return number_format.plural(len(update["requirements"]), "requirement")

@@ -118,7 +118,7 @@ def _caption(measure: QualityMeasure, groups: Named, counted: Counted) -> Html:
 
 
 def _range(measure: QualityMeasure, groups: Named) -> tuple[float, float]:
-    """What the vertical axis shows: all of a scale of stars, else from 0 to the largest interval that is worth its room."""
+    """The range of the vertical axis: a whole scale of stars, or from 0 to the largest useful interval."""
     points = [point for _, series in groups for point in series.points]
     if measure.kind == "bounded":
         return measure.low, measure.high

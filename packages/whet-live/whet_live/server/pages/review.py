@@ -177,7 +177,7 @@ def _verdicts(proposal: Proposal, only_reject: bool) -> Html:
 
 
 def _changes(call: RequestContext, proposal: Proposal, decides: bool = False) -> Html:
-    """What changes, instruction by instruction, and what that does to answers. `decides`: each may be left out."""
+    """The changes, instruction by instruction, and their effect on answers. `decides`: each may be left out."""
     items = [_unit(unit, i, proposal, decides) for i, unit in enumerate(proposal.units)]
     hint = (
         "What is ticked is done, what is not is left out. Characters that cannot be seen are drawn as boxes."

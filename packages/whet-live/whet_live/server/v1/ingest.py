@@ -164,7 +164,7 @@ async def reject_out_of_scope(
 
 
 async def parse_records(call: RequestContext, read: Callable[[], T]) -> T:
-    """What a body holds; a large one is read in a thread. Raises Refused (400)."""
+    """The records in a body; a large body is read in a thread. Raises Refused (400)."""
     return read() if len(call.body) <= SMALL else await run_in_threadpool(read)
 
 

@@ -56,8 +56,8 @@ class RestoredSchema(shapes.RequestSchema):
 
 
 class LearningChange(shapes.RequestSchema):
-    """What changes of how a prompt (`*`: every prompt without settings of its own) learns; what is left out stays. `reads` is
-    what the reader sees: the comments, the input and answer with them, or earlier answers of the session as well."""
+    """The changes of the learning settings of a prompt (`*`: every prompt without settings of its own); omitted fields stay.
+    `reads` is what the reader sees: the comments, the input and answer with them, or earlier answers of the session as well."""
 
     mode: Literal["propose", "auto", "off"] | None = None
     label: shapes.Label | None = None

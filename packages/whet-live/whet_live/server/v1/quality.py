@@ -151,7 +151,8 @@ class VersionRewardSchema(Struct):
 
 
 class SignalWeight(Struct):
-    """What a signal counts, in log-odds of a good rating for a standard deviation; `rates`: what it adds to those of a rating."""
+    """The weight of a signal, in log-odds of a good rating for a standard deviation; `rates` is its addition to those of a
+    rating."""
 
     feature: str
     mean: float

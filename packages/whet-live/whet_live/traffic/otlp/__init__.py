@@ -45,7 +45,7 @@ __all__ = ["Parsed", "Unsupported", "failure_body", "parse_otlp"]
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a request holds. Spans that are no answer of a model are neither stored nor rejected."""
+    """The content of a request. Spans that are not answers of a model are neither stored nor rejected."""
 
     kind: str
     signal: str

@@ -285,8 +285,8 @@ def _episode_of(span: OtlpSpan, cut: list[str]) -> str:
 
 
 def evaluations(span: OtlpSpan, inference: Inference | None) -> Iterator[RawFeedback | UsageError]:
-    """What a span says about itself, its trace or its session: evaluation events and OpenInference annotations. In the place of
-    an evaluation that cannot be read stands the reason.
+    """The statements of a span about itself, its trace or its session: evaluation events and OpenInference annotations. An
+    unreadable evaluation is replaced by the reason.
 
     `inference` is the span's own; an evaluation of a span without one counts for its whole trace.
     """
