@@ -39,7 +39,8 @@ from whet_live.server import Access, Role
 
 ORIGIN = "https://desk.example"
 DAY = 24 * HOUR
-PATIENCE = 60.0
+PATIENCE, QUIET = 60.0, 1.2
+"""Seconds that the server has at most for what it does in some hours, and for how long it has nothing to do once it is done."""
 RULES = {"quorum": 12, "share": 0.04}
 """So many of the visitors must want the same; the share is smaller than in the mode by itself, for there are few topics."""
 GOAL = {
@@ -267,14 +268,15 @@ class Holiday:
 
     def _settle(self) -> None:
         """Let the server do what it does in the hours until the next step: read, gate, look at experiments and at the quality."""
-        end = time.monotonic() + PATIENCE
-        time.sleep(0.5)
-        while time.monotonic() < end:
-            found = self.owner.ask("GET", f"/v1/learning/{quote(NAME)}")
-            busy = found is None or found["unread"] or found["to_read"]
-            if not busy and not any(one["outcome"] == "open" for one in found["updates"]):
-                break
+        now = time.monotonic()
+        end, quiet = now + PATIENCE, now
+        while now < min(end, quiet + QUIET):
             time.sleep(0.2)
+            found = self.owner.ask("GET", f"/v1/learning/{quote(NAME)}")
+            now = time.monotonic()
+            busy = found is None or found["unread"] or found["to_read"]
+            if busy or any(one["outcome"] == "open" for one in found["updates"]):
+                quiet = now
 
     # The end
 
@@ -283,9 +285,8 @@ class Holiday:
         ask, result = self.owner.ask, self.result
         result.alerts = [(at // DAY - self.first_day + 1, body) for at, body in result.alerts]
         moves = ask("GET", f"/v1/history/{NAME}?label=production&limit=500")["moves"]
-        trials = {
-            one["id"]: one for one in ask("GET", f"/v1/experiments?prompt={NAME}&limit=500")["experiments"]
-        }
+        listed = ask("GET", f"/v1/experiments?prompt={NAME}&limit=500")["experiments"]
+        trials = {one["id"]: ask("GET", f"/v1/experiments/{one['id']}") for one in listed}
         for move in reversed(moves):
             version = ask("GET", f"/v1/prompts/{NAME}?version={move['new']}")
             trial = next((trials[key] for key in trials if key in move["actor"]), None)

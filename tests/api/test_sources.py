@@ -106,6 +106,15 @@ def test_a_version_stands_in_the_place_of_attributes_that_change() -> None:
     assert source_hash(one) != source_hash(two)
 
 
+def test_a_version_stands_for_what_an_integration_of_whet_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DSPy numbers its predictors at random: a run of a module could not be resumed."""
+    monkeypatch.setattr(Versioned, "__module__", "whet.integrations.made")
+    one, two = Versioned(1), Versioned(2)
+    assert source_hash(one) == source_hash(two)
+    two.version = 2
+    assert source_hash(one) != source_hash(two)
+
+
 def test_a_function_that_uses_itself_or_one_that_uses_it_has_an_identity(tmp_path: Path) -> None:
     made = module(
         tmp_path,

@@ -129,6 +129,29 @@ def test_answers_without_a_limit_are_said_where_targets_are_short(
     assert limit_of([{**row, "target": "a long answer " * 20} for row in rows()])["output_limit"] is None
 
 
+def test_no_limit_is_derived_from_targets_where_an_answer_is_a_turn_or_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call of a tool, or a step of a program, may be longer than what is graded at the end."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tools.py").write_text(
+        'def add(a: float, b: float) -> float:\n    """The sum."""\n    return a + b\n'
+    )
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps({**row, "target": "42"}) + "\n" for row in rows())
+    )
+    (tmp_path / "prompt.md").write_text("Help.")
+    values = {"name": "t", "data": "rows.jsonl", "reward": "exact_match"}
+    tools = {**values, "prompt": "prompt.md", "environment": {"tools": "tools.py", "turns": 3}}
+    (tmp_path / "agent.py").write_text("print(42)")
+    program = {**values, "prompts": {"p": "prompt.md"}, "program": {"command": ["python", "agent.py"]}}
+    words: dict[str, Any] = {"optimizer_lm": "none", "method": "random_search", "dry_run": True}
+    for task in (tools, program):
+        (tmp_path / "task.yaml").write_text(json.dumps(task))
+        plan = whet.optimize(tmp_path, lm=_Unpriced(), budget=whet.Budget(calls=900), **words)["plan"]
+        assert plan["output_limit"] is None
+
+
 def test_too_few_test_rows_for_any_promotion_are_said_before_anything_is_paid(tmp_path: Path) -> None:
     words: dict[str, Any] = {"data": rows(4), "reward": right, "optimizer_lm": writer, "method": OPRO}
     model = Counted()

@@ -151,6 +151,12 @@ def test_a_finished_run_ends_with_the_box(root: Path, capsys: pytest.CaptureFixt
         ),
         ({"status": "budget_exhausted"}, "search longer: set a larger limit and another --out"),
         ({"status": "budget_exhausted", "tested": False}, "run the same command with a larger limit"),
+        (
+            {
+                "ended_by": "the method itself: the start prompt is right on every row, and there is nothing to learn from"
+            },
+            "give harder rows or a more detailed reward",
+        ),
         ({}, "try a stronger optimizer model (--optimizer-lm)"),
         ({"best": {"id": "other"}}, "see what was missing: run/report.html"),
     ],

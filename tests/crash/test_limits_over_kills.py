@@ -83,7 +83,7 @@ async def session(folder: Path, server: LocalServer, killer: Killer, limit: list
     [
         pytest.param("tokens", SESSIONS, marks=pytest.mark.long),
         pytest.param("cost", SESSIONS, marks=pytest.mark.long),
-        ("cost", SESSIONS[:2]),
+        ("cost", SESSIONS[:1]),
     ],
 )
 async def test_what_was_billed_stays_within_a_limit_over_kills(

@@ -140,6 +140,51 @@ def test_descriptions_are_regions_and_a_search_mends_the_one_that_misleads(tmp_p
     assert again == result.best.prompt
 
 
+DESCRIBED = """
+from typing import Annotated
+
+def price(item: str, count: Annotated[int, "A number."] = 1) -> str:
+    \"\"\"What things cost.\"\"\"
+    return f"{3 * count} euros"
+"""
+DESCRIBED_SERVER = SERVER.replace(
+    "count: int = 1", 'count: Annotated[int, Field(description="A number.")] = 1'
+).replace("import os", "import os\nfrom typing import Annotated\nfrom pydantic import Field")
+
+
+@pytest.mark.parametrize("kind", ["tools", "mcp"])
+def test_the_description_of_a_parameter_is_a_region_and_a_search_mends_it(kind: str, tmp_path: Path) -> None:
+    """The model calls the tool only if its parameter is said to be how many."""
+    world = {"tools": "tools.py"} if kind == "tools" else {"mcp": "python server.py"}
+    folder, model = task(tmp_path, {**world, "descriptions": "editable"}, n=60), Shopper("how many")
+    (folder / "tools.py").write_text(DESCRIBED)
+    (folder / "server.py").write_text(DESCRIBED_SERVER)
+    values = json.loads((folder / "task.yaml").read_text())
+    (folder / "task.yaml").write_text(json.dumps({**values, "region": "tool-price.count"}))
+    loaded = whet.Task.load(folder)
+    names = [region.name for region in loaded.prompt.regions]
+    assert names == [
+        "instructions",
+        "tool-price",
+        "tool-price.count",
+        *(["tool-folder"] if kind == "mcp" else []),
+    ]
+    assert loaded.prompt.text.count("A number.") == 1 and "\n  - count: A number." in loaded.prompt.text
+    calls: Any = loaded.world
+    assert calls.answer({"name": "price", "arguments": {"item": "apple", "count": 2}}) == "6 euros"
+
+    def writer(messages: Any) -> str:
+        return "<INSTRUCTION>how many of them</INSTRUCTION>"
+
+    result = whet.optimize(
+        loaded, lm=model, optimizer_lm=writer, method="opro", settings={"steps": "1"}, budget=whet.Budget(calls=3000),
+        run=tmp_path / "r", progress=False,
+    )  # fmt: skip
+    assert result.promoted and result.best.prompt.region_text("tool-price.count") == "how many of them"
+    (folder / "prompt.md").write_text((tmp_path / "r" / "best.md").read_text())
+    assert whet.Task.load(folder).prompt == result.best.prompt
+
+
 def test_one_description_alone_and_what_was_fenced(tmp_path: Path) -> None:
     fenced = "---\nname: x\n---\nHelp.\n<!-- whet:begin style -->\nShort.\n<!-- whet:end -->\n"
     folder = task(tmp_path, {"tools": "tools.py", "descriptions": "editable"}, fenced)

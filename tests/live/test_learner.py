@@ -646,6 +646,56 @@ def test_without_a_person_it_is_staged_tried_and_promoted_by_the_experiment_only
     assert world.step() is not None
 
 
+def test_an_experiment_without_a_verdict_holds_up_newer_requirements_only_for_a_while(
+    database: Database, tmp_path: Path, bench: GateConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One version whose experiment decided nothing ended all learning, whatever people asked for afterwards."""
+    world = World(database, tmp_path, gates={"shop/p": bench}, experiment={"goal": {"name": "thumb"}})
+    read_time, days = Database.read_time, [0]
+    monkeypatch.setattr(Database, "read_time", lambda own: read_time(own) + days[0] * 86_400_000_000)
+    world.auto()
+    world.say(HELPS, "a", "b", "c")
+    world.step()
+    first = world.step()
+    assert first is not None and first.experiment is not None
+    days[0] = 20
+    assert world.step() is None, "nothing new waits for the end of the experiment"
+    world.say("Way too chatty.", "d", "e", "f")
+    days[0] = 13
+    assert world.step() is None
+    days[0] = 14
+    second = world.step()
+    assert second is not None and (second.outcome, second.version, second.base) == ("staged", 3, 1)
+    assert set(world.rules("shop/p/2")) < set(world.rules("shop/p/3")), "it meets both requirements"
+    assert world.experiments.get(first.experiment).state == "running", "until the next one begins"
+    started = world.step()
+    assert started is not None and started.experiment not in (None, first.experiment)
+    ended = world.experiments.get(first.experiment)
+    assert (ended.state, ended.winner) == ("stopped", None) and "version 3" in str(ended.reason)
+    assert world.experiments.get(str(started.experiment)).definition.versions == [1, 3]
+    world.say(WANTS["tone"], "g", "h", "i")
+    days[0] = 27
+    assert world.step() is None, "the second one may take twice as long"
+    days[0] = 28
+    third = world.step()
+    assert third is not None and third.version == 4 and len(third.requirements) == 3
+
+
+def test_a_staged_version_whose_base_stands_no_more_is_learned_anew(
+    database: Database, tmp_path: Path, bench: GateConfig
+) -> None:
+    world = World(database, tmp_path, gates={"shop/p": bench}, experiment={"goal": {"name": "thumb"}})
+    world.auto()
+    world.say(HELPS, "a", "b", "c")
+    world.step()
+    other = Prompt.parse(PROMPT.replace("<!-- whet:end", "- Be kind.\n<!-- whet:end"))
+    world.registry.create("shop/p", other, author="ann", label="production")
+    stale = world.step()
+    assert stale is not None and (stale.outcome, stale.experiment) == ("stale", None)
+    again = world.step()
+    assert again is not None and (again.outcome, again.base) == ("staged", 3)
+
+
 def test_a_version_that_waits_in_staging_holds_the_next_one_back(
     database: Database, tmp_path: Path, bench: GateConfig
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from tests.methods.figures import won_over
+from tests.methods.figures import on_seeds, won_over
 from tests.methods.readers import FAILED_INPUT, TOPICS, TopicModel, letters
 from tests.methods.rule_worlds import LAST_WORD, SORT, optimized
 
@@ -198,10 +198,10 @@ class StepAuthor(Scripted):
 
 
 @cache
-def reached(method: str = "abo", told: str = "0.3", **settings: Any) -> list[float]:
+def reached(seeds: int, method: str = "abo", told: str = "0.3", **settings: Any) -> list[float]:
     """What a method finds in the world of each seed."""
     worlds = []
-    for seed in range(8):
+    for seed in range(seeds):
         model = Follower("follower", {"seed": str(seed), "told": told})
         env = Environment(model, ExactMatch(), letters(96), letters(48, 960))
         accuracy: Callable[[Prompt], float] = lambda p, model=model: model.accuracy(p.source)  # type: ignore[misc]  # noqa: E731
@@ -210,15 +210,18 @@ def reached(method: str = "abo", told: str = "0.3", **settings: Any) -> list[flo
     return [play_world(method, world, seed, limits, settings) for seed, world in enumerate(worlds)]
 
 
-def test_a_demonstration_wins_where_the_model_follows_what_it_is_shown() -> None:
-    assert won_over("without a demonstration", reached(), reached(demo=False)).low > 0.05
-    assert won_over("random_search", reached(), reached("random_search", edits=16)).low > 0.05
+@on_seeds(4, 8)
+def test_a_demonstration_wins_where_the_model_follows_what_it_is_shown(seeds: int) -> None:
+    assert won_over("without a demonstration", reached(seeds), reached(seeds, demo=False)).low > 0.05
+    assert won_over("random_search", reached(seeds), reached(seeds, "random_search", edits=16)).low > 0.05
 
 
-def test_where_it_follows_what_it_is_told_the_demonstration_wins_nothing() -> None:
-    told, alone = reached(told="0.9"), reached(told="0.9", demo=False)
+@on_seeds(4, 8)
+def test_where_it_follows_what_it_is_told_the_demonstration_wins_nothing(seeds: int) -> None:
+    told, alone = reached(seeds, told="0.9"), reached(seeds, told="0.9", demo=False)
     assert won_over("without a demonstration, told", told, alone).low < 0.01
 
 
-def test_booked_errors_win_over_any_step() -> None:
-    assert won_over("with any step rewritten", reached(), reached(credit="random")).low > 0
+@on_seeds(4, 8)
+def test_booked_errors_win_over_any_step(seeds: int) -> None:
+    assert won_over("with any step rewritten", reached(seeds), reached(seeds, credit="random")).low > 0

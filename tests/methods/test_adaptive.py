@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.methods.figures import won_over
+from tests.methods.figures import on_seeds, won_over
 from tests.methods.routing_worlds import HELPS, START, answer, kind_of, row, two_kinds
 
 import whet
@@ -122,14 +122,16 @@ def played(seed: int, method: str = "adaptive", **settings: Any) -> tuple[float,
     return two_kinds(seed).play(method, Budget(task_calls=3000, optimizer_calls=40), own)
 
 
-def worths(method: str = "adaptive", **settings: Any) -> list[float]:
-    return [played(seed, method, **settings)[0] for seed in range(5)]
+def worths(seeds: int, method: str = "adaptive", **settings: Any) -> list[float]:
+    return [played(seed, method, **settings)[0] for seed in range(seeds)]
 
 
-def test_it_beats_itself_with_features_shuffled_random_search_and_the_best_single_prompt() -> None:
-    assert won_over("features shuffled", worths(), worths(features="shuffled")).low > 0.05
-    assert won_over("random_search", worths(), worths("random_search")).low > 0.05
-    assert won_over("the best single prompt there is", worths(), [0.55] * 5).low > 0.05
+@on_seeds(3, 5)
+def test_it_beats_itself_with_features_shuffled_random_search_and_the_best_single_prompt(seeds: int) -> None:
+    own = worths(seeds)
+    assert won_over("features shuffled", own, worths(seeds, features="shuffled")).low > 0.05
+    assert won_over("random_search", own, worths(seeds, "random_search")).low > 0.05
+    assert won_over("the best single prompt there is", own, [0.55] * seeds).low > 0.05
 
 
 def test_each_kind_is_answered_under_the_phrase_that_helps_it() -> None:

@@ -348,13 +348,13 @@ def reached(who: str = "person", seeds: int = SEEDS, **settings: Any) -> list[fl
     ]
 
 
-@on_seeds(5, SEEDS)
+@on_seeds(3, SEEDS)
 def test_with_a_coin_in_the_place_of_the_person_it_loses_what_it_won(seeds: int) -> None:
     own, other = reached(seeds=seeds), reached("coin", seeds)
     assert won_over("with a coin in the place of the person", own, other).low > 0
 
 
-@on_seeds(5, SEEDS)
+@on_seeds(4, SEEDS)
 def test_with_the_bandit_it_wins_over_pairs_drawn_at_random(seeds: int) -> None:
     own, other = reached(seeds=seeds), reached(seeds=seeds, selector="random")
     assert won_over("pairs drawn at random", own, other).low > 0

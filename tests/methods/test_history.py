@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 import pytest
-from tests.methods.figures import won_over
+from tests.methods.figures import on_seeds, won_over
 from tests.methods.readers import SCORED, ScoreReader, gauss
 from tests.methods.test_opro import PLAIN, numbered, search
 from tests.methods.test_vista import search as search_vista
@@ -82,11 +82,11 @@ class HistoryReader(ScoreReader):
 
 
 ROWS = {"many rows": 80, "few rows": 12}
-SEEDS = range(10)
+SEEDS = 10
 
 
 @cache
-def reached(world: str, history: History) -> list[float]:
+def reached(world: str, history: History, seeds: int) -> list[float]:
     """What OPRO finds in each of the worlds, by seed: eight phrases help, five hinder."""
 
     def climb(seed: int) -> KnownWorld:
@@ -101,12 +101,13 @@ def reached(world: str, history: History) -> list[float]:
 
     settings = {"history": history, "examples": ROWS[world]}
     calls = Budget(task_calls=1500)
-    return [play_world("opro", climb(seed), seed, calls, settings) for seed in SEEDS]
+    return [play_world("opro", climb(seed), seed, calls, settings) for seed in range(seeds)]
 
 
+@on_seeds(6, SEEDS)
 @pytest.mark.parametrize("world", ["many rows", pytest.param("few rows", marks=pytest.mark.long)])
-def test_what_a_history_is_worth(world: str) -> None:
-    raw, summary, none = (reached(world, history) for history in ("raw", "summary", "none"))
+def test_what_a_history_is_worth(world: str, seeds: int) -> None:
+    raw, summary, none = (reached(world, history, seeds) for history in ("raw", "summary", "none"))
     for name, values in (("raw", raw), ("summary", summary), ("none", none)):
         print(f"\n{world}: {name} {sum(values) / len(values):.3f}")
     against_none = won_over(f"{world}: none behind raw", raw, none)

@@ -199,7 +199,7 @@ def unaligned(seeds: int = SEEDS) -> list[float]:
     ]
 
 
-@on_seeds(5, SEEDS)
+@on_seeds(3, SEEDS)
 def test_both_memories_beat_each_alone_and_the_rubric_and_random_search(seeds: int) -> None:
     both, plain = near(seeds), unaligned(seeds)
     print(f"\nboth {fmean(both):.3f}, the rubric {fmean(plain):.3f}")
@@ -214,13 +214,13 @@ def test_both_memories_beat_each_alone_and_the_rubric_and_random_search(seeds: i
     assert held_out.low > 0.8
 
 
-@on_seeds(5, SEEDS)
+@on_seeds(3, SEEDS)
 def test_shuffled_labels_give_no_gain(seeds: int) -> None:
     shuffled = near(seeds, shuffled=True)
     assert won_over("the rubric as it was (labels shuffled)", shuffled, unaligned(seeds)).high < 0.02
 
 
-@on_seeds(5, SEEDS)
+@on_seeds(3, SEEDS)
 def test_it_beats_random_search(seeds: int) -> None:
     assert won_over("random_search", near(seeds), near(seeds, "random_search")).low > 0.1
 

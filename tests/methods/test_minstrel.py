@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from tests.methods.figures import won_over
+from tests.methods.figures import on_seeds, won_over
 from tests.methods.readers import TOPICS, TopicModel, letters
 from tests.methods.rule_worlds import HARMFUL, LAST_WORD, SORT, failed_topics, optimized
 
@@ -197,10 +197,10 @@ class Author(Scripted):
 
 
 @cache
-def reached(method: str = "minstrel", **settings: Any) -> list[float]:
+def reached(seeds: int, method: str = "minstrel", **settings: Any) -> list[float]:
     """What a method finds in the world of each seed."""
     worlds = []
-    for seed in range(8):
+    for seed in range(seeds):
         model = ModuleModel("modules", {"seed": str(seed)})
         env = Environment(model, ExactMatch(), letters(96), letters(48, 960))
         accuracy: Callable[[Prompt], float] = lambda p, model=model: model.accuracy(p.source)  # type: ignore[misc]  # noqa: E731
@@ -209,8 +209,10 @@ def reached(method: str = "minstrel", **settings: Any) -> list[float]:
     return [play_world(method, world, seed, limits, settings) for seed, world in enumerate(worlds)]
 
 
-def test_modules_that_critics_name_win_over_any_modules() -> None:
+@on_seeds(4, 8)
+def test_modules_that_critics_name_win_over_any_modules(seeds: int) -> None:
     assert TOPICS % 3 == 0
     many = {"rounds": 12}
-    assert won_over("any modules written anew", reached(**many), reached(targets="random", **many)).low > 0
-    assert won_over("random_search", reached(**many), reached("random_search", edits=16)).low > 0
+    own = reached(seeds, **many)
+    assert won_over("any modules written anew", own, reached(seeds, targets="random", **many)).low > 0
+    assert won_over("random_search", own, reached(seeds, "random_search", edits=16)).low > 0

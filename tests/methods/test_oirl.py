@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.methods.figures import won_over
+from tests.methods.figures import on_seeds, won_over
 from tests.methods.routing_worlds import HELPS, START, answer, kind_of, row, share_right, two_kinds
 
 import whet
@@ -263,15 +263,19 @@ def played(seed: int, method: str = "oirl", **settings: Any) -> Any:
     return two_kinds(seed).play(method, LIMITS, own)
 
 
-def worths(method: str = "oirl", **settings: Any) -> list[float]:
-    return [played(seed, method, **settings)[0] for seed in range(5)]
+def worths(seeds: int, method: str = "oirl", **settings: Any) -> list[float]:
+    return [played(seed, method, **settings)[0] for seed in range(seeds)]
 
 
-def test_it_beats_the_search_alone_itself_with_features_shuffled_and_the_best_single_prompt() -> None:
+@on_seeds(4, 5)
+def test_it_beats_the_search_alone_itself_with_features_shuffled_and_the_best_single_prompt(
+    seeds: int,
+) -> None:
     best_single = max(
         sum(share_right(kind, text) for kind in HELPS) / 2
         for text in ("", *HELPS.values(), " ".join(HELPS.values()))
     )
-    assert won_over("the search alone", worths(), worths("evoprompt")).low > 0.05
-    assert won_over("features shuffled", worths(), worths(features="shuffled")).low > 0.05
-    assert won_over("the best single prompt there is", worths(), [best_single] * 5).low > 0
+    own = worths(seeds)
+    assert won_over("the search alone", own, worths(seeds, "evoprompt")).low > 0.05
+    assert won_over("features shuffled", own, worths(seeds, features="shuffled")).low > 0.05
+    assert won_over("the best single prompt there is", own, [best_single] * seeds).low > 0

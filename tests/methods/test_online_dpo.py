@@ -18,7 +18,7 @@ pytest.importorskip("peft", reason="writers need peft: pip install 'whet[train]'
 
 import torch
 from tests.environments.worlds import Scripted, small
-from tests.methods.figures import won_over
+from tests.methods.figures import on_seeds, won_over
 from tests.methods.test_dpo import Judging
 
 from whet import api
@@ -216,7 +216,7 @@ class TestConformance(MethodConformance):
 
 # The contest: a judge whose preferences run in a circle, and one whose preferences do not.
 
-SEEDS = range(10)
+SEEDS = 10
 
 
 def beaten_by(policy: Any) -> float:
@@ -227,7 +227,9 @@ def beaten_by(policy: Any) -> float:
     return float(max(wins)) - 0.5
 
 
-def ends(compare: Any, learn: Any, advantage: Any = "dr_grpo", lr: float = 1.0) -> list[float]:
+def ends(
+    compare: Any, learn: Any, advantage: Any = "dr_grpo", lr: float = 1.0, seeds: int = SEEDS
+) -> list[float]:
     """How far the policy can be beaten after training, by seed. A reward of the three answers that is nearly the same."""
     config = replace(
         SMALL, compare=compare, learn=learn, group=6, steps=60, lr=lr, checks=0, advantage=advantage
@@ -235,13 +237,14 @@ def ends(compare: Any, learn: Any, advantage: Any = "dr_grpo", lr: float = 1.0) 
     env = rows({"no": 0.5, "yes": 0.51, "perhaps": 0.5}, training=True)
     return [
         beaten_by(asyncio.run(search(config, likes_the_next, env if compare == "reward" else None, seed))[2])
-        for seed in SEEDS
+        for seed in range(seeds)
     ]
 
 
+@on_seeds(3, SEEDS)
 @pytest.mark.parametrize("learn", ["dpo", "win_rate"])
-def test_where_preferences_run_in_a_circle_any_reward_ends_in_a_corner(learn: Any) -> None:
-    own, reward = ends("judge", learn), ends("reward", learn)
+def test_where_preferences_run_in_a_circle_any_reward_ends_in_a_corner(learn: Any, seeds: int) -> None:
+    own, reward = ends("judge", learn, seeds=seeds), ends("reward", learn, seeds=seeds)
     print(f"\n{learn}: can be beaten by {fmean(own):.3f}; with a reward {fmean(reward):.3f}")
     won = won_over(f"a reward, {learn}", reward, own)
     assert won.low > 0, won
@@ -259,6 +262,6 @@ def test_shares_of_the_spread_drive_win_rates_into_a_corner() -> None:
 @pytest.mark.parametrize("learn", ["dpo", "win_rate"])
 def test_where_there_is_a_best_answer_both_find_it(learn: Any) -> None:
     config = replace(SMALL, learn=learn, group=6, steps=60, lr=4.0, checks=0, advantage="dr_grpo")
-    right = [asyncio.run(search(config, likes_yes, seed=s))[2].probabilities(MENU)[1] for s in SEEDS]
+    right = [asyncio.run(search(config, likes_yes, seed=s))[2].probabilities(MENU)[1] for s in range(SEEDS)]
     print(f"\n{learn}: says the best answer {fmean(right):.3f} of the time")
     assert fmean(right) > 0.8

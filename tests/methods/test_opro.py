@@ -166,7 +166,7 @@ async def test_small_budgets_buy_two_steps_and_a_validated_newcomer(most: int) -
 # The contest: an optimizer that compares scores wins by them, and by nothing else.
 
 PLAIN = Prompt.parse(SOURCE.replace(" Be quick, and guess freely.", ""))
-SEEDS, CALLS = range(6), Budget(task_calls=1500)
+SEEDS, CALLS = range(4), Budget(task_calls=1500)
 
 
 def climb(seed: int, change: Callable[[str], str] = str) -> KnownWorld:

@@ -47,13 +47,25 @@ GRADED: dict[tuple[str, str], Reward] = {}
 
 
 class Verified(PythonTests):
-    """The verifier, asked once for each code and row: runs share what it said."""
+    """The verifier, asked once for all codes and rows that differ in the names of their kinds only: runs share what it said."""
 
     async def grade(self, run: Any, example: Any, completion: Any) -> Reward:
-        key = str(example.row["tests"]), completion.text
+        names = {
+            kind: f"q{n}" for n, kind in enumerate(sorted(set(re.findall(r"k\d", str(example.row["tests"])))))
+        }
+
+        def renamed(text: str) -> str:
+            return re.sub(r"k\d", lambda match: names.get(match[0], match[0]), text)
+
+        tests, text = [renamed(test) for test in example.row["tests"]], renamed(completion.text)
+        key = str(tests), text
         if key not in GRADED:
-            GRADED[key] = await super().grade(run, example, completion)
-        return GRADED[key]
+            row = replace(example, row={**example.row, "tests": tests})
+            GRADED[key] = await super().grade(run, row, replace(completion, text=text))
+        said = GRADED[key].critique
+        for kind, name in names.items():
+            said = said and said.replace(name, kind)
+        return replace(GRADED[key], critique=said)
 
 
 def code(question: str, sample: int) -> str:

@@ -232,7 +232,7 @@ async def share(env: Environment, prompt: Prompt) -> float:
 @pytest.mark.parametrize(("rules", "reached"), [(8, 0.97), (40, 0.91)])
 async def test_learns_the_hidden_rules_within_its_limits(rules: int, reached: float) -> None:
     after = []
-    for seed in range(6):
+    for seed in range(3):
         env = world(rules)
         prompt, run = await learn(env, Budget(task_calls=100, optimizer_calls=12), seed)
         assert env.model.calls <= 100 and run.models["optimizer"].calls <= 12  # type: ignore[attr-defined]

@@ -119,12 +119,12 @@ def head_with_token(folder: Path, token: str) -> Iterator[tuple[str, str]]:
 
 
 def place_of(head: int) -> str:
-    """Where the head's server listens."""
+    """Where the head's server listens, as Ray reads an address: without what marks IPv4 in a socket of IPv6."""
     server = next(
         process for process in psutil.Process(head).children(recursive=True) if process.name() == "gcs_server"
     )
     (listening,) = {
-        (one.laddr.ip, one.laddr.port)
+        (one.laddr.ip.removeprefix("::ffff:"), one.laddr.port)
         for one in server.net_connections("tcp")
         if one.status == psutil.CONN_LISTEN
     }

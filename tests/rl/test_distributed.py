@@ -328,6 +328,7 @@ def test_a_run_of_two_processes_finds_what_one_finds_and_leaves_none_behind(
     assert workers() == before
 
 
+@pytest.mark.long
 def test_processes_of_torchrun_train_one_run(tmp_path: Path) -> None:
     """The second process helps the first, which has the run, and ends with it; one process finds the same."""
     write_task(tmp_path / "task", 1, clauses=2, rows=18)

@@ -104,7 +104,7 @@ ARMS: dict[str, tuple[Any, str]] = {
 
 
 @cache
-def reached(arm: str, share: float, seeds: int = 20) -> list[float]:
+def reached(arm: str, share: float, seeds: int = 5) -> list[float]:
     """The probability of a good answer that an arm comes to, by seed."""
     config, kept = ARMS[arm]
     how = {"beta": config.strength, "weight_good": config.weight_good}

@@ -34,6 +34,19 @@ def test_the_first_token_is_an_admins_and_there_is_no_second_first(access: Acces
     assert access.is_guarded()
 
 
+def test_a_program_that_got_its_token_before_the_first_start_is_no_person(access: Access) -> None:
+    """Whoever made the key of a page first, as the page on the snippet says, could sign in nowhere."""
+    access.add("shop-pages", Role.VIEWER, page=True, by="root", prompts=["shop/help"])
+    found = access.by_token(key(access.first()))
+    assert found is not None and (found.name, found.role) == ("admin", Role.ADMIN)
+    assert access.first() is None
+
+
+def test_a_program_called_admin_stays_one(access: Access) -> None:
+    access.add("admin", Role.VIEWER, app=True, by="root", prompts=["shop/help"])
+    assert access.first() is None
+
+
 def test_processes_that_start_together_make_one_first_token(access: Access) -> None:
     made: list[str | None] = []
     threads = [threading.Thread(target=lambda: made.append(access.first())) for _ in range(4)]

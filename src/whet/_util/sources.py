@@ -38,6 +38,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from whet._util.user_modules import (
+    OWN,
     InnerImport,
     codes_in,
     digests_of,
@@ -471,7 +472,8 @@ class _Walk:
 
     def _object(self, value: Any) -> object:
         kind = type(value)
-        if hasattr(value, "version") and not is_library(kind.__module__):
+        own = kind.__module__.partition(".")[0] in OWN  # an integration says by its version what it runs
+        if hasattr(value, "version") and (own or not is_library(kind.__module__)):
             return ["object", self._class(kind, data=False), self.parts(value.version)]
         if not is_library(kind.__module__):
             return ["object", self.parts(kind), *self._state(value)]

@@ -10,13 +10,14 @@ import ast
 import dis
 import hashlib
 import importlib.metadata
+import os
 import site
 import sys
 import sysconfig
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,11 @@ def _library_folders() -> tuple[str, ...]:
 def is_installed(file: str) -> bool:
     """Whether a file lies in a folder of libraries, or would lie there. An environment inside the user's project is one; the
     project is not."""
-    if file.startswith("<"):
-        return False
+    return not file.startswith("<") and _is_in_libraries(os.path.abspath(file))
+
+
+@cache
+def _is_in_libraries(file: str) -> bool:
     path = str(Path(file).resolve())
     return path.startswith(_library_folders()) or any(
         part in ("site-packages", "dist-packages") for part in Path(path).parts
@@ -124,17 +128,30 @@ def _name_beside(file: Path, path: Path) -> str:
 def imported_names(path: Path, package: str) -> Iterator[str]:
     """Full names of what a file imports: modules, their parents, and members that may be modules."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):
+        content = path.read_bytes()
+    except OSError:
         return
-    for node in ast.walk(tree):
+    for module, level, members in _imports_of(content):
+        base = absolute_name(module, level, package)
+        if base:
+            yield base
+        yield from (f"{base}.{member}".strip(".") for member in members)
+
+
+@lru_cache(maxsize=1024)
+def _imports_of(content: bytes) -> tuple[tuple[str, int, tuple[str, ...]], ...]:
+    """Module, level and members of each import in a source; of no import where it cannot be read."""
+    try:
+        nodes = list(ast.walk(ast.parse(content)))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+    imports: list[tuple[str, int, tuple[str, ...]]] = []
+    for node in nodes:
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            imports += [(alias.name, 0, ()) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            base = absolute_name(node.module or "", node.level, package)
-            if base:
-                yield base
-            yield from (f"{base}.{alias.name}".strip(".") for alias in node.names)
+            imports.append((node.module or "", node.level, tuple(alias.name for alias in node.names)))
+    return tuple(imports)
 
 
 def absolute_name(name: str, level: int, package: str) -> str:

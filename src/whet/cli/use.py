@@ -23,7 +23,7 @@ from whet.cli.common import (
 from whet.engine import EvaluationJSON, PlanJSON, RunJSON
 from whet.errors import UsageError, did_you_mean, quantity, show_size
 from whet.prompt import MASK, Prompt
-from whet.reporting import is_limited
+from whet.reporting import is_limited, is_right_already
 from whet.types import Message
 
 
@@ -171,6 +171,8 @@ def _missing(values: RunJSON) -> str:
         return f"add test rows: there are {promotion['rows']}, and a promotion needs at least {promotion['needed']}"
     if more := gain.get("more_examples"):
         return f"add about {quantity(more, 'test row')}: run the same command with --more FILE"
+    if is_right_already(values):
+        return "give harder rows or a more detailed reward: the start prompt earns the full reward, and no search was made"
     if values["best"].get("id") == values["baseline"].get("id"):
         if is_limited(values):
             return "search longer: set a larger limit and another --out"

@@ -79,6 +79,8 @@ def search_warnings(core: RunState, low: float, high: float) -> list[str]:
 
 MORE = "a larger limit allows more"
 """The words of `ended_by` for a search that did all that its limits pay for."""
+RIGHT_ALREADY = "the start prompt is right on every row"
+"""The words of `ended_by` where no search was made."""
 
 
 def end_of_method(
@@ -96,7 +98,7 @@ def end_of_method(
     if stopped:
         why = f"training was stopped after {quantity(steps, 'step')}. {stopped.rstrip('.')}"
     elif any(e.name == EVENT for e in events):
-        why = "the start prompt is right on every row, and there is nothing to learn from"
+        why = f"{RIGHT_ALREADY}, and there is nothing to learn from"
     elif steps:
         paid = _paying_limit(core) if 0 < core.steps < getattr(config, "steps", 0) else ""
         why = (

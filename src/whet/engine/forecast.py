@@ -352,11 +352,13 @@ def _calls(
 
 
 def _output_limit(task: Task, env: Environment, client: ModelClient) -> OutputLimitJSON | None:
-    """The bytes of the longest target and a limit that would do, where answers have none and targets are short."""
+    """The bytes of the longest target and a limit that would do, where answers have none and targets are short. Turns of an
+    episode and steps of a program may be longer than what is graded."""
+    several = task.world is not None or task.program is not None
     targets = [t for e in task.train if e.target is not None for t in targets_of(e)]
     longest = max((len(text.encode("utf-8", "replace")) for text in targets), default=_SHORT + 1)
     free = client.model.local or client.model.simulated or env.generation.max_tokens is not None
-    if free or longest > _SHORT or isinstance(task.reward, HumanScore):
+    if free or several or longest > _SHORT or isinstance(task.reward, HumanScore):
         return None
     return {"longest_target": longest, "enough": max(_LEAST_LIMIT, 2 * longest)}
 

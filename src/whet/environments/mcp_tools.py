@@ -10,9 +10,10 @@ import atexit
 import concurrent.futures
 import json
 import os
+import re
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ STARTING = 60.0
 SHOWN = 500
 """Characters of what a server wrote to stderr that an error shows: the end of it."""
 INSTALL = "pip install 'whet[mcp]'"
+_REGION = re.compile(r"[\w.-]+")
+"""What a region may be called."""
 _connections: dict[tuple[str, ...], McpConnection] = {}
 _lock = threading.Lock()
 
@@ -59,11 +62,17 @@ def load_mcp_tools(words: tuple[str, ...], folder: Path, seconds: float) -> tupl
 
 def _tool(connection: McpConnection, tool: Any, seconds: float) -> Tool:
     schema = tool.input_schema or {}
-    required = schema.get("required", ())
-    parameters = [
-        f"{name}: {json.dumps(_short(value), ensure_ascii=False)}{'' if name in required else ' = ...'}"
-        for name, value in schema.get("properties", {}).items()
-    ]
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    described = {
+        name: " ".join(text.split())
+        for name, value in properties.items()
+        if isinstance(value, Mapping) and isinstance(text := value.get("description"), str) and text.strip()
+        if _REGION.fullmatch(name)
+    }
+    bare = {
+        name: {k: v for k, v in value.items() if k != "description"} if name in described else value
+        for name, value in properties.items()
+    }
 
     def call(**arguments: Any) -> str:
         result = connection.run(lambda session: session.call_tool(tool.name, arguments), seconds)
@@ -73,7 +82,17 @@ def _tool(connection: McpConnection, tool: Any, seconds: float) -> Tool:
         return "\n".join(texts)
 
     about = " ".join((tool.description or tool.title or tool.name).split())
-    return Tool(tool.name, f"{tool.name}({', '.join(parameters)})", about, call)
+    heads = [_head(tool.name, each, schema.get("required", ())) for each in (properties, bare)]
+    return Tool(tool.name, heads[0], about, call, heads[1], described)
+
+
+def _head(name: str, properties: Mapping[str, Any], required: Collection[str]) -> str:
+    """A tool with its parameters, each with its schema."""
+    parameters = [
+        f"{key}: {json.dumps(_short(value), ensure_ascii=False)}{'' if key in required else ' = ...'}"
+        for key, value in properties.items()
+    ]
+    return f"{name}({', '.join(parameters)})"
 
 
 def _short(schema: Any) -> Any:

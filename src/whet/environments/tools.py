@@ -46,12 +46,17 @@ _LIST = "Tools:"
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that a model may call: its name, its head (name and parameters), what it is about, and itself."""
+    """A function that a model may call: its name, its head (name and parameters), what it is about, and itself.
+
+    `parameters`: those that are described, each with its description; `bare_head` is the head without these descriptions.
+    """
 
     name: str
     head: str
     about: str
     function: Callable[..., object] = field(compare=False)
+    bare_head: str = ""
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def description(self) -> str:
@@ -62,6 +67,20 @@ class Tool:
     def region(self) -> str:
         """The name of the prompt's region that says what it is about, where this is editable."""
         return f"tool-{self.name}"
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """By the name of its region, what the tool is about, and then what each described parameter is."""
+        return {self.region: self.about} | {f"{self.region}.{k}": text for k, text in self.parameters.items()}
+
+    @property
+    def lines(self) -> list[str]:
+        """The tool in a list in which its texts are regions."""
+        heads = [f"- {self.bare_head or self.head}", *(f"  - {name}" for name in self.parameters)]
+        return [
+            f"{head}: <!-- whet:begin {region} -->{text}<!-- whet:end -->"
+            for head, (region, text) in zip(heads, self.texts.items(), strict=True)
+        ]
 
     @classmethod
     def of(cls, function: Callable[..., object]) -> Tool:
@@ -74,7 +93,19 @@ class Tool:
             raise UsageError(
                 f"the tool {name} has no docstring, and the model reads that. Write what it does."
             )
-        return cls(name, f"{name}{inspect.signature(function)}", " ".join(description.split()), function)
+        signature, described = inspect.signature(function), _describe_parameters(function)
+        bare = [
+            one.replace(annotation=described[name][0]) if name in described else one
+            for name, one in signature.parameters.items()
+        ]
+        return cls(
+            name,
+            f"{name}{signature}",
+            " ".join(description.split()),
+            function,
+            f"{name}{signature.replace(parameters=bare)}",
+            {parameter: text for parameter, (_, text) in described.items()},
+        )
 
     def call(self, arguments: Mapping[str, object]) -> str:
         """The function's return value as text: a text unchanged, anything else as JSON where possible.
@@ -140,6 +171,20 @@ class ToolWorld:
             return f"Error: the arguments of {name} must be an object; this is {json.dumps(arguments)}."
         result = run_with_timeout(self.seconds, lambda: _call_tool(known[name], arguments))
         return f"Error: {name} took longer than {self.seconds:g} seconds." if result is None else result
+
+
+def _describe_parameters(function: Callable[..., Any]) -> dict[str, tuple[object, str]]:
+    """By parameter that is annotated as `Annotated[TYPE, "description"]`, its type and description."""
+    try:
+        hints = get_type_hints(function, include_extras=True)
+    except Exception:  # a name that only type checkers import
+        return {}
+    described = {}
+    for name, hint in hints.items():
+        texts = [text for text in getattr(hint, "__metadata__", ()) if isinstance(text, str) and text.strip()]
+        if name in inspect.signature(function).parameters and len(texts) == 1:
+            described[name] = hint.__origin__, " ".join(texts[0].split())
+    return described
 
 
 def _fit(function: Callable[..., Any], arguments: Mapping[str, object]) -> dict[str, object]:
@@ -323,7 +368,8 @@ def load_tools(path: Path, named_by: str) -> tuple[Tool, ...]:
 
 
 def describe_tools(prompt: Prompt, tools: Sequence[Tool]) -> Prompt:
-    """The prompt with a list of the tools behind its text, in which what each is about is a region, `tool-NAME`.
+    """The prompt with a list of the tools behind its text, in which what each is about is a region, `tool-NAME`, and what a
+    parameter of it is described as another one, `tool-NAME.PARAMETER`.
 
     A prompt without a fence gets one around its own text. A prompt that describes tools already, such as one that a search wrote,
     keeps these descriptions. Raises UsageError for a description with a slot.
@@ -333,7 +379,7 @@ def describe_tools(prompt: Prompt, tools: Sequence[Tool]) -> Prompt:
     if not missing:
         return prompt
     for tool in missing:
-        if SLOT.search(tool.description):
+        if SLOT.search("\n".join(tool.lines)):
             raise UsageError(
                 f"the description of the tool {tool.name} holds a slot ({{{{...}}}}). Reword it."
             )
@@ -343,7 +389,7 @@ def describe_tools(prompt: Prompt, tools: Sequence[Tool]) -> Prompt:
     if not prompt.fenced:
         front = front_matter_of(text)
         text = f"{front}<!-- whet:begin -->\n{text[len(front) :].strip()}\n<!-- whet:end -->"
-    lines = [f"- {t.head}: <!-- whet:begin {t.region} -->{t.about}<!-- whet:end -->" for t in missing]
+    lines = [line for tool in missing for line in tool.lines]
     head = [] if known & {tool.region for tool in tools} else ["", _LIST]
     messages[number] = Message(messages[number].role, "\n".join([text.rstrip(), *head, *lines, ""]))
     return Prompt.from_messages(tuple(messages))

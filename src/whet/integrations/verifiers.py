@@ -124,11 +124,6 @@ class _EnvironmentProgram:
             [importlib.metadata.version("verifiers"), names, code, as_json_value(config)]
         )
 
-    def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        """Its identity for the fingerprint of a task: an environment that serves requests holds values that differ from run to
-        run."""
-        return str, (self.version,)
-
     async def __call__(
         self, lm: ProgramModelHere, prompts: Mapping[str, str], example: Mapping[str, Any]
     ) -> _EpisodeText:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 import whet.reporting.number_format as number_format
-from whet.engine.diagnostics import MORE
+from whet.engine.diagnostics import MORE, RIGHT_ALREADY
 from whet.engine.usage_sums import usage_of_run
 from whet.prompt import Prompt
 from whet.reporting.examples import sealed_rows
@@ -228,8 +228,16 @@ def is_limited(result: Mapping[str, object]) -> bool:
     return result.get("status") == "budget_exhausted" or MORE in str(result.get("ended_by", ""))
 
 
+def is_right_already(result: Mapping[str, object]) -> bool:
+    """Whether a run made no search, because its start prompt earned the full reward on every row."""
+    return RIGHT_ALREADY in str(result.get("ended_by", ""))
+
+
 def _more_search(record: Record) -> Iterator[Child]:
     """Suggestions after a search that found no better prompt."""
+    if is_right_already(record.result):
+        yield "No search was made: the start prompt earns the full reward. Give harder rows, or a more detailed reward."
+        return
     other = ("try another method (", el("code", "whet methods"), ").")
     if is_limited(record.result):
         limit = str(record.result.get("ended_by", "")).removeprefix("the limit of ")

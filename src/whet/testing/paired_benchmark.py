@@ -16,7 +16,18 @@ from whet.rl import LanguagePolicy
 from whet.run import Budget
 from whet.testing.runs import MeteredRun
 
-T_95 = {5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262, 12: 2.201, 15: 2.145, 20: 2.086, 30: 2.045}
+T_95 = {
+    3: 4.303,
+    4: 3.182,
+    5: 2.776,
+    6: 2.571,
+    8: 2.365,
+    10: 2.262,
+    12: 2.201,
+    15: 2.145,
+    20: 2.086,
+    30: 2.045,
+}
 """Number of pairs: 97.5% quantile of Student's t with one degree of freedom less."""
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import orjson
 from sqlalchemy import Connection, select
 
 from whet._util.storable import is_number
 from whet.errors import UsageError
-from whet_client.records import Feedback, Inference
 from whet_live.database import Database
 from whet_live.experiments.experiment_store import read_experiments
 from whet_live.experiments.experiment_tables import experiments
@@ -24,8 +24,8 @@ from whet_live.experiments.version_rewards import (
     estimate_versions,
 )
 from whet_live.traffic.behaviour import RatedAnswer
-from whet_live.traffic.dataset import answers_with_feedback, rating, signals
-from whet_live.traffic.derived_signals import KEPT, SignalDeriver
+from whet_live.traffic.dataset import observed_answers, rating, signals
+from whet_live.traffic.derived_signals import SignalDeriver, changed_share
 from whet_live.traffic.search import Filter
 
 MOST_ANSWERS, MOST_CHARTED = 50_000, 10_000
@@ -86,16 +86,18 @@ def assigned_answers(
     with database.read() as connection:
         chances = _chances(connection, prompt)
     wanted = Filter(prompt=prompt, since=since, until=until, failed=False)
-    for stored, rows in answers_with_feedback(database, wanted, most):
-        yield _to_assigned_answer(stored.inference, rows, chances, key, deriver)
+    for inference, rows, text in observed_answers(database, wanted, most):
+        yield _to_assigned_answer(inference, rows, text, chances, key, deriver)
 
 
 def _to_assigned_answer(
-    inference: Inference, rows: Sequence[Feedback], chances: Chances, key: str, deriver: SignalDeriver
+    inference: Any, rows: Sequence[Any], text: str | None, chances: Chances, key: str, deriver: SignalDeriver
 ) -> AssignedAnswer:
-    kept = [row.text for row in rows if row.kind in KEPT and row.text]
+    values = deriver.derive(inference, (), signals(rows))
+    if text is not None:
+        kept = [row.text for row in rows if row.text]
+        values = {"edit_distance": changed_share(text, kept[-1]), **values}
     user = inference.user or (f"session {inference.session}" if inference.session else None)
-    values = deriver.derive(inference, kept, signals(rows))
     more = inference.metadata or {}
     draw, own = "", chances.get((inference.experiment or "", inference.variant or ""), {})
     if inference.version in own:

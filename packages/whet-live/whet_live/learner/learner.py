@@ -346,6 +346,28 @@ class Learner:
             "lessons": [update.as_json() for update in recent],
         }
 
+    def count_waiting(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """How many comments on each of these prompts nobody has read, where no model reads here, and how many are in quarantine;
+        by what is known already, and only of prompts with such a comment."""
+        waiting = {}
+        for name in names:
+            rows = self.context.snapshot.cached_state(name)[0].prompts.get(name, PromptFeedback()).rows
+            if not rows:
+                continue
+            with self.context.database.read() as connection:
+                accepted, dismissed = learner_store.read_decisions(connection, name)
+                readings = learner_store.read_readings(connection, name).rows
+                updates = learner_store.read_updates(connection, name)
+            learned = {row for one in updates if one.outcome != learner_store.STALE for row in one.rows}
+            left = [row for row in rows.values() if row.id not in dismissed | learned]
+            flagged = sum(bool(row.flags) and row.id not in accepted for row in left)
+            read = {key for key, one in readings.items() if one.done}
+            unread_rows = [row for row in left if not row.flags and row.id not in read]
+            counts = 0 if self.context.config.reader else len(unread_rows), flagged
+            if any(counts):
+                waiting[name] = counts
+        return waiting
+
     def _requirements(self, name: str) -> list[LiveRequirement]:
         """The current requirements on a prompt."""
         context, state = self.context, self._read_state(name)

@@ -33,7 +33,13 @@ from whet_live.learner.history import history_of
 from whet_live.learner.learner_store import LearnerSettings, PromptUpdate
 from whet_live.learner.leases import Lease
 from whet_live.learner.paid_steps import discard, model_session
-from whet_live.learner.requirements import READY, find_requirements, supporters
+from whet_live.learner.requirements import (
+    READY,
+    LiveRequirement,
+    RequirementEvidence,
+    find_requirements,
+    supporters,
+)
 from whet_live.learner.search_config import SEARCH
 from whet_live.learner.terms import as_stages_see, locked_ids, read_terms
 from whet_live.learner.updates import (
@@ -58,6 +64,10 @@ from whet_live.traffic.erase import erased_after
 
 STAGING = "staging"
 """The label that a version learned without a person gets first."""
+TRIAL_SPANS = 2
+"""How many times as long as a winner takes at least an experiment of the learner may go on without a verdict while other
+requirements wait for its end. Each trial of the same version that ended without a winner doubles it."""
+_MICROSECONDS = 1_000_000
 
 
 def begin_update(
@@ -71,7 +81,8 @@ def begin_update(
     waiting, automatic = _find_waiting(context, name, base), settings.mode == learner_store.MODE_AUTO
     if waiting and not automatic:
         return None
-    if automatic and outstanding(context, name, settings) is not None:
+    trial = outstanding(context, name, settings) if automatic else None
+    if trial is not None and (context.config.gate(name) is None or not _is_overdue(context, trial)):
         return None
     facts = context.facts(name, base, settings)
     feedback = settings.select_rows(state.prompts[name])
@@ -93,6 +104,11 @@ def begin_update(
         and not (requirement.rejected or requirement.against)
         and (not requirement.instruction or written[requirement.instruction].author == OPTIMIZER)
     ]
+    if trial is not None:
+        tried = {one.key for one in trial.requirements}
+        if tried.issuperset(one.key for one in fit):
+            return None
+        fit = [*fit, *_still_wanted(trial, fit, facts)]
     auto = automatic and bool(fit)
     if waiting and (not auto or context.config.gate(name) is None):
         return None  # what takes a person gathers until one has decided; what the gate can decide does not wait for that
@@ -110,6 +126,42 @@ def begin_update(
             return None
         learner_store.open_update(connection, update)
     return update
+
+
+def _is_overdue(context: LearnerContext, trial: PromptUpdate) -> bool:
+    """Whether the experiment that the learner started for a staged version goes on without a verdict for so long that what
+    waits for its end need not wait any longer."""
+    if trial.experiment is None or context.experiments is None:
+        return False
+    experiment = context.experiments().get(trial.experiment)
+    if experiment.author != AUTHOR:
+        return False
+    with context.database.read() as connection:
+        staged = learner_store.read_updates(connection, trial.name, learner_store.STAGED)
+    earlier = sum(one.base == trial.base and one.experiment is not None for one in staged) - 1
+    shortest = experiment.definition.cycle * max(1, experiment.definition.cycles)
+    patience: float = TRIAL_SPANS * 2.0**earlier * shortest * _MICROSECONDS
+    return context.database.read_time() >= experiment.created + patience
+
+
+def _still_wanted(
+    trial: PromptUpdate, fit: Sequence[LiveRequirement], facts: RequirementEvidence
+) -> list[LiveRequirement]:
+    """The requirements of a trial without a verdict that the next version meets as well: not what was rejected, dismissed or
+    erased since, what a newer requirement contradicts, or changes of instructions, which are asked for anew."""
+    keys = {one.key for one in fit}
+    contrary = {key for one in fit for key in one.contradicts}
+    return [
+        one
+        for one in trial.requirements
+        if one.requirement_id
+        and one.rows
+        and not one.instruction
+        and one.key not in keys | contrary
+        and keys.isdisjoint(one.contradicts)
+        and one.text not in facts.rejected
+        and f"requirement {one.key}" not in facts.dismissed
+    ]
 
 
 def _find_waiting(context: LearnerContext, name: str, base: Version) -> list[Proposal]:
@@ -530,6 +582,12 @@ def follow_up(context: LearnerContext, name: str, settings: LearnerSettings) -> 
         or context.config.experiment is None
     ):
         return None
+    with context.database.read() as connection:
+        standing = read_labels(connection, name).get(settings.label)
+    if standing != update.base:
+        reason = f"{settings.label} does not stand on version {update.base} any more"
+        with context.database.begin() as connection:
+            return learner_store.close_update(connection, update, learner_store.STALE, reason=reason)
     arms = [{"version": update.base}, {"version": update.version}]
     definition = {
         **context.config.experiment,
@@ -540,7 +598,7 @@ def follow_up(context: LearnerContext, name: str, settings: LearnerSettings) -> 
     }
     running = context.experiments().list(name, state="running").items
     mine = [one for one in running if one.definition.versions == [update.base, update.version]]
-    if running and not mine:
+    if running and not mine and not _end_earlier_trial(context, update, [one.id for one in running]):
         return None
     started = (
         mine[0]
@@ -549,3 +607,18 @@ def follow_up(context: LearnerContext, name: str, settings: LearnerSettings) -> 
     )
     with context.database.begin() as connection:
         return learner_store.close_update(connection, update, learner_store.STAGED, experiment=started.id)
+
+
+def _end_earlier_trial(context: LearnerContext, update: PromptUpdate, running: Sequence[str]) -> bool:
+    """End the only running experiment for the next one, where it tries an earlier version of the learner; whether it did."""
+    assert context.experiments is not None
+    with context.database.read() as connection:
+        staged = learner_store.read_updates(connection, update.name, learner_store.STAGED)
+    earlier = {one.experiment for one in staged if one.base == update.base}
+    if len(running) != 1 or not earlier.issuperset(running):
+        return False
+    if context.experiments().get(running[0]).author != AUTHOR:
+        return False
+    reason = f"no verdict so far, and version {update.version} meets newer requirements too"
+    context.experiments().stop(running[0], actor=AUTHOR, reason=reason)
+    return True

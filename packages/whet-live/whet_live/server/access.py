@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from hmac import compare_digest
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, delete, func, insert, or_, select, update
 
 from whet.errors import UsageError, did_you_mean
 from whet_client import LONGEST_NAME
@@ -127,9 +127,10 @@ class Access:
         return time_of(connection) if self._clock is None else self._clock()
 
     def first(self) -> str | None:
-        """Where there is no user yet: make the user `admin` and return its token, else None."""
+        """Where there is no person yet: make the user `admin` and return its token, else None. Programs sign in nowhere."""
+        taken = or_(users.c.app.is_(False), users.c.name == FIRST)
         with audited_transaction(self._database) as connection:
-            if connection.execute(select(users.c.name).limit(1)).first() is not None:
+            if connection.execute(select(users.c.name).where(taken).limit(1)).first() is not None:
                 return None
             self._add_user(connection, FIRST, Role.ADMIN.word, False, FIRST)
             return self._add_token(connection, FIRST, PREFIX, FIRST, None, None)

@@ -192,10 +192,18 @@ def sign_in_lines(options: ServeOptions, address: str, warning: str) -> list[str
     return [*lines, warning] if warning else lines
 
 
+NO_READER = (
+    "No model reads comments: people write the instructions, on the pages of learning. "
+    "To name a model: --optimizer-lm NAME"
+)
+
+
 def _reading_lines(live: Live, options: ServeOptions) -> list[str]:
-    """The feedback reader's view and work, where there is a reader."""
-    if options.learner is None or not options.learner.reader:
+    """The feedback reader's view and work, or that there is none, where the server learns."""
+    if options.learner is None:
         return []
+    if not options.learner.reader:
+        return [NO_READER]
     from whet_live.learner import describe_patterns, describe_reading
 
     sees = describe_reading(live.learner.settings(ANY_PROMPT).reads)

@@ -5,25 +5,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from statistics import fmean
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, case, select
 
 from whet.errors import UsageError
 from whet_client.records import IMPLICIT, Feedback
 from whet_live.database import Database
 from whet_live.traffic.behaviour import BehaviourModel, RatedAnswer, fit_behaviour
+from whet_live.traffic.derived_signals import KEPT
 from whet_live.traffic.rows import chunks
 from whet_live.traffic.search import (
     Filter,
     StoredInference,
     find_inferences,
     hide_forgotten,
+    is_remembered,
+    newest_inferences,
     stored_feedback,
 )
-from whet_live.traffic.traffic_tables import feedback
+from whet_live.traffic.traffic_tables import feedback, inferences
 
 MOST_OBSERVED = 100_000
 """Answers that a reward is fitted to, at most."""
@@ -96,6 +99,45 @@ def answers_with_feedback(
             return
 
 
+def observed_answers(
+    database: Database, wanted: Filter, most: int
+) -> Iterator[tuple[Any, list[Any], str | None]]:
+    """The newest `most` answers that fit, newest first, as rows of those columns alone that ratings, signals and draws are read
+    from; each with the rows of feedback about it, oldest first (`text` only where it is the answer as somebody kept it), and,
+    where there is such a text, with the text of the answer. Of somebody who is being forgotten there is nothing."""
+    f, i = feedback.c, inferences.c
+    columns = (
+        i.seq,
+        i.id,
+        i.time,
+        i.version,
+        i.user,
+        i.session,
+        i.experiment,
+        i.variant,
+        i.inputs,
+        i.metadata,
+    )
+    text = case((f.kind.in_(KEPT), f.text)).label("text")
+    with database.read() as connection:
+        rows = connection.execute(newest_inferences(wanted, most, *columns)).all()
+        chosen = newest_inferences(wanted, most, i.seq).subquery()
+        about = select(f.about, f.kind, f.name, f.value, f.source, f.user, f.time, f.seq, text)
+        about = about.join(chosen, chosen.c.seq == f.about).where(is_remembered(feedback))
+        by_answer: dict[int, list[Any]] = {}
+        for row in sorted(connection.execute(about).all(), key=attrgetter("time", "seq")):
+            by_answer.setdefault(row.about, []).append(row)
+        kept = [seq for seq, found in by_answer.items() if any(row.text for row in found)]
+        texts: dict[int, str] = {}
+        for part in chunks(kept):
+            texts |= {
+                row.seq: row.output
+                for row in connection.execute(select(i.seq, i.output).where(i.seq.in_(part)))
+            }
+    for row in rows:
+        yield row, by_answer.get(row.seq, []), texts.get(row.seq)
+
+
 def behaviour_of(
     database: Database,
     prompt: str,
@@ -149,6 +191,8 @@ def slot_values(slots: Collection[str], inputs: Mapping[str, Any]) -> dict[str, 
 
 def signals(rows: Sequence[Any]) -> Mapping[str, float]:
     """Implicit signals of one answer, one value for each kind, from rows with `kind` and `value` in order."""
+    if not rows:
+        return {}
     values: dict[str, list[float]] = {}
     for row in rows:
         if row.kind in IMPLICIT and row.value is not None:
@@ -172,4 +216,6 @@ def rating(rows: Sequence[Any], asker: str | None) -> float | None:
         if row.kind in RATED_BY_PEOPLE and row.source in PEOPLE and row.value is not None:
             who = row.kind, row.name or "", name_rater(row.source, row.user, asker) or number
             ratings[who] = (row.value - 1) / 4 if row.kind == "rating" else row.value
+    if len(ratings) == 1:
+        return next(iter(ratings.values()))
     return fmean(ratings.values()) if ratings else None

@@ -25,7 +25,7 @@ KEPT = ("correction", "edit_distance")
 class SignalDeriver:
     """Derives signals from the answers of one prompt, which come newest first."""
 
-    _next: dict[str, tuple[int, str]] = field(default_factory=dict)
+    _next: dict[str, tuple[int, Mapping[str, object]]] = field(default_factory=dict)
 
     def derive(
         self, inference: Inference, kept: Sequence[str], sent: Mapping[str, float]
@@ -46,14 +46,14 @@ class SignalDeriver:
             return {}
         if not inference.inputs:  # which request it was is not known
             return {}
-        request = content_hash(dict(inference.inputs))
         after = self._next.get(who)
-        self._next[who] = (inference.time, request)
+        self._next[who] = (inference.time, inference.inputs)
         if (
             after is None or not 0 < after[0] - inference.time <= SOON
         ):  # at one instant: several answers to one request
             return {}
-        return {"regenerate" if after[1] == request else "follow_up": 1.0}
+        same = content_hash(dict(after[1])) == content_hash(dict(inference.inputs))
+        return {"regenerate" if same else "follow_up": 1.0}
 
 
 def changed_share(answer: str, kept: str) -> float:

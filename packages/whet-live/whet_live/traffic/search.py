@@ -199,6 +199,19 @@ def inference_rows(connection: Connection, wanted: Filter, limit: int, cursor: s
     return connection.execute(query.limit(limit)).all()
 
 
+def newest_inferences(wanted: Filter, most: int, *columns: Column[Any]) -> Select[*tuple[Any, ...]]:
+    """The query for columns of the newest `most` inferences that fit, newest first, without those of somebody who is being
+    forgotten."""
+    where = [*_inference_conditions(wanted), is_remembered(inferences)]
+    return _after(select(*columns).where(*where), inferences, None).limit(most)
+
+
+def is_remembered(table: Table) -> ColumnElement[bool]:
+    """Whether a row of `inferences` or `feedback` is not of somebody who is being forgotten (`hide_forgotten`)."""
+    what = "inference" if table is inferences else "feedback"
+    return ~exists().where(erased.c.id == table.c.id, erased.c.what == what)
+
+
 def _inference_conditions(wanted: Filter) -> list[ColumnElement[bool]]:
     i = inferences.c
     where = _common(inferences, wanted)

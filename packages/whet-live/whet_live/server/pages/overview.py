@@ -35,7 +35,7 @@ def show(call: RequestContext) -> Response:
         call,
         "Overview",
         "",
-        _waiting(call),
+        _waiting(call, [one.name for one in summaries.items]),
         bool(alerts) and ui.section("Noticed", ui.stack_rows(map(alert_row, alerts)), id="noticed"),
         _prompts(call, summaries.items, glances),
         ui.pager(older, summaries.after, "More prompts"),
@@ -45,8 +45,9 @@ def show(call: RequestContext) -> Response:
     )
 
 
-def _waiting(call: RequestContext) -> Html:
-    """The items that wait for a decision or for a reader: proposals, and traffic that nobody has read."""
+def _waiting(call: RequestContext, names: Sequence[str]) -> Html:
+    """The items that wait for a decision or for a reader: proposals, comments on the prompts `names` that nobody has read or that
+    are in quarantine, and traffic that nobody has read."""
     live = call.state.live
     proposals = live.registry.proposals(state="open", limit=LISTED)
     rows: list[Child] = [
@@ -57,6 +58,14 @@ def _waiting(call: RequestContext) -> Html:
         )
         for one in proposals.items[:FEW]
     ]
+    for name, (comments, flagged) in live.learner.count_waiting(names).items():
+        there = ui.path_to("learning", name)
+        if comments:
+            text = f"{number_format.plural(comments, 'comment')} on {name}: no model has read them"
+            rows.append(ui.row(ui.name_link(text, there), ui.tag("learning")))
+        if flagged:
+            text = f"{number_format.plural(flagged, 'comment')} on {name} in quarantine"
+            rows.append(ui.row(ui.name_link(text, there), ui.tag("learning", "bad")))
     _, unread = live.learner.cached_state("")
     if fault := live.learner.fault():
         rows.append(
@@ -70,7 +79,7 @@ def _waiting(call: RequestContext) -> Html:
     more = len(proposals.items) > FEW and el(
         "p", ui.link("Every proposal that waits", "/review"), class_="after"
     )
-    empty = note("No proposal waits for a decision.")
+    empty = note("Nothing waits for you.")
     return ui.section("Waiting", ui.stack_rows(rows, empty), more, id="waiting")
 
 
