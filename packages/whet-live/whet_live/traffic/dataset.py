@@ -127,7 +127,7 @@ def observed_answers(
         by_answer: dict[int, list[Any]] = {}
         for row in sorted(connection.execute(about).all(), key=attrgetter("time", "seq")):
             by_answer.setdefault(row.about, []).append(row)
-        kept = [seq for seq, found in by_answer.items() if any(row.text for row in found)]
+        kept = [seq for seq, said in by_answer.items() if any(row.text for row in said)]
         texts: dict[int, str] = {}
         for part in chunks(kept):
             texts |= {
