@@ -331,7 +331,7 @@ async def _verdict(
     if joint is not None and before is not after:
         verdict = replace(verdict, promoted=joint.promoted, reason=joint.reason, withheld=joint.withheld)
         verdict = replace(verdict, more_examples=None)
-    if (opening.number > 1 or opening.policy != STRICT) and opening.number and not verdict.withheld:
+    if opening.number and not verdict.withheld:
         verdict = replace(verdict, reason=f"{verdict.reason} {_looks(opening, task.alpha)}")
     judge = plan.addresses.get(SECOND)
     try:
@@ -435,6 +435,8 @@ def _looks(opening: SealedTestAccess, alpha: float) -> str:
             f"{opening.policy}, so the prompt was tested at alpha {opening.alpha:.2g}: of all "
             f"promotions on these rows, a share of {alpha:g} may be false on average."
         )
+    if opening.number == 1:
+        return f"It is opening 1 of these rows, tested at alpha {opening.alpha:.2g} of {alpha:g} for all."
     return (
         f"It is opening {opening.number} of these test rows, so it was tested at alpha {opening.alpha:.2g} "
         f"({alpha:g} for all openings together); new rows start anew."
