@@ -181,7 +181,7 @@ def test_weights_that_cannot_be_read_are_found_before_anything_is_asked(tmp_path
             labels=["good", "bad"],
             reward="gap",
             method="random_search",
-            workers=2,
+            workers=1,
             run=tmp_path / "run",
             progress=False,
         )
