@@ -18,6 +18,7 @@ from whet.replies import (
     read_tagged_text,
     records,
     separate_thought,
+    split_thought,
     texts_in,
     without_thought,
 )
@@ -547,6 +548,31 @@ def test_marks_of_literal_text_inside_a_text_stay() -> None:
     text = "Escape it: <![CDATA[a]]> and <![CDATA[b]]>"
     assert read_tagged_text(Completion(f"<INSTRUCTION>{text}</INSTRUCTION>"), "INSTRUCTION").texts == [text]
     assert json_values('{"a": "<![CDATA[b]]>"}') == [{"a": "<![CDATA[b]]>"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("<think>Is it 3? Yes.</thinking>3", "3"),
+        ("<thinking>Is it 3?</think>\n3", "3"),
+        ("<Reasoning>\nIs it 3?\n</THOUGHT>\n\n3", "3"),
+        ("[THINK]Is it 3?</think> 3", "3"),
+        ("<think>a</thinking>\n<think>b</think>3", "3"),
+        ("<think>It says <thinking>no</thinking> once.</reasoning>3", "3"),
+        ("<think>a</thinking>b</think>3", "3"),
+    ],
+)
+def test_a_closing_mark_of_another_name_ends_a_thought_that_none_of_its_own_does(
+    text: str, answer: str
+) -> None:
+    assert split_thought(text).answer == answer
+
+
+@pytest.mark.parametrize(
+    "text", ["<think>It says <thinking>no</thinking>, and", "<think>The tag `</thinking>` is"]
+)
+def test_a_mark_that_closes_another_one_or_is_quoted_ends_no_thought(text: str) -> None:
+    assert split_thought(text).cut
 
 
 @pytest.mark.parametrize(

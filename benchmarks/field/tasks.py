@@ -255,6 +255,19 @@ TASKS = {
         ),
         speaker="system",
     ),
+    "user-moves": RealTask(
+        "dialogues_sgd/dialogues.jsonl", (), "", "Utterance",
+        {act: act for act in ("INFORM", "REQUEST", "INFORM_INTENT", "SELECT", "AFFIRM")},
+        (
+            "What does the user do in this utterance? Answer with one of these and nothing else: INFORM, REQUEST, INFORM_INTENT, "
+            "SELECT or AFFIRM.",
+            "Name the dialogue act. INFORM: gives a detail. REQUEST: asks for a detail. INFORM_INTENT: says what the user wants "
+            "to do. SELECT: takes what was offered. AFFIRM: says yes. Answer with the name only.",
+            "Write INFORM, REQUEST, INFORM_INTENT, SELECT or AFFIRM.\nUtterance: In Oslo, please.\nINFORM\n"
+            "Utterance: I want to rent a car.\nINFORM_INTENT\nUtterance: Yes, that is right.\nAFFIRM",
+        ),
+        speaker="user",
+    ),
     "spelling": RealTask(
         "instruction_induction/letters_list.jsonl", ("induce",), "execute", "Word", {},
         (

@@ -186,25 +186,24 @@ print(json.dumps([[r.score.mean, bool(r.to_dict().get("recorded"))] for r in (on
 """
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "scores"),
-    [
-        ("return 0.25", "return 0.75", [0.75, 0.75]),
-        ('ANSWER = re.compile("yes")', 'ANSWER = re.compile("nope")', [0.0, 0.0]),
-        ('text="x")).lower()', 'text="x")).upper()', [0.25, 0.0]),
-    ],
-    ids=["reward", "model", "program"],
-)
-def test_an_edited_script_is_evaluated_anew_and_the_same_one_is_not(
-    tmp_path: Path, old: str, new: str, scores: list[float]
-) -> None:
+EDITS = [
+    ("return 0.25", "return 0.75", [0.75, 0.75]),
+    ('ANSWER = re.compile("yes")', 'ANSWER = re.compile("nope")', [0.0, 0.0]),
+    ('text="x")).lower()', 'text="x")).upper()', [0.25, 0.0]),
+]
+"""A change of the reward, of the model and of the program, with the scores of both evaluations after it."""
+
+
+def test_an_edited_script_is_evaluated_anew_and_the_same_one_is_not(tmp_path: Path) -> None:
     write(tmp_path, {"script.py": SCRIPT, "helper.py": "def worth():\n    return 0.25\n"})
     assert python(tmp_path, "script.py", seed=1)[0] == [[0.25, False], [0.25, False]]
     assert python(tmp_path, "script.py", seed=2)[0] == [[0.25, True], [0.25, True]]
-    edit(tmp_path, old, new)
-    again, _ = python(tmp_path, "script.py", seed=3)
-    assert [score for score, _ in again] == scores
-    assert [recorded for _, recorded in again] == [score == 0.25 for score in scores]
+    for old, new, scores in EDITS:
+        edit(tmp_path, old, new)
+        again, _ = python(tmp_path, "script.py", seed=3)
+        assert [score for score, _ in again] == scores, new
+        assert [recorded for _, recorded in again] == [score == 0.25 for score in scores], new
+        edit(tmp_path, new, old)
 
 
 FOLDER = {

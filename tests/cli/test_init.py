@@ -78,7 +78,7 @@ def test_columns_are_guessed_from_their_names_and_said() -> None:
     values = init("--from", "rows.jsonl", "--lm", "openai/some")
     assert "input: question (other columns, which the model does not see: source)" in values["chosen"]
     assert "target: answer" in values["chosen"]
-    assert "reward: the last number of the answer, for every target is a number" in values["chosen"]
+    assert "reward: the last number of the answer, because every target is a number" in values["chosen"]
     assert values["next"][-1] == "whet optimize mytask"
     task = whet.Task.load("mytask")
     assert task.models["task"].address == "openai/some" and task.train[0].row["source"] == "x"
@@ -110,7 +110,7 @@ def test_targets_that_are_lists_of_objects_are_what_an_answer_lists() -> None:
     rows = [{"text": f"sentence {i}", "entities": found} for i, found in enumerate(people)]
     Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     values = init("--from", "rows.jsonl", "--target", "entities")
-    assert "reward: list (F1 of the items), for every target is a list of objects" in values["chosen"]
+    assert "reward: list (F1 of the items), because every target is a list of objects" in values["chosen"]
     task = whet.Task.load("mytask")
     right = {e.user_text: json.dumps(e.target[::-1]) for e in task.train}
 
@@ -344,7 +344,7 @@ def test_different_system_messages_are_a_slot_and_reach_the_model(turns: int, be
         talk = [*([] if beside else [told]), *said, {"from": "gpt", "value": f"a{i}"}]
         rows.append({"conversations": talk, **({"system": told["value"]} if beside else {})})
     task, chosen = started(rows)
-    assert "prompt: a first one with the slot {{system}}, for there are 12 system messages" in chosen
+    assert "prompt: a first draft with the slot {{system}}, because there are 12 system messages" in chosen
 
     def model(messages: list[Any]) -> str:
         system, *talk = [(message.role, message.content) for message in messages]
@@ -1123,8 +1123,8 @@ def test_the_only_column_with_few_words_is_the_target_beside_numbers_and_dates()
     day, level = (lambda n: f"2024-01-0{n % 9 + 1}"), (lambda n: str(n % 5))
     name = write_csv("t.csv", ("body", body), ("Opened", day), ("Level", level), ("Squad", team))
     said = init("--from", name)["chosen"]
-    reason = "as the only column with few values (2); the values of Opened, Level have digits"
-    assert f"Squad is the target {reason}; another one: --target COLUMN" in said, said
+    reason = "because it is the only column with few values (2); the values of Opened, Level have digits"
+    assert f"Squad is the target {reason}; to name another column: --target COLUMN" in said, said
     assert {row.target for row in whet.Task.load("mytask").train} == {"billing", "login"}
 
 
@@ -1166,7 +1166,7 @@ def test_without_a_terminal_the_columns_are_listed_with_the_rule() -> None:
     assert (
         "columns: ticket_id (30 different), body (30 different), team (2 different: billing, login)" in said
     )
-    assert "team is the target as the only column with few values (2)" in said
+    assert "team is the target because it is the only column with few values (2)" in said
     assert "input: body (other columns, which the model does not see: ticket_id)" in said
 
 
@@ -1271,7 +1271,7 @@ def test_too_few_rows_are_refused_without_a_place_in_a_file_that_is_not_written(
     Path("one.csv").write_text("input,target\na,b\n")
     arguments = ["init", "mytask", "--from", "one.csv", "--yes"]
     assert str(CliRunner().invoke(cli, arguments).exception) == (
-        "Nothing is written, for it would not load: the splits validation and test would be empty: there is 1 row for train, "
+        "Nothing is written, because it would not load: the splits validation and test would be empty: there is 1 row for train, "
         "validation, test. Give rows with at least 3 different inputs."
     )
     assert not Path("mytask").exists()
@@ -1477,7 +1477,9 @@ def test_labels_are_made_for_a_reward_that_compares_words_only(reward: str, labe
     Path("rows.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
     values = init("--from", "rows.jsonl", "--reward", reward, "--yes")
     assert len(whet.Task.load("mytask").labels) == labels
-    assert any(line.startswith("labels: none, for the reward") for line in values["chosen"]) == (not labels)
+    assert any(line.startswith("labels: none, because the reward") for line in values["chosen"]) == (
+        not labels
+    )
 
 
 @pytest.mark.parametrize(("first", "doubted"), [("text 0,yes", True), ("text,verdict", False)])

@@ -78,7 +78,7 @@ def test_labels_stay_the_reward_and_the_requirements_are_in_the_prompt() -> None
     done = invoke(
         *("--from", "labels.csv", "--input", "text", "--target", "team"), typed=f"{STATED[0]}\n\n\n\n\n\n"
     )
-    assert done.exit_code == 0 and "for an answer is a label" in done.output
+    assert done.exit_code == 0 and "because an answer is a label" in done.output
     assert "checklist" not in json.dumps(document()["reward"])
     assert f"- {STATED[0]}" in whet.Task.load("mytask").prompt.text
 

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 import whet
 from whet.cli.main import cli
 from whet.cli.use import use_lines
+from whet.engine.diagnostics import NOTHING_WRONG
 
 WORDS = {"bad": "negative", "dull": "negative", "good": "positive", "lovely": "positive"}
 ROWS = [
@@ -149,7 +150,11 @@ def test_a_finished_run_ends_with_the_box(root: Path, capsys: pytest.CaptureFixt
             {"plan": {"promotion": {"possible": False, "rows": 4, "needed": 6}}},
             "add test rows: there are 4, and a promotion needs at least 6",
         ),
-        ({"status": "budget_exhausted"}, "search longer: set a larger limit and another --out"),
+        (
+            {"status": "budget_exhausted"},
+            "search longer: run the same command with a larger limit, another --out and --fork run",
+        ),
+        ({"ended_by": f"the method itself: {NOTHING_WRONG}"}, "give harder rows"),
         ({"status": "budget_exhausted", "tested": False}, "run the same command with a larger limit"),
         (
             {

@@ -143,7 +143,7 @@ def test_a_control_that_hangs_leaves_the_result_of_its_run(tmp_path: Path) -> No
                 threading.Event().wait()
             return super().__call__(messages)
 
-    budget = whet.Budget(calls=400, seconds=20)
+    budget = whet.Budget(calls=400, seconds=10)
     more = words(tmp_path, lm=Hanging(), budget=budget, control="random_search")
     with pytest.warns(UserWarning, match="The control random_search is not part of this result"):
         result = whet.optimize(PROMPT, **more)

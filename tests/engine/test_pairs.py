@@ -151,7 +151,7 @@ def test_the_first_verdict_after_any_number_of_withheld_ones_promotes_an_equal_p
 ):
     """Every run loses the answers of 10 rows of 60 and is repeated, with another candidate, until there is a verdict."""
     chance, promoted, alpha = random.Random(5), 0, 0.1
-    for _ in range(100):
+    for _ in range(60):
         baseline = [float(chance.random() < 0.5) for _ in range(60)]
         while True:
             candidate = [float(chance.random() < 0.5) for _ in range(60)]
@@ -164,7 +164,7 @@ def test_the_first_verdict_after_any_number_of_withheld_ones_promotes_an_equal_p
             if not verdict.withheld:
                 break
         promoted += verdict.promoted
-    assert promoted <= 100 * alpha / 2
+    assert promoted <= 60 * alpha / 2
 
 
 def test_rows_that_the_provider_refuses_to_the_candidate_alone_count_against_it() -> None:

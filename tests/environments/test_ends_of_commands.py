@@ -69,8 +69,17 @@ def test_what_a_command_starts_ends_with_it_in_a_session_of_its_own_too(
     assert result.json["failed"] == 0 and pipe.read_to_the_end() == b"begun " * result.score.n
 
 
-@pytest.mark.parametrize("workers", ["", "--workers 1"])
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("how", "workers"),
+    [
+        (signal.SIGINT, "--workers 1"),
+        (signal.SIGTERM, ""),
+        (signal.SIGKILL, "--workers 1"),
+        pytest.param(signal.SIGINT, "", marks=pytest.mark.long),
+        pytest.param(signal.SIGTERM, "--workers 1", marks=pytest.mark.long),
+        pytest.param(signal.SIGKILL, "", marks=pytest.mark.long),
+    ],
+)
 def test_commands_that_are_under_way_end_with_whet(
     tmp_path: Path, pipe: Pipe, how: signal.Signals, workers: str
 ) -> None:

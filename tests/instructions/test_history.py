@@ -60,7 +60,7 @@ async def test_another_wording_stands_below_its_instruction_with_the_score_on_th
         (answered(lambda n: n < 2), form(entry((1, 2, 3, 4), "i1", SECOND))),
         (answered(lambda n: n < 5, ROWS[:6]), form(no_demand=[1])),
     )
-    line = f'Another wording (2 of 6 right, the present one 5 of the same 6; wrong answers: "no" (6 times)): {FIRST}'
+    line = f'Another wording (2 of 6 right, the present one 5 of the same 6; wrong answers: "no" (4 times)): {FIRST}'
     assert f"[i1] {SECOND}\n   {line}\n" in last
     assert "Other wordings that were tried stand below their instruction" in last
 
@@ -97,6 +97,11 @@ async def test_after_a_long_first_wording_a_short_one_is_asked_for_once() -> Non
         (answered(lambda n: n < 5), form(no_demand=[1])),
     )
     assert [SHORT_TEXT in text for text in (first, second, third)] == [False, True, False]
+    assert ["keeps what is right in the old one" in text for text in (first, second, third)] == [
+        True,
+        False,
+        True,
+    ]
     assert ["200 words at most" in text for text in (first, second, third)] == [True, False, True]
 
 

@@ -148,9 +148,9 @@ async def test_what_the_example_of_the_form_is_about_is_no_instruction(text: str
 
 
 async def test_a_wording_in_several_lines_is_an_instruction_and_is_not_named_as_refused() -> None:
-    run, _ = run_with(constant(form(entry((1, 2), None, "Name the kind.\r\n\tOne word."))))
+    run, _ = run_with(constant(form(entry((1, 2), None, "Name the kind.\r\n \t\n\nNo dot. \n  One word."))))
     reading = await read_critiques(run, rows({"entity": 2}), [], manages=True)
-    assert [one.text for one in reading.requirements] == ["Name the kind.\nOne word."]
+    assert [one.text for one in reading.requirements] == ["Name the kind.\n\nNo dot.\n  One word."]
     assert "untested" not in dict(run.logged)
 
 

@@ -185,7 +185,7 @@ async def test_a_line_is_removed_that_the_wording_of_rows_makes_superfluous(answ
     manager = InstructionManager(start)
     await manager.step(run, CritiqueBatch(tuple(rows), ((0,), (1,), (2,)), (0.0,) * 3), None, "now")
     question = optimizer.seen[0][1]
-    assert "your instruction stands below them: t1." in question and '"superfluous": []' in question
+    assert "your instruction will stand below them: t1." in question and '"superfluous": []' in question
     assert manager.prompt.region_text() == region
     assert manager.prompt.source.startswith("Sort.\n<!-- whet:begin -->\n")
     assert render_instructions(fold_events(manager.history())) == manager.prompt.region_text()

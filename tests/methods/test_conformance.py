@@ -33,7 +33,12 @@ from whet.testing.simulated_task import SOURCE
 
 def suite_of(name: str) -> type[MethodConformance]:
     """The conformance suite of a method of the table, skipped where a package that the method needs is missing."""
-    own = {"method": name, "settings": CONFORMANCE[name], "always": ALWAYS.get(name, {})}
+    own = {
+        "method": name,
+        "settings": CONFORMANCE[name],
+        "always": ALWAYS.get(name, {}),
+        "limits": (60, 150, 300),
+    }
     suite = type(f"Test_{name}", (MethodConformance,), own)
     try:
         get_method(name)
@@ -45,6 +50,18 @@ def suite_of(name: str) -> type[MethodConformance]:
 CONFORMANCE = settings_of_tests("CONFORMANCE")
 ALWAYS = settings_of_tests("ALWAYS")
 globals().update({f"Test_{name}": suite_of(name) for name in CONFORMANCE})
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CONFORMANCE)
+def test_a_large_limit_is_kept_too(name: str) -> None:
+    try:
+        get_method(name)
+    except UsageError as missing:
+        pytest.skip(str(missing))
+    suite: Any = suite_of(name)()
+    suite.limits = MethodConformance.limits[-1:]
+    suite.test_keeps_within_the_limits_it_is_told()
 
 
 def test_every_method_that_only_calls_models_is_judged_by_the_suite() -> None:

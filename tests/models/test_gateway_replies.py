@@ -119,6 +119,10 @@ def evaluate_at(handler: Handler, root: Path, **lm: Any) -> Any:
         ok({**chat(""), "error": {"message": "upstream overloaded", "code": 502}}),
         ok({**chat(None, finish=None), "error": "upstream overloaded"}),
         ok({**chat("neg", finish=None), "error": {"message": "upstream broke off"}}),
+        ok({**chat("The ans"), "error": {"message": "upstream broke off", "code": 502}}),
+        ok({**chat("The ans"), "error": "upstream broke off"}),
+        ok({"choices": [{**chat("The ans")["choices"][0], "error": {"code": None, "message": "broke off"}}]}),
+        ok({**chat("The ans"), "base_resp": {"status_code": 1002, "status_msg": "rate limit"}}),
         ok({"code": 429, "msg": "rate limit", "data": None}),
         ok({"id": "", "choices": None, "base_resp": {"status_code": 1002, "status_msg": "rate limit"}}),
         (200, PAGE),
@@ -166,11 +170,6 @@ def test_what_minimax_says_of_a_call_means_what_a_status_means(body: dict[str, A
             evaluate_at(lambda i, asked, code=code: minimax(code, "no", body), tmp_path / str(code))  # type: ignore[misc]
 
 
-def test_what_minimax_says_beside_a_whole_text_is_nothing(tmp_path: Path) -> None:
-    found = evaluate_at(lambda i, body: minimax(1002, "x", chat(right(body))), tmp_path)
-    assert (found["score"]["mean"], found["usage"]["input_tokens"]) == (1.0, 1200)
-
-
 @pytest.mark.parametrize(
     "quiet", [{"error": {"code": 0, "message": ""}}, {"base_resp": {"status_code": 0, "status_msg": ""}}]
 )
@@ -184,19 +183,28 @@ def test_an_error_of_zeros_is_none(quiet: dict[str, Any], tmp_path: Path) -> Non
     assert found["usage"]["calls"]["task"] == 12
 
 
-@pytest.mark.parametrize(
-    "error", [{"code": 0, "message": ""}, {"code": 502, "message": "a provider before failed"}]
-)
-def test_an_error_in_a_choice_beside_a_text_that_came_to_its_end_says_nothing(
-    error: dict[str, Any], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("place", ["body", "choice"])
+@pytest.mark.parametrize("error", [{"code": 0, "message": ""}, {"code": 200, "message": "success"}, None, ""])
+def test_an_error_that_names_success_is_none(place: str, error: Any, tmp_path: Path) -> None:
     def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
         whole = chat(right(body))
-        whole["choices"][0]["error"] = error
+        (whole if place == "body" else whole["choices"][0])["error"] = error
         return ok(whole)
 
     found = evaluate_at(answer, tmp_path)
     assert (found["score"]["mean"], found["usage"]["calls"]["task"]) == (1.0, 12)
+
+
+def test_a_row_with_an_error_beside_every_text_is_not_answered(tmp_path: Path) -> None:
+    """Half a text is not graded, although it says that it came to its end."""
+
+    def answer(index: int, body: dict[str, Any]) -> tuple[int, bytes]:
+        broken = "Dish 3 was" in str(body)
+        return ok({**chat("The ans"), "error": {"message": "broke off"}} if broken else chat(right(body)))
+
+    found = evaluate_at(answer, tmp_path)
+    assert (found["score"]["answered"], found["score"]["of"]) == (11, 12)
+    assert "provider: " in json.dumps(found["warnings"]) and "broke off" in json.dumps(found["warnings"])
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,12 @@ def test_the_only_instruction_that_was_written_as_a_whole_is_a_text_and_beside_a
     assert render_instructions(fold_events(listed)).endswith(f"- One.{fold_events(events).newline}  Two.")
 
 
+def test_an_instruction_with_an_empty_line_is_read_back_as_one() -> None:
+    events: list[Event] = [read_ledger(""), Add(id="i1", text="One.\n\n  Two."), Add(id="i2", text="Three.")]
+    pieces, _ = parse(render_instructions(fold_events(events)))
+    assert [text for managed, text in pieces if managed] == ["One.\n\n  Two.", "Three."]
+
+
 def test_a_text_written_as_a_whole_keeps_its_distance_from_the_text_behind_it() -> None:
     ledger = fold_events(
         [read_ledger("- Old.\nMind the date."), Expire(id="i1"), Add(id="i2", text="New.", whole=True)]

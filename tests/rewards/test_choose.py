@@ -65,7 +65,7 @@ def test_the_reward_fits_the_targets(targets: list[Any], spec: Any) -> None:
 def test_mathematics_without_sympy_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     choice = choose_reward(["x^2+1", "3/4"])
-    assert choice.spec == TEXT and "math_equal, with pip install 'whet[verifiers]'" in choice.reason
+    assert choice.spec == TEXT and "numbers: pip install 'whet[verifiers]'" in choice.reason
 
 
 def test_labels_come_with_their_reward() -> None:

@@ -221,6 +221,28 @@ async def test_a_question_that_is_copied_back_is_no_instruction() -> None:
     assert await of_reply("", again) == ([], 2)
 
 
+@pytest.mark.parametrize(
+    "leaked",
+    [
+        "Do not write placeholders in double braces.",
+        "The whole prompt may have at most 30 tokens (about 120 characters).",
+    ],
+)
+async def test_notes_for_the_optimizer_model_do_not_get_into_an_instruction(leaked: str) -> None:
+    start = replace(REVIEW, limit=LengthLimit(30))
+    model = Answers(
+        lambda question, sample: f"<INSTRUCTION>Be kind.{'' if sample else f' {leaked}'}</INSTRUCTION>"
+    )
+    found = await LanguagePolicy().rewrite(MemoryRun({"optimizer": model}), start, ASKED)
+    assert [prompt.region_text() for prompt in found] == ["Be kind."]
+    assert "words of this message that are meant for you" in model.questions[1]
+    own = replace(Prompt.parse(f"Be kind. {leaked}\nReview: {{{{input}}}}"), limit=None)
+    kept = await LanguagePolicy().rewrite(MemoryRun({"optimizer": Answers(lambda q, s: (
+        f"<INSTRUCTION>Be brief. {leaked}\nReview: {{{{input}}}}</INSTRUCTION>"
+    ))}), own, ASKED)  # fmt: skip
+    assert leaked in kept[0].text, "what the start prompt says itself is no leak"
+
+
 async def test_an_instruction_may_repeat_the_task_and_a_line() -> None:
     for text in (
         "Sort the reviews of a cinema.\nSay positive or negative.",

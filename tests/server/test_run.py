@@ -31,7 +31,7 @@ from whet_live.cli.serve import access as access_command
 from whet_live.cli.serve import serve as serve_command
 from whet_live.erasure import retain
 from whet_live.experiments import manager
-from whet_live.learner import learner
+from whet_live.learner import LearnerConfig, learner
 from whet_live.learner.learner_store import LearnerSettings
 from whet_live.server import background_tasks as work_module
 from whet_live.server import middleware
@@ -74,6 +74,27 @@ def test_every_logger_of_the_server_writes_json_lines(capsys: pytest.CaptureFixt
         logger.info("failure", extra={"facts": {"number": "21d15ee6"}})
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(line["what"], line["number"]) for line in lines] == [("failure", "21d15ee6")] * 5
+
+
+@pytest.mark.usefixtures("logged")
+@pytest.mark.parametrize(
+    ("reader", "said"), [(None, "No model reads comments"), ("openai/reader", "The reader sees comments")]
+)
+def test_the_start_says_who_reads_comments(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str | None, said: str
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    options = ServeOptions(
+        port=0, database=f"sqlite:///{tmp_path}/whet.db", learner=LearnerConfig(optimizer_lm=reader)
+    )
+    lines = list[str]()
+
+    def stop_before_it_serves(line: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        serve(options, lines.append, stop_before_it_serves)
+    assert sum(line.startswith(said) for line in lines) == 1, lines
 
 
 PROGRAM = "from whet_live.cli.serve import serve; serve()"

@@ -373,3 +373,16 @@ def test_anchors_and_block_text_are_plain_yaml(make: Callable[..., Path]) -> Non
     task = load_task(make(yaml=yaml))
     assert task.description == "two lines"
     assert task.models["task"] == task.models["judge"] == ModelSpec("openai/a", timeout=5.0)
+
+
+def test_rows_with_the_input_of_another_row_are_no_further_samples(make: Callable[..., Path]) -> None:
+    """Each with an id of its own: a prompt answers the input once, and the answer counts for all of them."""
+    rows = [
+        {"id": str(n), "input": "Roll a die." if n < 40 else f"Roll {n} dice.", "target": "6"}
+        for n in range(60)
+    ]
+    (warning,) = [
+        text for text in load_task(make(rows=rows)).warnings if "the same input as an earlier row" in text
+    ]
+    assert warning.startswith("39 rows have the same input as an earlier row (first: ")
+    assert "this answer counts for all rows with the input" in warning

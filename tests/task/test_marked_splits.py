@@ -92,9 +92,9 @@ def test_marks_that_cannot_be_used_are_refused(
 @pytest.mark.parametrize(
     ("marks", "yaml", "reason"),
     [
-        (["train"] * 12, "", "(12 train), and the rows are divided anew, for it marks no row as test"),
-        (["test"] * 12, "", "(12 test), and the rows are divided anew, for it marks no row as train"),
-        (MARKS, "splits: {seed: 3}\n", "(5 train, 3 validation, 4 test), and the rows are divided anew, for `splits` says how"),
+        (["train"] * 12, "", "(12 train), and the rows are divided anew, because it marks no row as test"),
+        (["test"] * 12, "", "(12 test), and the rows are divided anew, because it marks no row as train"),
+        (MARKS, "splits: {seed: 3}\n", "4 test), and the rows are divided anew, because `splits` says how"),
     ],
 )  # fmt: skip
 def test_marks_of_a_column_that_nobody_named_and_that_divide_nothing_are_said(

@@ -136,10 +136,10 @@ SETTINGS = {
     "labels text": Case("task.yaml:5", ("list", "'a, b'", "labels: ["), "labels: a, b\n"),
     "label twice": Case("task.yaml:7", ('"A" appears twice', "Keep one"), "labels:\n- a\n- A\n"),
     "label in another form": Case(
-        "task.yaml:7", ('appears twice, for "é" is equal', "Keep one"), 'labels:\n- é\n- "e\\u0301"\n'
+        "task.yaml:7", ('appears twice, because "é" is equal', "Keep one"), 'labels:\n- é\n- "e\\u0301"\n'
     ),
     "label with an invisible character": Case(
-        "task.yaml:7", ('appears twice, for "a" is equal', "Keep one"), 'labels:\n- a\n- "a\\u200b"\n'
+        "task.yaml:7", ('appears twice, because "a" is equal', "Keep one"), 'labels:\n- a\n- "a\\u200b"\n'
     ),
     "verbalizer alone": Case("task.yaml:5", ("needs `labels`", "Add labels"), "verbalizer: {a: b}\n"),
     "verbalizer key": Case(

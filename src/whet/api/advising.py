@@ -144,8 +144,8 @@ async def aadvise(
     if pilot and (problem := _why_no_pilot(reward, test)):
         warnings.append(f"The pilot did not begin, and nothing was paid: {problem}.")
     elif pilot:
-        study = build_from(StudyOptions, {**keywords, "optimizer_lm": None})
         with display_progress(keywords.get("progress"), place_of(task)) as display:
+            study = build_from(StudyOptions, {**keywords, "optimizer_lm": None})
             tried = await run_pilot(known, pilot_options(study, pilot_rows), display)
         if start is None and "prompts" in tried:
             start = {**start_mean(tried), "split": "training", "simulated": tried["simulated"]}

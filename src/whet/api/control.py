@@ -43,7 +43,8 @@ def share_left_for_control(limits: Budget, share: Budget, spent: UsageJSON, fold
             raise UsageError(
                 f"{folder} used all of {limit}, a limit that includes its control. The result is "
                 f"kept. To run the control, give a larger limit and another {parameter('run')}, with "
-                f"{parameter('control')} from the beginning."
+                f"{parameter('control')} from the beginning and {parameter('fork', str(folder))}, which pays for no answer "
+                "of this run again."
             )
     return Budget(**kept)
 

@@ -138,7 +138,7 @@ async def _add_control(task: Task, opts: Options, result: RunJSON, progress: Pro
     if not control.get("tested", True):
         warning = (
             f"The control {method} is not part of this result: {control['ended_by']} ended it before its sealed test. "
-            f"To compare with it, give a larger limit and another {parameter('run')}."
+            f"To compare with it, give a larger limit, another {parameter('run')} and {parameter('fork', str(folder))}."
         )
         progress.warn(warning)
         result = {**result, "warnings": [*result["warnings"], warning]}

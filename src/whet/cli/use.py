@@ -23,7 +23,7 @@ from whet.cli.common import (
 from whet.engine import EvaluationJSON, PlanJSON, RunJSON
 from whet.errors import UsageError, did_you_mean, quantity, show_size
 from whet.prompt import MASK, Prompt
-from whet.reporting import is_limited, is_right_already
+from whet.reporting import is_limited, is_right_already, leaves_nothing
 from whet.types import Message
 
 
@@ -175,7 +175,12 @@ def _missing(values: RunJSON) -> str:
         return "give harder rows or a more detailed reward: the start prompt earns the full reward, and no search was made"
     if values["best"].get("id") == values["baseline"].get("id"):
         if is_limited(values):
-            return "search longer: set a larger limit and another --out"
+            run = shlex.quote(str(values["run"]))
+            return f"search longer: run the same command with a larger limit, another --out and --fork {run}"
+        if leaves_nothing(values):
+            return (
+                "give harder rows or a more detailed reward: it earns the full reward on every validation row"
+            )
         return "try a stronger optimizer model (--optimizer-lm) or another method (whet methods): nothing better was found"
     return f"see what was missing: {shlex.quote(str(values['run']))}/report.html"
 

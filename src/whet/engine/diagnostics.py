@@ -81,6 +81,8 @@ MORE = "a larger limit allows more"
 """The words of `ended_by` for a search that did all that its limits pay for."""
 RIGHT_ALREADY = "the start prompt is right on every row"
 """The words of `ended_by` where no search was made."""
+NOTHING_WRONG = "no answer to a validation row fell short of the full reward"
+"""The words of `ended_by` for a search that had nothing to ask its optimizer model."""
 
 
 def end_of_method(
@@ -158,7 +160,7 @@ def _why_asked_nothing(core: RunState, fell_short: bool) -> str:
             "the several answers to a training row never had different rewards "
             f"({quantity(rows, 'draw')} of a row), and the method learns only from such rows"
         )
-    return "" if fell_short else "no answer to a validation row fell short of the full reward"
+    return "" if fell_short else NOTHING_WRONG
 
 
 def _withheld(core: RunState) -> str:

@@ -45,8 +45,8 @@ from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
 from whet.engine.turns import planned_turns, search_in_turns, searchable
-from whet.engine.unvalidated import UNVALIDATED, best_by_training
-from whet.environments.environment import Environment, watching_rollouts
+from whet.engine.unvalidated import UNVALIDATED, PartialRewards, choose_unvalidated
+from whet.environments.environment import Environment, collecting_rollouts, watching_rollouts
 from whet.environments.program import expecting
 from whet.environments.shaping import shaped_for_search
 from whet.errors import ALARM, BudgetExceeded, SearchStopped
@@ -330,13 +330,14 @@ async def _search(
     async def run_method(path: str, own: Budget, start: Prompt) -> tuple[str, Candidate | None]:
         return await _run_method(plan, env, DurableRun(core, path, own), start, after, policy)
 
-    searched_once = False
+    searched_once, known = False, PartialRewards.of(baseline)
     if perfect:
         reason, best = "", None
     elif order := planned_turns(plan, baseline):
         reason, best = await search_in_turns(plan, core, order, run_method, policy, incumbent)
     else:
-        reason, best = await run_method("/search", limits, plan.task.prompt)
+        with collecting_rollouts(known.add):
+            reason, best = await run_method("/search", limits, plan.task.prompt)
         searched_once = bool(reason)
     core.on_event = follow
     await core.caller.rest()
@@ -344,9 +345,8 @@ async def _search(
     only_start = fallback is None or fallback["id"] == plan.task.prompt.id
     if best is None and searched_once and only_start and plan.policy is None and not reason.startswith(ALARM):
         await core.journal.commit([elapsed_row(core)])
-        if chosen := best_by_training(core, plan.task.prompt.id):
-            fallback = chosen
-            about = {"id": chosen["id"], "n": chosen["train_n"], "limit": reason}
+        if about := choose_unvalidated(core, plan.task.prompt.id, known, reason):
+            fallback = about.pop("candidate")
             root.branch("unvalidated").log(UNVALIDATED, about)
     kept = best = best or (candidate_of(fallback) if fallback else Candidate(plan.task.prompt))
     if plan.policy is not None:

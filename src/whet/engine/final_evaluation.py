@@ -32,7 +32,7 @@ from whet.engine.durable import DurableRun, RunState
 from whet.engine.evaluated_rows import write_evaluated_rows
 from whet.engine.grading_warnings import grading_warnings
 from whet.engine.journal import read_events
-from whet.engine.judge_agreement import MOST, measure_agreement, scored_rows
+from whet.engine.judge_agreement import MOST, MeasuredAgreement, measure_agreement, scored_rows
 from whet.engine.label_figures import label_figures
 from whet.engine.ledger_store import LedgerUnavailable
 from whet.engine.objectives import calibrate, needs_call_times, objective_figures
@@ -154,7 +154,6 @@ async def final_evaluation(
     final = DurableRun(core, "/final", Budget())
     withheld = [e for e in read_events(core.journal.path, ["final"]) if e.value.get("withheld")]
     again = f"-{len(withheld)}" if withheld else ""
-    warnings = [*task.warnings, *search.warnings]
     comparison = SealedComparison(
         run_id(core.journal.path.parent), core.journal.path.parent, task.test, (*task.train, *task.validation)
     )
@@ -193,15 +192,19 @@ async def final_evaluation(
         reason = f"Not promoted: no verdict. {error} {UNTESTED}"
         return {**result, "improvement": {**result["improvement"], "withheld": True, "reason": reason}}
     low, high = env.reward.low, env.reward.high
-    warnings += [
-        *opinion.warnings,
-        *_warnings(opened, env.reward, task.test, {"baseline": start.test, "best": best.test}),
-    ]
-    warnings += [*opening.warnings, *zero_warnings(core), *search_warnings(core, low, high)]
     needed = OPTIMIZER in plan.method.entry.needs
     short = any(r.answered and r.reward < high for r in baseline)
-    warnings += optimizer_warnings(core, prompt, search.reason, needed, short)
-    warnings += _prompt_warnings(core, env, task, start, best, search.best.id)
+    warnings = [
+        *task.warnings,
+        *search.warnings,
+        *opinion.warnings,
+        *_warnings(opened, env.reward, task.test, {"baseline": start.test, "best": best.test}),
+        *opening.warnings,
+        *zero_warnings(core),
+        *search_warnings(core, low, high),
+        *optimizer_warnings(core, prompt, search.reason, needed, short),
+        *_prompt_warnings(core, env, task, start, best, search.best.id),
+    ]
     pairs = answered_pairs((start.test, best.test))
     rows = _sealed_rows(task, (start, best), (low, high), clusters, opinion.verdict.withheld)
     final.branch(f"report{again}").log("final", cast("JSON", rows))
@@ -328,7 +331,7 @@ async def _verdict(
     if joint is not None and before is not after:
         verdict = replace(verdict, promoted=joint.promoted, reason=joint.reason, withheld=joint.withheld)
         verdict = replace(verdict, more_examples=None)
-    if (opening.number > 1 or opening.policy != STRICT) and opening.number and not verdict.withheld:
+    if opening.number and not verdict.withheld:
         verdict = replace(verdict, reason=f"{verdict.reason} {_looks(opening, task.alpha)}")
     judge = plan.addresses.get(SECOND)
     try:
@@ -432,6 +435,8 @@ def _looks(opening: SealedTestAccess, alpha: float) -> str:
             f"{opening.policy}, so the prompt was tested at alpha {opening.alpha:.2g}: of all "
             f"promotions on these rows, a share of {alpha:g} may be false on average."
         )
+    if opening.number == 1:
+        return f"It is opening 1 of these rows, tested at alpha {opening.alpha:.2g} of {alpha:g} for all."
     return (
         f"It is opening {opening.number} of these test rows, so it was tested at alpha {opening.alpha:.2g} "
         f"({alpha:g} for all openings together); new rows start anew."
@@ -520,6 +525,41 @@ def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
     return warnings
 
 
+async def _measure_rows(
+    plan: RunPlan,
+    env: Environment,
+    core: RunState,
+    examples: Sequence[Example],
+    progress: Progress,
+    scored: int,
+) -> tuple[Environment, list[Rollout], MeasuredAgreement]:
+    """Answer and grade the rows with the plan's prompt: the environment with its calibrated model, the rollouts, and the
+    agreement of the judge with people, with the warnings of the whole measurement."""
+    task = plan.task
+    async with core.draining():
+        core.caller.share_recorded(needs_call_times(env.reward))
+        run = DurableRun(core, "/evaluate", Budget())
+        tried = await try_reward(run.branch("trial"), plan.task)
+        for warning in tried:
+            progress.warn(warning)
+        if tried:
+            await try_first(run.branch("first"), task, env, examples)
+        before = core.incomplete_sessions
+        with watching_rollouts(progress.on_rollout), waiting_allowed():
+            rollouts = await evaluate_within(env, run, task.prompt, examples, before)
+        if hold_no_text(rollouts):
+            core.caller.raise_if_unresponsive()
+        refuse_broken_reward(rollouts)
+        core.note_unanswered(rollouts)
+        env, rollouts = calibrate(replace(env, validation=tuple(examples)), rollouts)
+        noise = await noise_warnings(run.branch(f"regrading{before or ''}"), env, rollouts, plan.limits)
+        measured = await measure_agreement(
+            run.branch("agreement"), env.reward, scored_rows(task, examples), scored
+        )
+    warnings = [*tried, *noise, *measured.warnings]
+    return env, rollouts, replace(measured, warnings=warnings)
+
+
 async def execute_evaluation(
     plan: RunPlan,
     env: Environment,
@@ -530,9 +570,9 @@ async def execute_evaluation(
     progress: Progress,
     scored: int = MOST,
 ) -> EvaluationJSON:
-    """Evaluate the plan's prompt on given examples; rows that had no answer when it was evaluated before are asked again. A judge
-    grades `scored` answers at most that people scored. A look
-    at the test split is written down, and is an opening where another prompt was looked at on these rows."""
+    """Evaluate the plan's prompt on the examples. Rows that got no answer in an earlier evaluation are asked again. A judge
+    grades at most `scored` of the answers that people scored. A look at the test split is recorded; it is an opening if another
+    prompt was measured on these rows before."""
     core, task = opened.core, plan.task
     progress.core = core
     progress.begin(f"{split} rows", len(examples))
@@ -544,33 +584,12 @@ async def execute_evaluation(
             uncounted.append(f"This look at the test rows is not counted: {error}")
             progress.warn(uncounted[0])
     try:
-        async with core.draining():
-            core.caller.share_recorded(needs_call_times(env.reward))
-            run = DurableRun(core, "/evaluate", Budget())
-            tried = await try_reward(run.branch("trial"), task)
-            for warning in tried:
-                progress.warn(warning)
-            if tried:
-                await try_first(run.branch("first"), task, env, examples)
-            before = core.incomplete_sessions
-            with watching_rollouts(progress.on_rollout), waiting_allowed():
-                rollouts = await evaluate_within(env, run, task.prompt, examples, before)
-            if hold_no_text(rollouts):
-                core.caller.raise_if_unresponsive()
-            refuse_broken_reward(rollouts)
-            core.note_unanswered(rollouts)
-            env, rollouts = calibrate(replace(env, validation=tuple(examples)), rollouts)
-            noise = await noise_warnings(run.branch(f"regrading{before or ''}"), env, rollouts, plan.limits)
-            measured = await measure_agreement(
-                run.branch("agreement"), env.reward, scored_rows(task, examples), scored
-            )
+        env, rollouts, measured = await _measure_rows(plan, env, core, examples, progress, scored)
     finally:
         core.journal.append([elapsed_row(core)])
     warnings = [
         *task.warnings,
         *uncounted,
-        *tried,
-        *noise,
         *measured.warnings,
         *_warnings(opened, env.reward, examples, {split: rollouts}),
     ]

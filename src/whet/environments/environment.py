@@ -46,6 +46,9 @@ from whet.types import (
 )
 
 _WATCHER: ContextVar[Callable[[Rollout], None]] = ContextVar("watcher", default=lambda rollout: None)
+_COLLECTOR: ContextVar[Callable[[Prompt, Rollout], None]] = ContextVar(
+    "collector", default=lambda prompt, rollout: None
+)
 
 
 @contextmanager
@@ -58,9 +61,20 @@ def watching_rollouts(watcher: Callable[[Rollout], None]) -> Iterator[None]:
         _WATCHER.reset(token)
 
 
-def tell_watcher(rollout: Rollout) -> Rollout:
-    """The same rollout, after the watcher was called with it."""
+@contextmanager
+def collecting_rollouts(collector: Callable[[Prompt, Rollout], None]) -> Iterator[None]:
+    """Meanwhile `collector` is called with each rollout once it is graded, and with its prompt."""
+    token = _COLLECTOR.set(collector)
+    try:
+        yield
+    finally:
+        _COLLECTOR.reset(token)
+
+
+def tell_watcher(prompt: Prompt, rollout: Rollout) -> Rollout:
+    """The same rollout, after the watcher and the collector were called with it."""
     _WATCHER.get()(rollout)
+    _COLLECTOR.get()(prompt, rollout)
     return rollout
 
 
@@ -252,7 +266,7 @@ class Environment:
         if isinstance(self.reward, Objectives):
             tokens = self.model.count_tokens(prompt.text)
             rollout = self.reward.measure(rollout, completion.seconds, tokens)
-        return tell_watcher(rollout)
+        return tell_watcher(prompt, rollout)
 
     async def _grade_completion(
         self, run: Run, prompt: Prompt, example: Example, completion: Completion, sample: int

@@ -117,6 +117,7 @@ class MultiTurn(Environment):
             if isinstance(self.reward, Return) and completion.error is None:
                 reward = self.reward.of(played)
                 rollout = tell_watcher(
+                    prompt,
                     Rollout(
                         prompt.id,
                         example.id,
@@ -125,7 +126,7 @@ class MultiTurn(Environment):
                         usage=played.usage,
                         sample=sample,
                         cut=played.cut,
-                    )
+                    ),
                 )
             else:
                 rollout = await self._grade(branch, prompt, example, completion, sample)

@@ -1,4 +1,4 @@
-"""What an answer of the reader says. An answer is data: whatever it counts wrongly costs the number, never the instruction."""
+"""The answers of the reader. An answer is data: a miscount in it changes a number, never an instruction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLE_NUMBERS, EXAMPLE_COUNT = [[1, 4], [3]], 4
 TAGS = "<INSTRUCTION>", "</INSTRUCTION>"
 """Around an instruction in an answer without a form."""
 PLACEHOLDERS = "one imperative sentence", "the new wording"
-"""What stands in the forms for a text."""
+"""The placeholder for a text in the forms."""
 LONGEST, LONGEST_OF_ROWS = 400, 3000
 """Characters of an instruction at most: a longer text is no single demand. What is made of whole rows may list right answers and
 tell them apart."""
@@ -43,7 +43,7 @@ class Known:
     managed: bool = True
     """False for a line of the prompt that is no instruction."""
     before: tuple[str, ...] = ()
-    """What earlier wordings earned, a line each."""
+    """The rewards of earlier wordings, a line each."""
     parts: tuple[str, ...] = ()
     """The examples of which the text consists, behind its first line."""
     of_rows: bool = False
@@ -247,7 +247,7 @@ def _entries(value: Any, dismissed: dict[int, str], depth: int = 0) -> Iterator[
                 dismissed |= dict.fromkeys(_numbers(item), _DISMISSED[key])
             elif isinstance(item, str) and re.fullmatch(r"\D{0,2}\d{1,4}", key):
                 yield {"text": item, "number": key}
-            elif key != _MISLEADING:
+            elif key not in (_MISLEADING, _SUPERFLUOUS):
                 yield from _entries(item, dismissed, depth + 1)
 
 
@@ -286,10 +286,15 @@ def is_like(old: str, new: str) -> bool:
 
 
 def clean_instruction(text: str, longest: int = LONGEST) -> str:
-    """A proposed instruction without list marks and wrapping quotes, on the lines that it has but for empty ones; empty where it
-    stands for nothing or for more than one demand (it is longer than `longest`), and where a prompt refuses it."""
-    lines = [line for line in (" ".join(line.split()) for line in text.splitlines()) if line]
-    listed = bool(lines) and all(map(_MARKS.match, lines))
+    """A proposed instruction without list marks and wrapping quotes, on the lines that it has; empty where it stands for nothing
+    or for more than one demand (it is longer than `longest`), and where a prompt refuses it. One that may be as long as a wording
+    of rows keeps single empty lines, which part its examples, and how its lines are indented."""
+    if longest < LONGEST_OF_ROWS:
+        lines = [line for line in (" ".join(line.split()) for line in text.splitlines()) if line]
+    else:
+        lines = re.sub(r"\n(?:[ \t]*\n)+", "\n\n", "\n".join(text.strip().splitlines())).split("\n")
+        lines = [line.rstrip().replace("\t", "    ") for line in lines]
+    listed = bool(lines) and all(_MARKS.match(line) for line in lines if line)
     text = "\n".join(_MARKS.sub("", line) if listed or n == 0 else line for n, line in enumerate(lines))
     for mark in ("**", "__", "*", "_", '"', "'", "“", "`"):
         end, size = "”" if mark == "“" else mark, len(mark)

@@ -1,4 +1,4 @@
-"""What was tried: which rows earlier prompts answered rightly, and what each wording of an instruction earned."""
+"""The history of a search: which rows earlier prompts answered right, and what each wording of an instruction earned."""
 
 from __future__ import annotations
 
@@ -62,20 +62,22 @@ class History:
             if len(same) >= _TELLING:
                 beside = f", the present one {sum(now[row] for row in same)} of the same {len(same)}"
                 counted = f"{sum(then[row] for row in same)} of {len(same)} right{beside}"
+                then = {row: then[row] for row in same}
             elif then:
                 both = f", of which {len(same) or 'none'} are the same" if now else ""
                 beside = f", the present one {sum(now.values())} of {len(now)} rows{both}" if now else ""
                 counted = f"{sum(then.values())} of {len(then)} rows right{beside}"
             else:
                 continue
-            lines.append(f"({counted}{self._wrong_answers(key, old)}): {old}")
+            wrong = [row for row, right in then.items() if not right]
+            lines.append(f"({counted}{self._wrong_answers(key, old, wrong)}): {old}")
         return lines
 
-    def _wrong_answers(self, key: str, text: str) -> str:
-        """The most frequent wrong answers under a wording; empty if none is known."""
+    def _wrong_answers(self, key: str, text: str, rows: Sequence[str]) -> str:
+        """The most frequent answers to `rows`, which were wrong under a wording; empty if none is known."""
         known = (one.wrong for one in self.rounds if one.standing.get(key) == text)
         wrong = dict(chain.from_iterable(answers.items() for answers in known))
-        often = frequent_answers(wrong.values(), most=_WRONG_SHOWN)
+        often = frequent_answers((wrong[row] for row in rows if row in wrong), most=_WRONG_SHOWN)
         return f"; wrong answers: {', '.join(often)}" if often else ""
 
     def _rows(self, stood: Callable[[Answered], bool]) -> dict[str, bool]:

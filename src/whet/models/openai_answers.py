@@ -114,7 +114,7 @@ def completions(
         raise unreadable_reply(OLLAMA if _is_answer(data.get("message")) else "the answer holds no choices")
     if choices and all(choice is None for choice in choices):
         raise unreadable_reply("the answer holds null in the place of a choice")
-    if _says_something(data.get("error")) and not any(map(_is_ended, choices)):
+    if _is_error(data.get("error"), choices):
         return _failure_inside_200(data)
     errors = [_error_of(choice) for choice in choices]
     if errors and errors[0] is not None and None not in errors:
@@ -249,6 +249,21 @@ def _says_something(error: Any) -> bool:
     return bool(error)
 
 
+def _is_error(error: Any, choices: list[Any]) -> bool:
+    """Whether the field of an error says that these choices are no answer. A text beside it may be half of one, whatever its
+    `finish_reason` says; so only a code that names success speaks for a text that came to its end.
+
+    >>> _is_error({"code": 502, "message": "upstream broke off"}, [{"text": "The ans", "finish_reason": "stop"}])
+    True
+    >>> _is_error({"code": 200, "message": "success"}, [{"text": "neg", "finish_reason": "stop"}])
+    False
+    """
+    if not _says_something(error):
+        return False
+    fine = isinstance(error, dict) and str(error.get("code")) in ("0", "200")
+    return not (fine and any(map(_is_ended, choices)))
+
+
 def _is_ended(choice: Any) -> bool:
     """Whether a choice is a whole answer of the model: it has a text, and says why it ended."""
     message = _message_of(choice)
@@ -265,12 +280,12 @@ def _message_of(choice: Any) -> Mapping[str, Any] | None:
 
 
 def _error_of(choice: object) -> dict[str, object] | None:
-    """The error of a choice that is none, as a body reports one. Beside a text that came to its end an error says nothing."""
+    """The error of a choice that is none, as a body reports one."""
     if not isinstance(choice, dict):
         return None
     reason = choice.get("finish_reason")
     broken = isinstance(reason, str) and _bare(reason) in _BROKEN
-    if not broken and (not _says_something(choice.get("error")) or _is_ended(choice)):
+    if not broken and not _is_error(choice.get("error"), [choice]):
         return None
     return {"error": choice.get("error") or f"the choice ended with finish_reason {reason}"}
 

@@ -5,7 +5,8 @@ Models that think hand their thoughts over in many forms; none of them is a part
 1. A thought stands before the answer. A reply that begins with an opening mark (`<think>`, `<thinking>`, `<thought>`,
    `<reasoning>`, `<seed:think>`, `[THINK]`, `<|START_THINKING|>`, `<|begin_of_thought|>`, `<|channel>thought`, a harmony channel
    other than `final`, and their relatives) holds a thought up to the mark that closes it, marks inside counted; several in a row
-   are all thoughts. Not closed: the reply was cut, and there is no answer.
+   are all thoughts. A mark of another name (`<think>` ... `</thinking>`) closes it where none of its own does. Not closed: the
+   reply was cut, and there is no answer.
 2. Some servers eat the opening mark. A closing mark with no opening one before it ends a thought that began with the reply:
    anywhere where the mark is a model's own (`</think>`, `[/THINK]`, ...), at either end of a line where it could be XML as
    well (`</thought>`, `</thinking>`, `</reasoning>`). Further such marks at the ends of the answer behind a thought go with it.
@@ -228,14 +229,24 @@ def _end_of_opened(text: str) -> int | None:
 
 def _find_thought_end(text: str, opening: re.Match[str]) -> int:
     """The end of the thought after an opening mark, with nested marks counted; -1 where it has no end. Where opening and
-    closing marks do not match, the first closing mark counts."""
+    closing marks do not match, the first closing mark counts; where none of this name closes, the first of another name that
+    closes nothing else does.
+
+    >>> text = "<think>Is it 3? Yes.</thinking>3"
+    >>> text[_find_thought_end(text, _OPENING.match(text)) :]
+    '3'
+    """
     kind = next(name for name, value in opening.groupdict().items() if value)
     depth, first, quoted = 1, -1, -1
+    other, others = -1, 0
     for mark in _MARK.finditer(text, opening.end()):
         closes = mark[f"end_{kind}"]
         if not (mark[kind] or closes) or (
             kind in _NAMED and (closes or mark[kind]).casefold() != opening[kind].casefold()
         ):
+            if not (mark["empty"] or _is_quoted(text, mark)):
+                others += -1 if _closes(mark) else 1
+                other = mark.end() if others < 0 and other < 0 else other
             continue
         if _is_quoted(text, mark):
             quoted = mark.end() if closes and quoted < 0 else quoted
@@ -246,7 +257,12 @@ def _find_thought_end(text: str, opening: re.Match[str]) -> int:
             depth += 1
         if depth == 0:
             return mark.end()
-    return first if first >= 0 else quoted
+    return next((end for end in (first, other, quoted) if end >= 0), -1)
+
+
+def _closes(mark: re.Match[str]) -> bool:
+    """Whether a mark is a closing one."""
+    return any(value and name.startswith("end_") for name, value in mark.groupdict().items())
 
 
 def _end_of_eaten(text: str) -> int | None:

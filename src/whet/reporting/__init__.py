@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from whet.reporting.layout import Section, details, facts, note, prose, region, table
     from whet.reporting.markup import Child, Html, clip, el, join, prompt_text
     from whet.reporting.matrix_page import write_matrix
-    from whet.reporting.next_steps import is_limited, is_right_already
+    from whet.reporting.next_steps import is_limited, is_right_already, leaves_nothing
     from whet.reporting.notebook import comparison_html, evaluation_html, result_html
     from whet.reporting.page import REPORT, document, sections, write_page, write_report
     from whet.reporting.progress_display import Display, display_progress, place_of
@@ -30,7 +30,7 @@ _HOMES = {
     "whet.reporting.layout": "Section details facts note prose region table",
     "whet.reporting.markup": "Child Html clip el join prompt_text",
     "whet.reporting.matrix_page": "write_matrix",
-    "whet.reporting.next_steps": "is_limited is_right_already",
+    "whet.reporting.next_steps": "is_limited is_right_already leaves_nothing",
     "whet.reporting.notebook": "comparison_html evaluation_html result_html",
     "whet.reporting.thresholds": "ThresholdCheck check_score reaches write_junit",
     "whet.reporting.comparison_page": "best_first write_comparison",
@@ -71,6 +71,7 @@ __all__ = [
     "is_limited",
     "is_right_already",
     "join",
+    "leaves_nothing",
     "note",
     "number_format",
     "parts_beside",

@@ -1,4 +1,4 @@
-"""What to do next, by rules over the result and the rows of the sealed test; and the prompt to copy."""
+"""The next steps, by rules over the result and the rows of the sealed test; and the prompt to copy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 
 import whet.reporting.number_format as number_format
-from whet.engine.diagnostics import MORE, RIGHT_ALREADY
+from whet.engine.diagnostics import MORE, NOTHING_WRONG, RIGHT_ALREADY
 from whet.engine.usage_sums import usage_of_run
 from whet.prompt import Prompt
 from whet.reporting.examples import sealed_rows
@@ -233,10 +233,20 @@ def is_right_already(result: Mapping[str, object]) -> bool:
     return RIGHT_ALREADY in str(result.get("ended_by", ""))
 
 
+def leaves_nothing(result: Mapping[str, object]) -> bool:
+    """Whether the start prompt of a run earned the full reward on every validation row, so that its search asked for no text."""
+    return NOTHING_WRONG in str(result.get("ended_by", ""))
+
+
 def _more_search(record: Record) -> Iterator[Child]:
     """Suggestions after a search that found no better prompt."""
     if is_right_already(record.result):
         yield "No search was made: the start prompt earns the full reward. Give harder rows, or a more detailed reward."
+        return
+    if leaves_nothing(record.result):
+        yield (
+            "The start prompt earns the full reward on every validation row. Give harder rows, or a more detailed reward."
+        )
         return
     other = ("try another method (", el("code", "whet methods"), ").")
     if is_limited(record.result):
@@ -244,7 +254,11 @@ def _more_search(record: Record) -> Iterator[Child]:
         yield (
             "The search found no better prompt before its limit ended it. Raise ",
             el("code", _LIMITS.get(limit, "--max-calls")),
-            ", or ",
+            " with another ",
+            el("code", "--out"),
+            " and ",
+            el("code", f"--fork {shlex.quote(record.place)}"),
+            ", which pays for no answer of this run again, or ",
             other,
         )
     else:

@@ -54,7 +54,7 @@ def _pattern(value: Any) -> bool:
     except re.error as error:
         raise ValueError(f"{value!r} is not a regular expression: {error}") from error
     if is_in_every_text(value):
-        raise ValueError(f"{value!r} is found in every answer, for it can match nothing")
+        raise ValueError(f"{value!r} is found in every answer, because it can match nothing")
     return True
 
 

@@ -63,9 +63,9 @@ def choose_reward(targets: Sequence[object], labels: Sequence[str] | None = None
         return several
     chosen = tuple(find_labels(targets) if labels is None else labels)
     if chosen:
-        return RewardChoice("exact_match", reason="exact_match, for there are labels", labels=chosen)
+        return RewardChoice("exact_match", reason="exact_match, because there are labels", labels=chosen)
     if all(_is_json(target) for target in targets):
-        return RewardChoice("json", reason="json (field by field), for every target is a JSON object")
+        return RewardChoice("json", reason="json (field by field), because every target is a JSON object")
     answers = [
         one for target in targets for one in (target if isinstance(target, list) and target else [target])
     ]
@@ -175,7 +175,7 @@ def _number_choice(answers: Sequence[Any]) -> RewardChoice | None:
     options: dict[str, object] = {"last": True}
     if sure and not any(_decimal_sign(text) == "." for text in texts):
         options["decimal"] = ","
-    why = "the last number of the answer, for every target is a number"
+    why = "the last number of the answer, because every target is a number"
     if "decimal" in options:
         why += " (with a decimal comma)"
     elif commas:
@@ -195,11 +195,11 @@ def _multiples_choice(answers: Sequence[Any], words: set[str]) -> RewardChoice:
     if unsure is None:
         factors: dict[str, object] = {word: 10 ** some[0] for word, some in powers.items()}
         named = ", ".join(f"{word}: {factor}" for word, factor in factors.items())
-        why = f"the last number of the answer, for every target is a number, some with a word that multiplies it ({named})"
+        why = f"the last number of the answer, because every target is a number, some with a word that multiplies it ({named})"
         return RewardChoice("number", {"last": True, "multiples": factors}, why)
     either = " or ".join(str(10**power) for power in powers[unsure])
     why = (
-        f"exact_match, for targets such as {shown} are numbers with a word that multiplies them, and {unsure} is {either}; "
+        f"exact_match, because targets such as {shown} are numbers with a word that multiplies them, and {unsure} is {either}; "
         f"better is reward: {{number: {{last: true, multiples: {{{unsure}: {10 ** powers[unsure][0]}}}}}}}"
     )
     return _exact_match([show_target(answer) for answer in answers], why)
@@ -224,16 +224,21 @@ def _date_choice(answers: Sequence[object]) -> RewardChoice | None:
         either += [str(answer)] if len(days) > 1 else []
     timed = next((text for text in map(str, answers) if time_of_day(text)), None)
     if timed is not None:
-        why = f"exact_match, for targets such as {timed} hold a time; to compare the days alone: reward: {{date: {{last: true}}}}"
+        why = (
+            f"exact_match, because targets such as {timed} hold a time; to compare the days alone: "
+            "reward: {date: {last: true}}"
+        )
         return _exact_match([str(answer) for answer in answers], why)
     if not either:
-        return RewardChoice("date", {"last": True}, "the last date of the answer, for every target is a date")
+        return RewardChoice(
+            "date", {"last": True}, "the last date of the answer, because every target is a date"
+        )
     firsts = [first for first in ("day", "month") if _fits(answers, first)]
     if len(firsts) == 1:
-        why = f"the last date of the answer, for every target is a date, with the {firsts[0]} first"
+        why = f"the last date of the answer, because every target is a date, with the {firsts[0]} first"
         return RewardChoice("date", {"last": True, "first": firsts[0]}, why)
     why = (
-        f"exact_match, for targets such as {either[0]} may be two dates; if you know which, write "
+        f"exact_match, because targets such as {either[0]} may be two dates; if you know which, write "
         "reward: {date: {first: day}} or {date: {first: month}}"
     )
     return _exact_match([str(answer) for answer in answers], why)
@@ -270,7 +275,7 @@ def _list_choice(targets: Sequence[Any]) -> RewardChoice | None:
         if items and all(isinstance(item, Mapping | list) for item in items):
             what = "objects" if isinstance(items[0], Mapping) else "lists"
             return RewardChoice(
-                "list", reason=f"list (F1 of the items), for every target is a list of {what}"
+                "list", reason=f"list (F1 of the items), because every target is a list of {what}"
             )
         return _of_items([[show_target(item) for item in target] for target in targets], "", targets)
     if not all(isinstance(target, str) and target.strip() for target in targets):
@@ -280,7 +285,7 @@ def _list_choice(targets: Sequence[Any]) -> RewardChoice | None:
         return (
             None
             if None in lists
-            else RewardChoice("list", reason="list (F1 of the items), for every target is a list")
+            else RewardChoice("list", reason="list (F1 of the items), because every target is a list")
         )
     for separator in SEPARATORS[1:]:
         if any(separator in target for target in targets):
@@ -304,7 +309,7 @@ def _of_items(
     different = len({show_target(target) for target in targets})
     if several < 2 or not are_few(counts, len(targets)) or (separator and len(counts) >= different):
         return None
-    why = f"list (F1 of the items), for targets are made of {len(counts)} different items"
+    why = f"list (F1 of the items), because targets are made of {len(counts)} different items"
     if not separator:
         return RewardChoice("list", reason=f"{why}; lists of accepted answers need exact_match")
     return RewardChoice("list", {"separator": separator}, why)
@@ -319,16 +324,20 @@ def _formula_choice(texts: Sequence[str], otherwise: RewardChoice) -> RewardChoi
         return otherwise
     why = f"every target is a formula, such as {shown[0]}, and not all are numbers"
     if importlib.util.find_spec("sympy") is None:
-        remedy = f"{otherwise.reason}. Better, for {why}: math_equal, with pip install 'whet[verifiers]'"
+        remedy = (
+            f"{otherwise.reason}. math_equal would be better, because {why}: pip install 'whet[verifiers]'"
+        )
         return replace(otherwise, reason=remedy)
-    return RewardChoice("math_equal", reason=f"math_equal (equal as mathematics), for {why}")
+    return RewardChoice("math_equal", reason=f"math_equal (equal as mathematics), because {why}")
 
 
 def _text_choice(texts: Sequence[str]) -> RewardChoice:
     short = sum(_is_short(text) for text in texts)
     if short >= _SHORT_SHARE * len(texts):
-        return _exact_match(texts, f"exact_match, for targets have at most {SHORT_TARGET} words")
-    return RewardChoice("f1", reason=f"f1 (shared words), for targets have more than {SHORT_TARGET} words")
+        return _exact_match(texts, f"exact_match, because targets have at most {SHORT_TARGET} words")
+    return RewardChoice(
+        "f1", reason=f"f1 (shared words), because targets have more than {SHORT_TARGET} words"
+    )
 
 
 def _exact_match(texts: Sequence[str], why: str) -> RewardChoice:
@@ -340,7 +349,7 @@ def _exact_match(texts: Sequence[str], why: str) -> RewardChoice:
         return RewardChoice("exact_match", {"normalise": True}, why)
     return RewardChoice(
         "exact_match",
-        reason=f"{why}; punctuation and articles count, for they are or tell apart some of the targets",
+        reason=f"{why}; punctuation and articles count, because they are or tell apart some of the targets",
     )
 
 

@@ -290,7 +290,7 @@ class Regex:
         """Raise UsageError for a row without a target where every answer has the pattern."""
         if example.target is None and is_in_every_text(self.pattern):
             raise UsageError(
-                f"{example.place} has no target, and the pattern {self.pattern!r} is found in every answer, for it can match "
+                f"{example.place} has no target, and the pattern {self.pattern!r} is found in every answer, because it can match "
                 "nothing. Write a pattern that needs a character, or ^ and $ around it."
             )
 

@@ -22,6 +22,7 @@ from whet.prompt import Prompt
 from whet.replies import TextReading, between, read_tagged_text, texts_in, unwrap, without_thought
 from whet.replies.texts import CUT, NO_TEXT
 from whet.run import Run
+from whet.search.copies import Copies
 from whet.search.versions import VERSION_TAG
 from whet.types import JSON, Completion, Message, Request, lacks_answer
 from whet_client.prompt.fence import MARKER, without_markers
@@ -168,15 +169,17 @@ class LanguagePolicy:
         shown = start.region_text(region) if text is None else text
         now = start.text.replace(start.region_text(region).strip(), shown.strip(), 1)
         limit = "" if start.limit is None else f"{start.limit.describe(now)}\n"
-        body = f"{question}\n\n{_slot_note(shown)}\n{limit}{_ONLY} "
+        notes = f"{_slot_note(shown)}\n{limit}{_ONLY} "
+        body = f"{question}\n\n{notes}"
         whole = body + _form(TAG, False)
+        copies = Copies([notes], f"{shown}\n{start.text}")
         room = max(self.max_tokens, len(shown.encode()) // _BYTES)
         old = {shown.strip(), *between(question, f"<{TAG}>", f"</{TAG}>")}
         return await replace(self, max_tokens=room)._replies(
             run,
             body,
             TAG,
-            lambda texts: start.edit(_own(focused, shown, texts[0], whole), region),
+            lambda texts: start.edit(_without_notes(_own(focused, shown, texts[0], whole), copies), region),
             n,
             sample,
             False,
@@ -394,6 +397,16 @@ def _own(start: Prompt, shown: str, text: str, question: str) -> str:
     repeated = {line.strip() for line in text.splitlines()} & {line for line in own if len(line) >= _TELLING}
     if len(repeated) > 1 or _AGAIN in text:
         raise CopiedQuestion(COPIED_QUESTION)
+    return text
+
+
+def _without_notes(text: str, copies: Copies) -> str:
+    """A written text. Raises EditRejected for one that copies a piece of the notes about its slots, its length and its form: they
+    are meant for the optimizer model, and mean nothing to the model of the task."""
+    if piece := copies.piece(text):
+        raise EditRejected(
+            f'It repeats words of this message that are meant for you ("{piece}"). Leave them out.'
+        )
     return text
 
 

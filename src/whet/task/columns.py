@@ -201,17 +201,17 @@ def _holds_words(name: str, rows: Sequence[Mapping[str, object]]) -> bool:
 def why_target(target: str, rows: Sequence[Mapping[str, object]]) -> str:
     """Why a column is taken for the target."""
     if _plain(target) in map(_plain, ("target", *TARGET_NAMES)):
-        return "by its name"
+        return "because of its name"
     counts = Counter(text_of_cell(row.get(target)) for row in rows)
     if not are_few(counts, len(rows)):
-        return "as the only column that is left"
+        return "because it is the only column left"
     others = [
         name
         for name in columns_with_few_values(rows[0], rows)
         if name != target and not _holds_words(name, rows)
     ]
     beside = f"; the values of {', '.join(others)} have digits" if others else ""
-    return f"as the only column with few values ({len(counts)}){beside}"
+    return f"because it is the only column with few values ({len(counts)}){beside}"
 
 
 def text_of_cell(value: object) -> str:

@@ -74,8 +74,8 @@ class DataReader:
         because = f"it marks no row as {missing[0]}" if missing else "`splits` says how"
         counts = ", ".join(f"{marks[split]} {split}" for split in SPLITS if split in marks)
         return (
-            f'the column "{column}" marks splits ({counts}), and the rows are divided anew, for {because}; to go by the column: '
-            f"splits: {{column: {column}}}"
+            f'the column "{column}" marks splits ({counts}), and the rows are divided anew, because {because}; to go by '
+            f"the column: splits: {{column: {column}}}"
         )
 
     def _column(self, rows: Sequence[SourceRow]) -> str | None:

@@ -281,7 +281,7 @@ def _decode(path: Path, named_by: str) -> tuple[str, list[str]]:
     except UnicodeDecodeError:
         return decode_text(path, data), []
     return text, [
-        f"{path}: read as Windows-1252, for it is not UTF-8; look whether letters such as {_odd(text)} are right"
+        f"{path}: read as Windows-1252, because it is not UTF-8; look whether letters such as {_odd(text)} are right"
     ]
 
 

@@ -166,6 +166,25 @@ def input_hash(example: Example) -> str:
     return content_hash({name: _compose(value) for name, value in _seen(example).items()})
 
 
+def repeated_inputs(parts: Iterable[Sequence[Example]]) -> list[str]:
+    """A warning about rows whose input an earlier row of the same split has, each with the split's rows in `parts`."""
+    repeated: list[str] = []
+    for part in parts:
+        first: dict[str, Example] = {}
+        for example in part:
+            earlier = first.setdefault(input_hash(example), example)
+            if earlier is not example:
+                repeated.append(f"{earlier.where or earlier.place} and {example.where or example.place}")
+    warnings = _count_places(repeated, "row has", "rows have", "the same input as an earlier row")
+    return [f"{warning} {_ANSWERED_ONCE}" for warning in warnings]
+
+
+_ANSWERED_ONCE = (
+    "A prompt answers each input once, also at a temperature above 0, and this answer counts for all rows with the input: such "
+    "rows are no further samples."
+)
+
+
 def seen_text(example: Example) -> str:
     """The input as one text, as far as the model sees it."""
     return example.user_text if example.text is not None else Example("", _seen(example)).user_text

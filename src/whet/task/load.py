@@ -44,7 +44,7 @@ from whet.task.environment import (
     read_program,
     read_region,
 )
-from whet.task.examples import Rules, make_examples, shown_values
+from whet.task.examples import Rules, make_examples, repeated_inputs, shown_values
 from whet.task.objectives import read_objectives
 from whet.task.prompts import check_braced_names, foreign_slots, front_matter_note, load_prompt, slot_line
 from whet.task.reward_warnings import reward_warnings
@@ -234,7 +234,7 @@ def make_task(
     warnings += front_matter_note(prompt, str(place) if place.is_file() else "prompt")
     warnings += foreign_slots(prompt, place, splits["train"][0].values, (*INPUT_NAMES, "input"))
     if program is None and environment is None:
-        warnings += _without_slots(prompt, splits["train"][0])
+        warnings += [*_without_slots(prompt, splits["train"][0]), *repeated_inputs(splits.values())]
     content = _fingerprint_content(
         prompt, splits, labels, (reward, second), _content(keys, environment, program)
     )

@@ -179,7 +179,7 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
     elif len(systems) > 1:
         prompt = _PROMPT_OF_SYSTEMS if several else f"{_PROMPT_OF_SYSTEMS}\n[user]\n{{{{input}}}}"
         notes.append(
-            f"prompt: a first one with the slot {{{{system}}}}, for there are {len(systems)} system messages"
+            f"prompt: a first draft with the slot {{{{system}}}}, because there are {len(systems)} system messages"
         )
         key = "messages" if several else "input"
         made = [{**one, "input": {"system": one.get("system") or "", key: one["input"]}} for one in made]

@@ -91,7 +91,7 @@ class _Left:
     def lines(self) -> Iterator[str]:
         """A sentence for each sort."""
         for counts, what in (
-            (self.checks, "left out, for they need another program or a model"),
+            (self.checks, "left out, because they need another program or a model"),
             (self.keys, "not taken"),
         ):
             if counts:

@@ -38,6 +38,6 @@ def reward_with_requirements(
         }, "requirements: in the prompt, and the reward is a checklist of them"
     if labels or not isinstance(reward, str) or reward.endswith(".py"):
         why = "an answer is a label" if labels else "the reward is your own"
-        return reward, f"requirements: in the prompt; they are no part of the reward, for {why}"
+        return reward, f"requirements: in the prompt; they are no part of the reward, because {why}"
     both = [{reward: _SHARE}, {"name": "checklist", "items": items, "weight": _SHARE}]
     return both, f"requirements: in the prompt, and as a checklist half of the reward, beside {reward}"

@@ -91,7 +91,7 @@ def _write(
             unwritten = f"{target / 'task.yaml'}:"  # nobody can look at a line of a file that is not there
             if refusal.startswith(unwritten):
                 refusal = refusal.removeprefix(unwritten).partition(": ")[2]
-            raise UsageError(f"Nothing is written, for it would not load: {refusal}") from None
+            raise UsageError(f"Nothing is written, because it would not load: {refusal}") from None
         if fingerprint not in (None, task.fingerprint):
             raise UsageError(f"The task {task.name} would not be the same when it is loaded from a folder.")
         if target.exists():

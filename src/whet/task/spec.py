@@ -469,7 +469,9 @@ def read_label_words(labels: Node | None, verbalizer: Node | None) -> dict[str, 
         form = fold(item.raw).strip()
         if form in seen:
             same = (
-                "" if item.raw == seen[form] else f', for "{seen[form]}" is equal where answers are compared'
+                ""
+                if item.raw == seen[form]
+                else f', because "{seen[form]}" is equal where answers are compared'
             )
             item.refuse(f'the label "{item.raw}" appears twice{same}. Keep one.')
         seen[form] = item.raw

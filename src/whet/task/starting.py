@@ -111,7 +111,7 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     if prompt is None:
         scored = bool(labels) and (choices.lm or "").startswith("embedded/")
         prompt = Prompt.parse(first_prompt(every[0]["input"], labels, scored=scored))
-        chosen.append("prompt: a first one; write there what you know of the task")
+        chosen.append("prompt: a first draft; add what you know about the task")
     if MASK in prompt.slots and not labels and not any(MASK in row["input"] for row in every):
         why = why_no_labels([row.get("target") for row in every]) or "there are none"
         raise UsageError(
@@ -210,7 +210,9 @@ def _rows(
     chosen.append(f"target: {target}" if target else "target: none")
     chosen += [f"the reward {choices.reward} reads the column {name}" for name in own]
     if target is not None and choices.target is None:
-        chosen.append(f"{target} is the target {why_target(target, every)}; another one: --target COLUMN")
+        chosen.append(
+            f"{target} is the target {why_target(target, every)}; to name another column: --target COLUMN"
+        )
     for name in inputs:
         if (leak := find_leak(name, target, every)) is not None:
             warnings.append(
@@ -440,7 +442,7 @@ def _labels(
     labels = list(choose_reward(targets).labels) if all(target is not None for target in targets) else []
     if why_none:
         if labels:
-            chosen.append(f"labels: none, for {why_none} with --labels {','.join(labels)}")
+            chosen.append(f"labels: none, because {why_none} with --labels {','.join(labels)}")
         return []
     if not labels and (reason := why_no_labels(targets)):
         chosen.append(f"labels: none ({reason}); --labels A,B names them")

@@ -26,7 +26,7 @@ def with_named_tests(material: ImportedData, inputs: Sequence[str], chosen: list
         return None
     (name,) = columns
     chosen.append(
-        f"reward: {PYTHON_TESTS} (the share of a row's tests that pass), for each row has tests in the column {name}"
+        f"reward: {PYTHON_TESTS} (the share of a row's tests that pass), because each row has tests in the column {name}"
     )
     if name == wanted:
         return material

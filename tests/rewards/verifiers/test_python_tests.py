@@ -169,7 +169,7 @@ def test_a_run_says_how_many_answers_failed_such_tests(tmp_path: Path) -> None:
         "<!-- whet:begin -->\nWrite it.\n<!-- whet:end -->\n{{input}}",
         data={"train": rows, "validation": [{**row, "input": "v" + row["input"]} for row in rows],
               "test": [{**row, "input": "t" + row["input"]} for row in rows]},
-        reward="python_tests", lm=lambda messages: VALUE, optimizer_lm="scripted/phrases", method=whet.methods.opro.Config(steps=1),
+        reward="python_tests", lm=lambda messages: VALUE, method=whet.methods.random_search.Config(n=1),
         run=tmp_path / "run", progress=False,
     )  # fmt: skip
     assert any("2 of 6 rollouts of the baseline prompt failed a test" in warning for warning in run.warnings)
