@@ -307,12 +307,12 @@ def _message(item: Any, way: tuple[str | int, ...]) -> Message:
                 (*way, str(key)),
                 f'a message has no key "{key}".{did_you_mean(str(key), ("role", "content"))}',
             )
-    return _named(
+    return _with_name(
         Message(_role(item["role"], (*way, "role")), _content(item["content"], (*way, "content"))), item
     )
 
 
-def _named(message: Message, item: Mapping[str, Any]) -> Message:
+def _with_name(message: Message, item: Mapping[str, Any]) -> Message:
     """The message with the name of its speaker, where the object that it was read from has one."""
     name = item.get("name")
     return replace(message, name=name) if isinstance(name, str) and name else message
@@ -521,7 +521,7 @@ def _langchain_message(value: Mapping[str, Any], way: tuple[str | int, ...]) -> 
     word = name.removesuffix("PromptTemplate").removesuffix("Message").casefold()
     role = _role(held.get("role") if word == "chat" else word, way)
     if "prompt" not in held:
-        return _named(Message(role, _content(held.get("content"), way)), held)
+        return _with_name(Message(role, _content(held.get("content"), way)), held)
     parts = held["prompt"] if isinstance(held["prompt"], list) else [held["prompt"]]
     texts = []
     for part in parts:
