@@ -52,6 +52,7 @@ from whet_live.server.roles import Role
 from whet_live.traffic import Intake, Traffic
 from whet_live.traffic.traffic_tables import feedback
 
+MOST_CONNECTIONS = 60
 Ask = Callable[[list[Feedback]], Awaitable[None]]
 """Store rows; returns when they are acknowledged."""
 
@@ -171,7 +172,8 @@ def in_process(url: str, batch: int, given: argparse.Namespace) -> dict[str, Fig
 
 
 class Connections:
-    """Kept-alive connections to a server; each carries one request at a time."""
+    """Kept-alive connections to a server; each carries one request at a time. There are at most `MOST_CONNECTIONS`: a request
+    that finds none waits, as the server admits 64 of one address."""
 
     def __init__(self, url: str, token: str) -> None:
         parts = urlsplit(url)
@@ -181,9 +183,14 @@ class Connections:
             "Content-Type: application/json\r\nContent-Length: "
         ).encode()
         self.idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self.free = asyncio.Semaphore(MOST_CONNECTIONS)
 
     async def ask(self, said: list[Feedback]) -> None:
         """Store rows over HTTP. Raises RuntimeError for any answer but 200, OSError when the connection breaks."""
+        async with self.free:
+            await self._ask(said)
+
+    async def _ask(self, said: list[Feedback]) -> None:
         body = json.dumps({"feedback": [one.as_json() for one in said]}).encode()
         streams = self.idle.pop() if self.idle else await asyncio.open_connection(self.host, self.port)
         reader, writer = streams
@@ -201,6 +208,24 @@ class Connections:
         self.idle.append(streams)
 
 
+async def over_http(
+    url: str,
+    token: str,
+    cpu: Callable[[], float],
+    batch: int,
+    given: argparse.Namespace,
+    database: str | None = None,
+) -> dict[str, Figure]:
+    """`both` over connections of its own, which are closed afterwards: they would count among those of this address."""
+    connections = Connections(url, token)
+    try:
+        return await both(connections.ask, cpu, batch, given, database)
+    finally:
+        for _, writer in connections.idle:
+            writer.close()
+            await writer.wait_closed()
+
+
 def app_of(database: str) -> str:
     """The token of a program: what users say comes through one."""
     opened = open_database(database)
@@ -214,17 +239,22 @@ def app_of(database: str) -> str:
 
 @contextmanager
 def serving(database: str, folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """A server of this benchmark's own: its address, and the process."""
-    command = [sys.executable, "-m", "whet", "serve", "--port", "0", "--database", database, "--no-learn"]
-    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        url = ""
+    """A server of this benchmark's own, which refuses no rate: its address, and the process."""
+    command = [
+        *(sys.executable, "-m", "whet", "serve", "--port", "0", "--database", database, "--no-learn"),
+        *("--rows-per-second", "1000000", "--bytes-per-second", "1000000000"),
+    ]
+    log = folder / "server.log"
+    with (
+        log.open("w") as written,
+        subprocess.Popen(command, cwd=folder, stderr=written, text=True) as process,
+    ):
         try:
-            for line in process.stderr:
-                url = (re.search(r"serves at (\S+)", line) or ["", url])[1]
-                if url:
-                    break
-            yield url, process
+            while not (said := re.search(r"serves at (\S+)", log.read_text())):
+                if process.poll() is not None:
+                    raise SystemExit(log.read_text())
+                time.sleep(0.05)
+            yield said[1], process
         finally:
             process.kill()
 
@@ -306,8 +336,7 @@ def run(given: argparse.Namespace, name: str, database: str, folder: Path) -> No
     token = app_of(database)
     with serving(database, folder) as (url, process):
         for batch in given.batches:
-            connections = Connections(url, token)
-            measured = both(connections.ask, lambda: cpu_of(process.pid), batch, given, database)
+            measured = over_http(url, token, lambda: cpu_of(process.pid), batch, given, database)
             shown(f"{name} over HTTP", batch, asyncio.run(measured))
     if given.kills:
         kills(f"{database}.kills" if name == "sqlite" else database, folder, given.kills)
@@ -330,12 +359,8 @@ def main() -> None:
     print(f"{'':<22}{'batch':>6}{'load':>8}{'rows/s':>12}{'p50 ms':>9}{'p99 ms':>9}{'CPU us/row':>12}")
     if given.url:
         for batch in given.batches:
-            connections = Connections(given.url, given.token)
-            shown(
-                given.url,
-                batch,
-                asyncio.run(both(connections.ask, lambda: 0.0, batch, given)),
-            )
+            measured = over_http(given.url, given.token, lambda: 0.0, batch, given)
+            shown(given.url, batch, asyncio.run(measured))
         return
     with tempfile.TemporaryDirectory() as name, databases(given.database, Path(name)) as found:
         for kind, database in found.items():

@@ -1,7 +1,9 @@
-"""Where the source of the three distributions lies."""
+"""Where the source of the three distributions lies, and what it says."""
 
 from __future__ import annotations
 
+import ast
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -17,3 +19,9 @@ SOURCES = {
     for path in sorted(folder.rglob("*.py"))
 }
 """Every module by its name: `engine/journal.py` of whet, `whet_live/server/app.py` of another package."""
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """The syntax tree of a module, which is parsed once for all tests that read it."""
+    return ast.parse(path.read_text("utf-8"))

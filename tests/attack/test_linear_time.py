@@ -19,7 +19,7 @@ from re import _parser as sre  # type: ignore[attr-defined]
 from typing import Any
 
 import pytest
-from tests.distributions import PACKAGES, ROOT, SOURCES
+from tests.distributions import PACKAGES, ROOT, SOURCES, tree_of
 
 from whet.errors import WhetError
 
@@ -121,7 +121,7 @@ Node = ast.Attribute | ast.Call | ast.FunctionDef | ast.AsyncFunctionDef
 def nodes() -> dict[Path, list[Node]]:
     """What is read of the source, by file: attributes, calls and functions."""
     return {
-        file: [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, Node)]
+        file: [node for node in ast.walk(tree_of(file)) if isinstance(node, Node)]
         for file in SOURCES.values()
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -66,6 +68,26 @@ def test_the_reward_of_a_trial_decides_where_no_critique_does() -> None:
     assert worse(Round(20, shown("i1"), {}, [0.5, 0.4] * 10), full)
     assert not worse(Round(20, shown("i1"), {}, [0.9, 1.0] * 10), full)
     assert not worse(Round(1, {}, {}, [0.0]), full)
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.2, 0.3, 0.5, 0.7, 0.9])
+def test_a_few_answers_are_called_worse_by_chance_as_rarely_as_many(rate: float) -> None:
+    """The exact probability that 8 of 48 answers, all right at the same rate, count as worse than the other 40."""
+
+    def chance(right: int, size: int) -> float:
+        return math.comb(size, right) * rate**right * (1 - rate) ** (size - right)
+
+    def binary(right: int, size: int) -> Round:
+        return Round(size, {}, {}, [1.0] * right + [0.0] * (size - right))
+
+    false = sum(
+        chance(few, 8) * chance(many, 40)
+        for few in range(9)
+        for many in range(41)
+        if worse(binary(few, 8), binary(many, 40))
+    )
+    assert false < 0.08
+    assert worse(binary(0, 8), binary(20, 40)) and not worse(binary(0, 8), binary(4, 40))
 
 
 def test_a_group_that_matters_is_halved_until_the_instruction_is_known() -> None:

@@ -1,4 +1,4 @@
-"""What requests to the server are answered: replies, and a server that cannot be reached. `connections` makes the requests."""
+"""The replies of the server, and the error if it cannot be reached. `connections` makes the requests."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What can be written and shown: texts without halves of surrogate pairs, values as messages quote them, folders that keep
-their names."""
+"""Text and values that can be stored and shown: texts without halves of surrogate pairs, values as messages quote them,
+folders that keep their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people preferred among the answers of a live prompt, as rows that `whet.learn_preferences` reads.
+"""People's preferences among the answers of a live prompt, as rows that `whet.learn_preferences` reads.
 
 Thumbs, ratings, corrections and choices of people about inferences without an error; of a person who is being forgotten there is
 nothing. The rows are a copy, which a later erasure does not reach.
@@ -71,7 +71,8 @@ def preference_rows(
 
 
 def _judgement(seq: int, inference: Inference, feedback: Feedback) -> tuple[object, ...]:
-    """What a later thumb or rating of the same person takes the place of; the row alone where nobody can tell."""
+    """The key of a judgement: a later thumb or rating of the same person with the same key replaces it. It is the row alone
+    if nobody can tell."""
     rater = name_rater(feedback.source, feedback.user, inference.user)
     replaces = rater and feedback.kind in RATED_BY_PEOPLE
     return (inference.id, feedback.kind, feedback.name, rater) if replaces else (seq,)

@@ -74,7 +74,7 @@ _STATELESS = frozenset(
 )
 """Modules of Python whose objects decide nothing by their state: locks, queues, streams, loggers."""
 _MOST_BYTES, _MOST_VALUES = 64 * 1024 * 1024, 100_000
-"""What is read of one object of a library at most; a larger one counts as one without content."""
+"""The largest part of a library's object that is read; a larger object counts as one without content."""
 _PROCESS = secrets.token_hex(8)
 _NUMBERED: dict[str, list[object]] = {}
 _SAID: set[str] = set()

@@ -1,5 +1,5 @@
-"""What can be written and read: texts without halves of surrogate pairs, which are no characters, numbers, the words of an
-exception, and files that end."""
+"""Text and values that can be stored: texts without halves of surrogate pairs, which are not characters, numbers, the words
+of an exception, and files that end."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def under_way() -> tuple[str, float]:
 
 @contextlib.contextmanager
 def _watch(name: str, seconds: float) -> Iterator[Watched]:
-    """What is done meanwhile is `under_way` by its name, and `watched`."""
+    """Watch the work of the `with` block, under its name, until it ends."""
     with watch(name, seconds) as watched:
         _UNDER_WAY[watched] = time.monotonic(), name
         try:
@@ -366,8 +366,8 @@ def _end(future: Future[Any]) -> None:
 
 
 def _start_thread(function: Callable[[], Any], watched: Watched | None = None) -> Future[Any]:
-    """What the function will have returned in a thread beside this one, where it sees the context variables of the caller;
-    `watched` ends there when it returns."""
+    """The future of a function in another thread, where it sees the context variables of the caller; `watched` ends there
+    when it returns."""
     context = copy_context()
     context.run(
         MAIN.set, None

@@ -12,7 +12,7 @@ INHERITED_VARIABLES = (
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"),
     *("TOKENIZERS_PARALLELISM", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
 )
-"""What a program needs to run as it would without `env:`, in large or small letters."""
+"""The variables that a program needs to run as it would without `env:`, in large or small letters."""
 INHERITED_PREFIXES = ("LC_", "XDG_", "PYTHON", "OMP_", "MKL_", "OPENBLAS_", "CUDA_")
 
 TRUSTED_HOSTS = "WHET_TRUSTED_HOSTS"

@@ -171,7 +171,8 @@ _TRIMMED = regex.compile(
     r"|(?<![[\s\p{P}\p{S}]--[%\u00b0+\-#]])(?<!(?<!\w)[-#])(?<!(?<![\w+])\+)"
     r"(?:[[\s\p{P}\p{S}]--[%\u00b0+\-#]]|(?<!\w)[-#]|(?<![\w+])\+)++\Z"
 )
-"""What says nothing at either end. The run at the end is looked for only where it begins, so a long run takes linear time."""
+"""The characters without meaning at either end. The run at the end is searched only where it begins, so a long run takes
+linear time."""
 
 
 def trim(text: str) -> str:
@@ -267,7 +268,7 @@ def _pattern(names: Sequence[str], joined: Collection[str]) -> regex.Pattern[str
 
 
 JOINT = regex.compile(r"(?<=[^\W_])[\s_*`-]++(?=[^\W_])")
-"""What joins the parts of a name."""
+"""The characters that join the parts of a name."""
 _SLASH = regex.compile(r"\s*/\s*")
 
 

@@ -26,7 +26,7 @@ SHOWN = 500
 """Characters of what a server wrote to stderr that an error shows: the end of it."""
 INSTALL = "pip install 'whet[mcp]'"
 _REGION = re.compile(r"[\w.-]+")
-"""What a region may be called."""
+"""The pattern of a region's name."""
 _connections: dict[tuple[str, ...], McpConnection] = {}
 _lock = threading.Lock()
 

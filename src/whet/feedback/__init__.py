@@ -1,1 +1,1 @@
-"""What arrives from the world about answers, and what a prompt learns from it."""
+"""Feedback on answers, and the learning of a prompt from it."""

@@ -1,4 +1,4 @@
-"""What rows of feedback say in words, verbatim, and which comments are likely about the same thing.
+"""The comments in rows of feedback, verbatim, and the comments that are likely about the same thing.
 
 No word is understood here: equal texts are equal, and near ones are near for the embedding, where it is installed.
 """

@@ -48,7 +48,7 @@ SIDES = (("output", "response", "answer", "completion"), (("1", "2"), ("a", "b")
 VERDICTS = ("preferred", "preference", "choice", "winner", "label", "vote")
 CONTEXT = ("context", "instruction")
 COLUMNS = ("input", "chosen", "rejected")
-"""What a file of preferences may hold, for its errors."""
+"""The forms of a file of preferences, for its errors."""
 NEEDED = (
     "Give rows with input, chosen and rejected; or with input, output_1, output_2 and preferred (1, 2 or tie); or with input, "
     "output and one of rating, thumb and corrected. docs/preferences.md has the other names that are read."

@@ -55,7 +55,8 @@ _DISMISSED = {
 _UNMENTIONED = "the answer of the optimizer does not mention it"
 
 Write: TypeAlias = Callable[[dict[str, Any]], str]
-"""What writes an instruction for a group of comments (as JSON: `feedback`, `texts`); an empty text skips the group."""
+"""A function that writes an instruction for a group of comments (as JSON: `feedback`, `texts`); an empty text skips the
+group."""
 
 
 @dataclass(frozen=True)

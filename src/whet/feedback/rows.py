@@ -30,7 +30,7 @@ MOST_ROWS = 100_000
 _MISSPELT = 0.75
 """How alike (of 1) a column and a known name are where the one may be a slip of the other; model and ideal are 0.6."""
 COLUMNS = ("input", "output", "comment")
-"""What a file of feedback may hold, for its errors."""
+"""The forms of a file of feedback, for its errors."""
 _KINDS = (*LINES, ".json", *TABLES)
 
 
@@ -65,7 +65,7 @@ class FeedbackRow:
     liked: bool | None = None
     """The meaning of the rating, or else of the label: True, False, or None if that is unclear."""
     about: str | None = None
-    """What was rated: a span, a run, an inference."""
+    """The rated object: a span, a run, an inference."""
     metadata: Mapping[str, object] = field(default_factory=dict)
     """All other columns."""
     where: str = ""
@@ -79,7 +79,7 @@ class FeedbackRow:
     out_of: float | None = None
     """The best rating, if the row states it, as in 4/5 and 4 out of 5."""
     word: str | None = None
-    """What stands in the place of the rating, if that is a short text and no number."""
+    """The text in the place of the rating, if it is short and not a number."""
     scale: tuple[float, float] | None = None
     """The lowest and the highest rating of the scale by which `liked` was read; None: no scale was needed, or none is known."""
     signed: bool = False
@@ -140,7 +140,7 @@ _TEXTS = (
     "about",
 )
 _QUOTED = ("input", "output", "corrected", "label")
-"""What may well be a text such as NULL."""
+"""The columns whose values may be a text such as NULL."""
 _SAYS = ("comment", "corrected", "label", "explanation")
 _GRADERS = ("grader_results", "graders", "results")
 _PREFIXES = ("attributes_", "annotation_", "result_")
@@ -153,7 +153,7 @@ _NUMBER = re.compile(
 )
 """A rating with the best one (4/5, 4 out of 5), the word for what is counted (4 stars), or what it means (4 - Good)."""
 _REMARK = re.compile(r"(?<!_)_*\([^()]*\)\Z")
-"""What stands in brackets behind the name of a column, as in `Rating (1-5)`."""
+"""The text in brackets behind the name of a column, as in `Rating (1-5)`."""
 _INFINITE = ("inf", "infinity")
 _WORDS = 2
 """A rating of more words is a comment."""
@@ -425,7 +425,7 @@ _SCORES = {
     "TEXT": "comment",
     "CORRECTION": "corrected",
 }
-"""What Langfuse's scores say, by their `dataType`."""
+"""The meaning of Langfuse's scores, by their `dataType`."""
 
 
 def _langfuse_score(left: dict[str, object]) -> dict[str, Any] | None:

@@ -1,5 +1,5 @@
-"""What of an edit needs a person: texts with signs of an attack, new addresses, and what is objected to by name; and the edit of
-the fence as it grows, with the rows behind it."""
+"""The edits that need a person: texts with signs of an attack, new addresses, and objections by name; and the edit of the
+fence as it grows, with the rows behind it."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from whet.search.copies import normalize_wording
 
 ANONYMOUS = "anonymous"
 EVALUATOR = "evaluator:"
-"""What the name of an evaluator of live answers begins with. Only whet itself sends rows under such a name."""
+"""The prefix of the name of an evaluator of live answers. Only whet itself sends rows under such a name."""
 _HOUR = 3_600_000_000
 
 

@@ -1,4 +1,4 @@
-"""What an answer of the reader says. An answer is data: whatever it counts wrongly costs the number, never the instruction."""
+"""The answers of the reader. An answer is data: a miscount in it changes a number, never an instruction."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLE_NUMBERS, EXAMPLE_COUNT = [[1, 4], [3]], 4
 TAGS = "<INSTRUCTION>", "</INSTRUCTION>"
 """Around an instruction in an answer without a form."""
 PLACEHOLDERS = "one imperative sentence", "the new wording"
-"""What stands in the forms for a text."""
+"""The placeholder for a text in the forms."""
 LONGEST, LONGEST_OF_ROWS = 400, 3000
 """Characters of an instruction at most: a longer text is no single demand. What is made of whole rows may list right answers and
 tell them apart."""
@@ -43,7 +43,7 @@ class Known:
     managed: bool = True
     """False for a line of the prompt that is no instruction."""
     before: tuple[str, ...] = ()
-    """What earlier wordings earned, a line each."""
+    """The rewards of earlier wordings, a line each."""
     parts: tuple[str, ...] = ()
     """The examples of which the text consists, behind its first line."""
     of_rows: bool = False

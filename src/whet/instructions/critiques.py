@@ -1,4 +1,4 @@
-"""What the reader is shown of a roll-out: the critiques, or the answer itself where no critique says why it is wrong."""
+"""The critiques of a rollout that the reader sees, or the answer itself if no critique says why it is wrong."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OTHERS, _LONG = 8, 4
 _SHOWN, _LABELLED_SHOWN = 1500, 600
 """Characters that are shown of an input or an answer; fewer where there are labels: a request needs room for rows of each."""
 _RIGHT, _RIGHT_SHOWN, _RIGHT_LONGEST = "Some that were right, and must stay so:", 6, 300
-"""What stands before rows that were answered rightly, how many are shown, and characters of each."""
+"""The heading of rows that were answered right, how many are shown, and characters of each."""
 _REMARK = "The critique of each wrong answer says the same, for example:"
 _FAILURES = "Of the wrong answers,"
 _ECHOED = "those that only repeat the input"

@@ -1,4 +1,4 @@
-"""What was tried: which rows earlier prompts answered rightly, and what each wording of an instruction earned."""
+"""The history of a search: which rows earlier prompts answered right, and what each wording of an instruction earned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the reader is shown: critiques as data, numbered, or whole rows, beside what is demanded already.
+"""The questions to the reader: critiques as data, numbered, or whole rows, beside the known requirements.
 
 There are two forms, one for comments on answers and one for whole rows, of which no comment says what is wrong. Both ask for
 requirements with numbers and ids; the plain questions serve models that manage no form. Nothing in a critique or a row is
@@ -329,7 +329,7 @@ Suppose that 1 and 4 asked for the colour of a train, 3 asked for what instructi
 SUPPOSED_ROWS = """\
 Suppose that rows 1 and 4 need an instruction about the colour of a train, row 3 breaks instruction i1, whose wording is good \
 enough, and the answer to row 2 is right after all"""
-"""What the example of each form is about."""
+"""The topic of the example in each form."""
 _EXAMPLE = f"""\
 {{"requirements": [{{"critiques": [1, 4], "existing": null, "instruction": "{EXAMPLE}", "contradicts": null}}, \
 {{"critiques": [3], "existing": "i1", "instruction": null, "contradicts": null}}], \
@@ -354,4 +354,4 @@ about an input. Say that the model answers with one of the right answers and not
 these inputs. {_TAGGED}"""
 
 OWN_WORDS = (_PLAIN_FIRST, _PLAIN, _BETTER, _BETTER_LABELS, _ALL_ANSWERS, _SOME_ANSWERS, _AROUND)
-"""What the plain questions say themselves; an instruction repeats none of it."""
+"""The text of the plain questions themselves; an instruction repeats none of it."""

@@ -97,11 +97,13 @@ class Trials:
 
 
 def worse(one: Round, other: Round) -> bool:
-    """Whether the mean reward fell from `other` to `one` by more than chance allows (one-sided z-test at 5%)."""
+    """Whether the mean reward fell from `other` to `one` by more than chance allows (one-sided z-test at 5%). The variance is
+    that of both together: a few rewards that are all equal say little about their own."""
     if min(len(one.rewards), len(other.rewards)) < 2:
         return False
     fall = fmean(other.rewards) - fmean(one.rewards)
-    error = math.sqrt(sum(pvariance(r.rewards) / len(r.rewards) for r in (one, other)))
+    variance = pvariance([*one.rewards, *other.rewards])
+    error = math.sqrt(variance * sum(1 / len(r.rewards) for r in (one, other)))
     return fall > max(1e-9, _WORSE * error)
 
 

@@ -80,7 +80,7 @@ class Config(Training):
     group: TwoOrMore = 8
     """Reasonings to a row (G)."""
     marker: str = "</think>"
-    """What ends the reasoning of an answer; the reference takes the place of what follows."""
+    """The end of the reasoning of an answer; the reference replaces the text that follows it."""
     drop: Probability = 0.25
     """Share of the groups of a step that are not learned from: those whose rewards differ least."""
     max_tokens: PositiveInt = 256

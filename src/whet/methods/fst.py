@@ -143,7 +143,7 @@ def check(env: Environment, config: Config) -> None:
 
 
 Answer = tuple[Sample, Reward, float]
-"""What was written, what it is learned from, and the reward of the whole."""
+"""The written text, its source, and the reward of the whole."""
 
 
 async def roll(

@@ -232,7 +232,7 @@ def load_weights(name: str, device: str | None, *, reader: bool = False) -> Weig
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """What transformers loads inside draws no bars on the terminal."""
+    """Keep transformers from drawing progress bars on the terminal inside the block."""
     bars: Any = importlib.import_module("transformers.utils.logging")
     shown = bars.is_progress_bar_enabled()
     bars.disable_progress_bar()

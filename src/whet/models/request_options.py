@@ -1,4 +1,4 @@
-"""What a user adds to every request of one model: parameters of its provider, sampling, a seed, streaming."""
+"""The options that a user adds to every request of one model: parameters of its provider, sampling, a seed, streaming."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OWN = {
 
 
 BOUNDS = MAX_COMPLETION_TOKENS, MAX_TOKENS = "max_completion_tokens", "max_tokens"
-"""What a body calls the most tokens of an answer."""
+"""The field of a body with the largest number of tokens of an answer."""
 
 
 def output_bound(extra_body: Mapping[str, Any], max_tokens: int | None) -> int | None:

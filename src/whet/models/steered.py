@@ -48,7 +48,7 @@ def head_of(weights: Weights) -> list[int]:
 
 
 def residual_stream(weights: Weights, text: str, layer: int, length: int) -> Tensor:
-    """What layer `layer` reads at each token of the head and a text, (length, d); a shorter text is filled up with blanks.
+    """The input of layer `layer` at each token of the head and a text, (length, d); a shorter text is padded with blanks.
 
     Behind the head, as in what the model reads later: the first position of a sequence has activations of its own kind.
     """

@@ -19,7 +19,7 @@ _WORDS = re.compile(
     rf"((?:{_PART.pattern}[ ,]*(?:and )?)+)",
     re.IGNORECASE,
 )
-"""What providers write in English: "Please try again in 6m0s", "Please retry in 41.2s", "Please retry after 33 seconds"."""
+"""The English texts of providers: "Please try again in 6m0s", "Please retry in 41.2s", "Please retry after 33 seconds"."""
 _POLICY_FIELD = re.compile(r"(?:^|[;,\s])(r|remaining|t|reset)\s{0,9}=\s{0,9}(\d{1,12})(?!\d)")
 """In the header that the IETF proposes: `"api";r=0;t=55`, and `limit=10, remaining=0, reset=55` in earlier drafts."""
 _EPOCH, _EPOCH_MS = 1e9, 1e12

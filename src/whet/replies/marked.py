@@ -7,7 +7,7 @@ from typing import NamedTuple
 import regex
 
 _BARE = r"(?=[-+\u2212]?\.?\p{Nd}|\\\p{L}|\p{L}\s{0,9}(?:[$.,;:!?)*]|\\[)\]]|\Z))"
-"""What a box without braces may hold: a number, a command of LaTeX, a letter alone; \\boxed in prose holds nothing."""
+"""The content of a box without braces: a number, a command of LaTeX, a letter alone; \boxed in prose holds nothing."""
 _BOX = regex.compile(
     r"\\(?:boxed|fbox)(?:\s*+(\{(?:[^{}]++|(?1))*+\})"
     rf"|(?:\s++|(?!\p{{L}})){_BARE}((?:(?1)|\\(?![)\]])|[.,](?=\p{{Nd}})|[^\s{{}}$\\.,;:!?*`\u3002])++))"

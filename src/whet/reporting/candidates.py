@@ -39,7 +39,7 @@ _NOTES = {
     "warmup": "Supervised steps before the search",
     "withheld": "Critiques that the optimizer model was not shown, and why",
 }
-"""What the notes of methods are about, by the name of the event."""
+"""The subjects of methods' notes, by the name of the event."""
 
 
 def candidates_section(record: Record) -> Section | None:

@@ -44,7 +44,7 @@ SIZES = (("wide", 880, 380), ("narrow", 360, 300))
 SERIES = 8
 """Colours of the curves; with more methods they begin anew, with another mark."""
 NO_ANSWER = "no answer"
-"""What stands for the mean of a test of which no row was answered."""
+"""The text for the mean of a test of which no row was answered."""
 MARKS = ("circle", "square", "diamond")
 OVERLAP = ("", " over-1", " over-2", " over-3")
 """Classes of curves that end at the height of an earlier one: dashes let the ones below show."""
@@ -468,8 +468,7 @@ def _runs_section(runs: Sequence[RunJSON], folder: Path) -> Section:
 
 
 def _plan_section(runs: Sequence[RunJSON], methods: Methods) -> Section | None:
-    """What the plans of a method's runs said before anything was paid, beside what these used, on average; None for runs without
-    their plans."""
+    """The forecast of the plans of a method's runs beside the actual use, on average; None for runs without their plans."""
     rows: list[list[Child]] = []
     for name in (row["method"] for row in methods):
         own = [run for run in runs if run["method"] == name and side(side(run, "plan"), "calls")]

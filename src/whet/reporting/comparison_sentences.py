@@ -1,4 +1,4 @@
-"""What a comparison of methods says in sentences: beside the start prompt, in pairs, and the warnings of its runs."""
+"""The sentences of a comparison of methods: beside the start prompt, in pairs, and the warnings of its runs."""
 
 from __future__ import annotations
 

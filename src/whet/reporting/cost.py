@@ -1,4 +1,4 @@
-"""What the run cost, and how to repeat it."""
+"""The cost of a run, and the command that repeats it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What changed: the prompts, the parts of the reward, failures, the control run."""
+"""The changes of a run: the prompts, the parts of the reward, failures, the control run."""
 
 from __future__ import annotations
 

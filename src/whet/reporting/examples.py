@@ -153,7 +153,7 @@ def _answer(record: Record, when: str, row: Mapping[str, object]) -> Html:
 
 
 def _text(text: str) -> Html:
-    """What somebody wrote, in the direction of its letters, with the images in it; an SVG picture above its source."""
+    """A user's or model's text, in the direction of its letters, with its images; an SVG picture above its source."""
     drawn = _picture_of(text)
     pieces = [collapse_text(one) if isinstance(one, str) else picture(one) for one in pieces_of(text) if one]
     return el("div", drawn, pieces, dir="auto", class_="output")

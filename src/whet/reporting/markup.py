@@ -26,7 +26,7 @@ class Html(str):
 
 
 Child: TypeAlias = "str | bool | Iterable[Child] | None"
-"""What an element holds; None and truth values are left out, so that `condition and element` is a child."""
+"""The content of an element; None and truth values are left out, so that `condition and element` is a child."""
 
 _SUSPECT = re.compile(r"[^\n\t\x20-\x7e]")
 _MARKS = re.compile(f"(?:{MARKER.pattern})|(?:{SLOT.pattern})|(?:{MARK.pattern})")

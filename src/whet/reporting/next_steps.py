@@ -1,4 +1,4 @@
-"""What to do next, by rules over the result and the rows of the sealed test; and the prompt to copy."""
+"""The next steps, by rules over the result and the rows of the sealed test; and the prompt to copy."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def dollars(value: object) -> str:
 
 
 NOT_PRICED = "not priced"
-"""What stands for the dollars of models that have no price: they run in this process, or are scripted."""
+"""The text for the dollars of models without a price: they run in this process, or are scripted."""
 
 
 def price(value: object, unknown: bool, free: bool = False) -> str:

@@ -1,4 +1,5 @@
-"""What a report says of several regions: the diff of each prompt, the trace of an example, and what each region earned."""
+"""The parts of a report about several regions: the diff of each prompt, the trace of an example, and what each region
+earned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a moving line on a terminal or in a notebook, plain lines now and then elsewhere."""
+"""The display of a run in progress: a moving line on a terminal or in a notebook, plain lines now and then elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the journal of a run says, gathered for the report."""
+"""The content of a run's journal, gathered for the report."""
 
 from __future__ import annotations
 

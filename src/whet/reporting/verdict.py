@@ -161,7 +161,7 @@ def _from_to(before: object, after: object, digits: int, n: object) -> Html:
 
 
 def _small(text: str) -> Html:
-    """What stands below a figure, or beside it where there is no style sheet."""
+    """The text below a figure, or beside it if there is no style sheet."""
     return join(" ", el("small", text))
 
 
@@ -181,7 +181,7 @@ def _control_opening(record: Record, times: int) -> str:
 
 
 def _power(promotion: Mapping[str, object]) -> str:
-    """What the plan said that this opening shows; empty for the plan of an older run."""
+    """The power of this opening, as the plan gave it; empty for the plan of an older run."""
     known = {name: finite_number(promotion.get(name)) for name in ("gain", "gain_some_worse", "scale")}
     numbers = all(isinstance(promotion.get(name), int) for name in ("opening", "rows"))
     if not numbers or finite_number(promotion.get("alpha")) is None or known["scale"] is None:

@@ -1,4 +1,4 @@
-"""What prompts earned on rows: noted while a search goes on, or read from the journals of finished runs."""
+"""The rewards of prompts on rows: noted during a search, or read from the journals of finished runs."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from whet.search.plan import SearchPlan
 from whet.types import JSON, Example, Rollout
 
 Question: TypeAlias = Callable[[Example], Conversation]
-"""What the policy reads to reword the request of an example."""
+"""The request to the policy that rewords the input of an example."""
 Reading: TypeAlias = Callable[[Example, Sample], str | None]
 """The rewording in what the policy wrote; None where there is none."""
 

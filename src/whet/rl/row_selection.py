@@ -37,7 +37,7 @@ HIT = 0.5
 """From which reward, brought to 0 to 1, an answer counts as right."""
 
 Features = Callable[[Sequence[Example]], Sequence[Sequence[float]]]
-"""What a value model sees of rows: a vector of one width for each."""
+"""The features of rows for a value model: a vector of one width for each."""
 
 
 @dataclass

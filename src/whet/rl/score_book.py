@@ -41,9 +41,8 @@ def due(step: int, steps: int, checks: int) -> bool:
 
 @dataclass
 class ValidatedNotes:
-    """What was validated on the way, in the notes of a learner, where a resume finds it: `validated` holds the mean reward on
-    validation examples by the key of a candidate (a text, a digest of weights). Base of the books below.
-    """
+    """The validated candidates so far, in the notes of a learner, where a resume finds them: `validated` holds the mean
+    reward on validation examples by the key of a candidate (a text, a digest of weights). Base of the books below."""
 
     learner: NoteKeeper
     start: Prompt

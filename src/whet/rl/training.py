@@ -207,7 +207,7 @@ class MultiTurnTraining(Training):
 
     DRAWS_GREEDY: ClassVar[bool] = False
     credit: Literal["episode", "turn"] = "episode"
-    """What an advantage belongs to: the whole conversation, or each turn with what followed it."""
+    """The unit of an advantage: the whole conversation, or each turn with what followed it."""
 
     @property
     def by_turn(self) -> bool:
@@ -224,7 +224,8 @@ GROUP: Mapping[str, Callable[[Sequence[float]], list[float]]] = {
 CENTRED = {"rloo": estimators.rloo}
 """Estimators that compare the divergences of a group as they compare its rewards; the others take the mean off."""
 Reward = float | Sequence[float]
-"""What a sample earned: as a whole, or in each of its turns. That of turns that could not be written counts for the last one."""
+"""The reward of a sample: as a whole, or in each of its turns. The reward of turns that could not be written counts for the
+last one."""
 Groups = Sequence[Sequence[Sample]]
 
 

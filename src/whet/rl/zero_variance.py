@@ -1,4 +1,4 @@
-"""What a group teaches whose rewards are all equal: with a comparison inside the group, nothing; by RL-ZVP and ERPO, something.
+"""The lesson of a group whose rewards are all equal: none by a comparison inside the group, some by RL-ZVP and ERPO.
 
 Groups whose rewards differ are left as they are by both. `right` is the reward from which equal rewards count as right.
 """
@@ -11,7 +11,7 @@ from typing import Literal
 from whet.rl.advantages import Rows, equal
 
 ZeroVariance = Literal["skip", "zvp", "erpo"]
-"""What is done with groups of equal rewards: nothing, RL-ZVP, or the pseudo-negative of ERPO."""
+"""The treatment of groups of equal rewards: nothing, RL-ZVP, or the pseudo-negative of ERPO."""
 
 
 def zvp(reward: float, entropies: Sequence[Sequence[float]], alpha: float, right: float) -> Rows:

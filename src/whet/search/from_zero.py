@@ -1,4 +1,4 @@
-"""What a search tries first where its start prompt earns nothing: two prompts that take no call of the optimizer model.
+"""The first prompts of a search whose start prompt earns nothing: two prompts that need no call of the optimizer model.
 
 One shows training rows with their targets as answers, one row for each right answer where these are a closed set. The other
 lists the right answers, where these are one (`whet.search.labels`). Where a search knows nothing but failures it learns little;

@@ -1,4 +1,4 @@
-"""What an optimizer model sees of earlier attempts: each as it was, counts and means with intervals, or nothing.
+"""The earlier attempts that an optimizer model sees: each as it was, counts and means with intervals, or nothing.
 
 Krishnamurthy, Harris, Foster, Zhang, Slivkins: Can large language models explore in-context? NeurIPS 2024. arXiv:2403.15371.
 There models chose well between arms only where the history was summarised for them, as the count and the mean of each arm.

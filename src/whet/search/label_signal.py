@@ -1,4 +1,4 @@
-"""What prompts are compared by where a model scores labels: parts of a score that say more than the share of right answers."""
+"""The scores by which prompts are compared if a model scores labels: they tell more than the share of right answers."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from statistics import fmean, variance
 
 Z = 1.96
 TRAINED = ("answer", "reward")
-"""What steps of training call the mean reward of what they sampled: of the answers alone, where that is told apart."""
+"""The names of the mean reward of samples in steps of training: of the answers alone, where that is told apart."""
 
 
 def trained_reward(figures: Mapping[str, float]) -> float | None:

@@ -26,7 +26,8 @@ SMALLEST_VALIDATION = 5
 LEAST_VALIDATION, ROWS_PER_ANSWER = 20, 3
 VALIDATION_SHARE, SMALL_SHARE = 0.1, 0.125
 LOST_SHARE, LOST_LEAST, LOST_MOST = 64, 3, 6
-"""What searches leave over of a limit for calls that a kill may lose: one in 64, but three at least and one in six at most."""
+"""The part of a limit that searches leave for calls that a kill may lose: one in 64, but at least three and at most one in
+six."""
 
 
 @dataclass(frozen=True)

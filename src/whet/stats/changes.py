@@ -119,7 +119,8 @@ class ChangeWatch:
                 self.days[second][value] = self.days[second].get(value, 0) + count
 
     def _growth(self, unit: Array, counts: Array, way: int) -> Array:
-        """What values make of the logarithm of each bet's capital: bets on less (0) or on more (1) than the reference."""
+        """The growth of the logarithm of each bet's capital by these values: bets on less (0) or on more (1) than the
+        reference."""
         side, mean = (1.0 - unit, 1.0 - self.bounds[0]) if way == 0 else (unit, self.bounds[1])
         growth: Array = np.log1p(np.outer(BETS, side / max(mean, 1e-12) - 1.0)) @ counts
         return growth

@@ -1,4 +1,4 @@
-"""What a prompt earns with the model that it was found with, beyond what the prompt and the model explain.
+"""The reward of a prompt with the model that it was found with, beyond the effects of the prompt and of the model.
 
 Of n models, y_ij is the mean reward of the prompt that was found for model i, used on model j. It is taken apart as
 

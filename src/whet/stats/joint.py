@@ -21,7 +21,7 @@ from whet.stats.multiplicity import holm
 from whet.stats.paired import Array, enough_draws, p_value, paired_test
 
 REWARD_MARGIN, METRIC_MARGIN = 0.05, 0.1
-"""What is tolerated where nothing is named: of the range's width for rewards, of the baseline's mean for metrics."""
+"""The tolerance if none is named: of the range's width for rewards, of the baseline's mean for metrics."""
 _ROUNDING = 1e-9
 """A difference of this share comes of rounding."""
 BETTER, NOT_WORSE, NOT_SHOWN, WORSE = "better", "not worse", "not shown", "worse"

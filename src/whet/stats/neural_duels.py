@@ -78,7 +78,7 @@ class PreferenceNetwork:
         return weights[:end].reshape(-1, WIDTH), weights[end:last].reshape(-1, WIDTH), weights[last:]
 
     def _inputs(self, x: Array) -> tuple[Array, Array, Array]:
-        """What goes into each layer, with the constant; `x`: the points with theirs, (n, d + 1)."""
+        """The inputs of each layer, with the constant; `x`: the points with theirs, (n, d + 1)."""
         first, second, _ = self._layers()
         a1 = _with_constant(np.maximum(x @ first, 0.0))
         return x, a1, _with_constant(np.maximum(a1 @ second, 0.0))

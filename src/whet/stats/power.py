@@ -1,4 +1,4 @@
-"""What a number of rows can show: the power of the exact test of McNemar, before anything was measured.
+"""The gain that a number of rows can show: the power of the exact test of McNemar, before any measurement.
 
 A share `worse` of the rows goes from right to wrong and the share `gain + worse` from wrong to right, so that the mean rises by
 `gain` of the reward's range. Rewards between right and wrong vary less, and smaller gains show.

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from click.testing import CliRunner
 from tests.live.quality.traffic import BEGIN, DAY, NAME, Weeks, fill_weeks, make_prompt
 
 from whet.errors import UsageError
+from whet.prompt import Prompt
+from whet_client.ids import now
+from whet_client.records import Feedback, Inference
 from whet_live import open_live
 from whet_live.cli.prompts import prompts
 
@@ -48,6 +54,66 @@ def test_the_same_as_json(run: Any) -> None:
     report = json.loads(run("quality", NAME, *PERIOD, "--step", "week", "--json"))
     assert report["answers"] == 1200 and len(report["groups"]) == 1
     assert report["since"].startswith("2026-01-05")
+
+
+def check(url: str, *arguments: str) -> tuple[int, str]:
+    """The exit code and what `whet prompts check` prints."""
+    done = CliRunner().invoke(prompts, ["--database", url, "check", *arguments])
+    if isinstance(done.exception, UsageError):
+        raise done.exception
+    return done.exit_code, done.stdout
+
+
+def test_a_build_fails_where_live_quality_misses_a_threshold(sqlite_url: str, tmp_path: Path) -> None:
+    with open_live(sqlite_url) as live:
+        make_prompt(live)
+        live.registry.create("shop/other", Prompt.parse("Answer {{question}}"), author="ann")
+        begin = now() - 6 * DAY
+        asked = [
+            Inference(NAME, 1, {}, "Yes.", id=f"a{n}", user=f"u{n}", latency=2.0, time=begin)
+            for n in range(40)
+        ]
+        said = [Feedback("thumb", f"a{n}", float(n % 4 > 0), id=f"t{n}") for n in range(40)]
+        unjudged = Inference("shop/other", 1, {}, "Yes.", id="b1", time=begin)
+        live.traffic.add([*asked, unjudged], said)
+    code, printed = check(sqlite_url, NAME, "--threshold", "0.75")
+    assert code == 0 and re.fullmatch(
+        rf"passed  {NAME}: thumbs up 0\.750 \[0\.\d+, 0\.\d+\], 40 answers to 40 users, is not below 0\.750\n",
+        printed,
+    )
+    assert check(sqlite_url, NAME, "--threshold", "0.76")[0] == 1
+    code, printed = check(sqlite_url, NAME, "--threshold", "0.75", "--sure")
+    assert code == 1 and "the lower end of thumbs up" in printed
+    assert check(sqlite_url, NAME, "--measure", "latency", "--threshold", "2.0")[0] == 0, "less is better"
+    code, printed = check(sqlite_url, NAME, "--measure", "latency", "--threshold", "1.9")
+    assert code == 1 and "is above 1.900" in printed
+    file = tmp_path / "whet.xml"
+    code, printed = check(
+        sqlite_url, NAME, "shop/other", "--threshold", "0.5", "--junit", str(file), "--json"
+    )
+    assert code == 3 and [one["outcome"] for one in json.loads(printed)["checks"]] == ["passed", "undecided"]
+    suite = ElementTree.parse(file).getroot()
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "0", "1")
+    assert check(sqlite_url, NAME, "--measure", "score:tone", "--threshold", "0.5")[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--measure", "thumbs", "--threshold", "0.5"), 'no measure "thumbs".*thumb'),
+        (("--measure", "comment", "--threshold", "0.5"), "neither better nor worse"),
+        (("--measure", "thumb", "--threshold", "80"), "80 is no value of thumb, which lies in 0 to 1"),
+        (("--threshold", "0.5", "--junit", "nowhere/whet.xml"), "no folder nowhere"),
+    ],
+)
+def test_a_check_of_live_quality_that_cannot_be_is_refused(
+    sqlite_url: str, words: tuple[str, ...], said: str
+) -> None:
+    with open_live(sqlite_url) as live:
+        make_prompt(live)
+        live.traffic.add([Inference(NAME, 1, {}, "Yes.", id="a1")], [Feedback("thumb", "a1", 1.0, id="t1")])
+    with pytest.raises(UsageError, match=said):
+        check(sqlite_url, NAME, *words)
 
 
 def test_alerts_are_listed_the_newest_first(run: Any) -> None:

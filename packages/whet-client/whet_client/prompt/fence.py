@@ -20,7 +20,7 @@ _FRONT_MATTER = re.compile(
 )
 _ENTRY = re.compile(r"[a-z][\w.-]*[ \t]*:(?:[ \t]|\Z)")
 _BELOW = re.compile(r"[ \t]|#|-(?:[ \t]|\Z)|[\]}]")
-"""What a line of YAML begins with that is no entry: one of an entry above it, or a comment."""
+"""The beginnings of lines of YAML that are not entries: continuations of an entry above, or comments."""
 
 
 @dataclass(frozen=True, slots=True)

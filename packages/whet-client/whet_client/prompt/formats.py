@@ -231,7 +231,7 @@ _MLFLOW_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[.][A-Za-z_][A-Za-z0-9_]*)*
 _ANY_NAME = re.compile(r".+", re.DOTALL)
 _IDENTIFIER = re.compile(r"[^\W\d]\w*")
 _JINJA = ("{{", "{%", "{#")
-"""What begins a variable, a block and a comment in the templates of Jinja and Nunjucks."""
+"""The openings of variables, blocks and comments in the templates of Jinja and Nunjucks."""
 _LANGCHAIN = {"system": "System", "user": "Human", "assistant": "AI"}
 FORMATS: dict[str, Callable[[Prompt], str]] = {
     "document": _document,

@@ -42,6 +42,7 @@ from whet_live.cli.prompts_output import (
     show_verdict,
     show_version,
 )
+from whet_live.cli.quality_check import check
 
 if TYPE_CHECKING:
     from whet_live.quality import QualityAlert, QualityReport
@@ -132,6 +133,9 @@ def quality(name: str, since: str | None, until: str | None, **options: Any) -> 
     begin, end = (None if text is None else microseconds(text) for text in (since, until))
     with open_here() as live:
         return live.quality.measure(name, since=begin, until=end, **options)
+
+
+prompts.add_command(check)
 
 
 @prompts.command(epilog=examples("whet prompts alerts", "whet prompts alerts shop/greeting --json"))

@@ -1,4 +1,4 @@
-"""What `whet prompts` prints: every text of others on one line or by line, hidden characters by their code points."""
+"""The output of `whet prompts`: every text of other people on one line or by line, hidden characters by their code points."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a metric is when a definition names it and says no more: its direction, range, window and missing outcomes; and what
-people did with an answer as a metric, the reward that `traffic.behaviour` fits to ratings of the same prompt.
+"""The defaults of a metric that a definition only names: its direction, range, window and missing outcomes; and what people
+did with an answer as a metric, the reward that `traffic.behaviour` fits to ratings of the same prompt.
 
 The reward is fitted once, when an experiment is created, and becomes part of its definition: what is learned from later
 ratings changes no running experiment. An answer without any signal is worth what the reward says of none.

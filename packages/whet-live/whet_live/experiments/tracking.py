@@ -1,5 +1,5 @@
-"""What one process knows of the experiments in its memory: reducers that go on where they were, the events of traffic that they
-are fed with, in the order in which the store numbered them, and the last judgement."""
+"""The state of the experiments in the memory of one process: reducers that continue where they stopped, the events of
+traffic that they are fed with, in the order in which the store numbered them, and the last judgement."""
 
 from __future__ import annotations
 

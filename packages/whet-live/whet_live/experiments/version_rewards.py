@@ -160,9 +160,10 @@ def estimate_versions(
 
 @dataclass(frozen=True, slots=True)
 class RewardsOverTime:
-    """What the answers of each version are worth step by step: `versions` has for each version that can be estimated at all the
-    `whole` period, and the steps, each with its begin (microseconds), that have enough ratings of their own, corrected for the
-    draw where the whole is. Without a model, `reason` says why. `newest`: only the newest answers of the period were read."""
+    """The worth of the answers of each version, step by step: `versions` has for each version that can be estimated at all
+    the `whole` period, and the steps, each with its begin (microseconds), that have enough ratings of their own, corrected
+    for the draw where the whole is. Without a model, `reason` says why. `newest`: only the newest answers of the period
+    were read."""
 
     prompt: str
     answers: int
@@ -363,7 +364,8 @@ def _assignment_weights(columns: _Columns, counted: Mask, drawn: bool) -> tuple[
 def _position_factor(
     columns: _Columns, counted: Mask, population: Mask, weights: Array
 ) -> tuple[Array, list[int]]:
-    """What brings the positions of the counted answers to those of the population, and the positions that they never had."""
+    """The factor that turns the positions of the counted answers into those of the population, and the positions that they
+    never had."""
     here, everywhere = columns.position[counted], columns.position[population]
     places, counts = np.unique(everywhere, return_counts=True)
     factor, unseen = np.ones(len(here)), []

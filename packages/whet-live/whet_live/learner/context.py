@@ -1,5 +1,5 @@
-"""What a learner works with: the fold of traffic in memory, kept up to date and saved now and then, and what it knows about a
-prompt beside the feedback."""
+"""The data of a learner: the fold of traffic in memory, kept current and saved now and then, and its knowledge of a prompt
+beside the feedback."""
 
 from __future__ import annotations
 

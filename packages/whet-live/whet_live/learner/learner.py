@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 SECONDS = 5.0
 """How often traffic is looked at."""
 REQUIREMENT = "requirement "
-"""What the key of a requirement begins with where a row could be meant as well."""
+"""The prefix of a requirement's key where a row could be meant as well."""
 AUTO_NEEDS_READER = "The mode auto needs a model that reads feedback (--optimizer-lm). Without one a person writes instructions."
 AGAIN = (UNREADABLE, VAGUE)
 """Verdicts of comments that a better reader, or one that sees more, may understand."""
@@ -109,7 +109,7 @@ class Learner:
             self._faults = learner_store.names_of_faults(connection) if learns else set[str]()
 
     def _read_state(self, name: str) -> FeedbackState:
-        """What somebody decides by: the whole feedback state, or what is known of it already where others learn."""
+        """The state for a decision: the whole feedback state, or the cached one if another process learns."""
         return self.advance() if self.learns else self.context.snapshot.cached_state(name)[0]
 
     def advance(self) -> FeedbackState:

@@ -258,7 +258,7 @@ class _QuoteErasure:
         return {**updated, "text": text, "texts": [], "rows": rows, "origin": origin if stays else []}
 
     def _redact_contradictions(self, against: Json, opposing: Json) -> dict[str, Any]:
-        """What a requirement contradicts, in words that are not of deleted rows only."""
+        """The contradictions of a requirement, without words that only deleted rows have."""
         counts: dict[str, float] = {}
         behind: dict[str, list[str]] = {}
         for text, count in against.items():
@@ -270,7 +270,7 @@ class _QuoteErasure:
         return {"against": counts, "opposing": behind}
 
     def _flags(self, flags: Sequence[object], requirements: object) -> list[object]:
-        """What was left out, and why: without words where it, or anything of the same update, rests on deleted rows."""
+        """The omissions with their reasons, without words if they, or anything of the same update, rest on deleted rows."""
         all_of_them = self._rests({"requirements": requirements})
         cleaned = []
         for flag in flags:

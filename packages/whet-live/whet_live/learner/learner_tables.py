@@ -151,7 +151,8 @@ evaluators = Table(
     Column("failed", Integer, nullable=False),
     Column("at", When, nullable=False),
 )
-"""What an evaluator of live answers did: up to row `seq` of traffic it has chosen; how many it graded on `day` (UTC)."""
+"""The work of an evaluator of live answers: the row `seq` of traffic up to which it has chosen, and the number that it
+graded on `day` (UTC)."""
 
 searches = Table(
     "learner_searches",

@@ -1,4 +1,4 @@
-"""What a person changes about patterns of failures: their names, and which of them are one.
+"""The edits of people to patterns of failures: their names, and which of them are the same.
 
 The audit log says who did it, to which pattern and why. It holds no name of a pattern, because a name may be written from words
 that are erased later.

@@ -21,7 +21,7 @@ from whet.types import JSON, Completion, Message, Request
 
 LONGEST_PATTERN_NAME, LONGEST_DESCRIPTION = 80, 400
 NOTHING = "none"
-"""What the reader writes for a critique that reports no failure."""
+"""The reader's word for a critique that reports no failure."""
 EXAMPLE = "Trains without platform"
 _INDENT = "\n   "
 

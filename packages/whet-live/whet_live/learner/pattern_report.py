@@ -1,4 +1,4 @@
-"""What patterns of failures there are, counted: critiques and users of each, by week with intervals, and examples."""
+"""A report on the patterns of failures: critiques and users of each, by week with intervals, and examples."""
 
 from __future__ import annotations
 

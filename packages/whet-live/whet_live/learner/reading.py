@@ -1,4 +1,4 @@
-"""What a model reads in rows of feedback: which requirements each row holds, and whether a row alone holds one.
+"""The reading of rows of feedback by a model: which requirements each row states, and whether a row states one by itself.
 
 The values here are what is remembered of it. The steps (`read_comments`, `confirm_votes`) need a run and nothing else, so that
 they work without a database.

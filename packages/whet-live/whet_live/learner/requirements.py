@@ -1,4 +1,4 @@
-"""What is required: rows counted by what was read in them, with sources, quorums, contradictions and people's decisions.
+"""The requirements: rows counted by the reading, with sources, quorums, contradictions and people's decisions.
 
 Everything here is a pure function of the feedback, of what was read in it, of the prompt and of what people decided: no model
 is asked, and no text is understood.
@@ -36,7 +36,7 @@ class RequirementEvidence:
 
     policy: LearningPolicy = field(default_factory=LearningPolicy)
     readings: Readings = field(default_factory=Readings)
-    """What was read in the feedback."""
+    """The reading of the feedback."""
     grouping: bool = False
     """Whether rows that nobody read are shown by their texts, for a person to write an instruction."""
     alike: Mapping[str, str] = field(default_factory=dict)
@@ -79,11 +79,11 @@ class LiveRequirement:
     rows: tuple[str, ...]
     """The ids of all rows that require it."""
     sources: float
-    """What all who require it count together."""
+    """The total weight of all who require it."""
     needed: float
-    """What they must count before it is learned."""
+    """The weight that it needs before it is learned."""
     confirmed: float = 0.0
-    """What those count whose comment alone requires it."""
+    """The weight of those whose comment alone requires it."""
     requirement_id: str = ""
     """The id of the open requirement."""
     instruction: str = ""

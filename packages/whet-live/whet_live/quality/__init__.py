@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whet_live.quality.quality import Quality
     from whet_live.quality.report import QualityOptions, QualityQuery, QualityReport
     from whet_live.quality.series import MeasureSeries, QualityGroup, QualityPoint, begin_of
+    from whet_live.quality.threshold import check_quality
 
 _HOMES = {
     "whet_live.quality.alerts": "APPROVAL QualityAlert",
@@ -27,6 +28,7 @@ _HOMES = {
     "whet_live.quality.quality": "Quality",
     "whet_live.quality.report": "QualityOptions QualityQuery QualityReport",
     "whet_live.quality.series": "MeasureSeries QualityGroup QualityPoint begin_of",
+    "whet_live.quality.threshold": "check_quality",
 }
 
 __all__ = [
@@ -44,6 +46,7 @@ __all__ = [
     "QualityQuery",
     "QualityReport",
     "begin_of",
+    "check_quality",
     "deliver_due",
     "read_channels",
 ]

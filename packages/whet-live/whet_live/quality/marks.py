@@ -1,4 +1,4 @@
-"""What changed around a prompt, on the axis of time: versions, moves of labels, models, experiments, and what was noticed."""
+"""The changes around a prompt, on the axis of time: versions, moves of labels, models, experiments, and findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the quality of a prompt is measured by: rates of answers, ratings, and amounts."""
+"""The measures of a prompt's quality: rates of answers, ratings, and amounts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 SCORE = "score:"
-"""What the name of a measure begins with that is a score under a name of the caller."""
+"""The prefix of the name of a measure that is a score under a name of the caller."""
 
 
 @dataclass(frozen=True, slots=True)

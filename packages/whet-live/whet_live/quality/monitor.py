@@ -68,7 +68,7 @@ _MOST_DAYS = 120
 """Days of an amount whose sums are kept apart, as many as a `ChangeWatch` keeps."""
 _AMOUNTS = ("latency", "output_tokens", "cost")
 _DRAWN = frozenset({"comment", "copy", "edit_distance"})
-"""What is drawn and not watched."""
+"""The measures that are drawn and not watched."""
 MOST_SCORES = 50
 """Scores of a prompt that are watched at most, the first that came."""
 

@@ -72,4 +72,4 @@ quality_deliveries = Table(
     Column("error", Text),
     Index(None, "state", "due"),
 )
-"""What becomes of an alert on each channel: waiting, sent or failed."""
+"""The state of an alert on each channel: waiting, sent or failed."""

@@ -43,7 +43,7 @@ class QualityQuery:
     """The label that stood on the version when the answer was given."""
     model: str | None = None
     by: str = ""
-    """What the answers are split by: version, label, model, or `metadata.KEY`."""
+    """The key by which answers are split: version, label, model, or `metadata.KEY`."""
     step: str = ""
     """hour, day or week; by default what fits the period."""
 
@@ -79,7 +79,7 @@ class QualityReport:
     groups: tuple[QualityGroup, ...]
     """All answers, or the parts that were asked for."""
     marks: tuple[ChangeMark, ...]
-    """What changed in the period."""
+    """The changes in the period."""
 
     def as_json(self) -> dict[str, Any]:
         """The report as JSON values: times in ISO 8601, the step in seconds."""

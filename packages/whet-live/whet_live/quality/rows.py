@@ -188,9 +188,9 @@ def _add_feedback(
     place: Mapping[int, int],
     answers: AnswerColumns,
 ) -> None:
-    """What was said or done: several values about one answer count as their mean, under whatever names they came; scores count by
-    their name. Of what one person says under one name the last value counts. What has the value 0 alone was not done. Ratings
-    and thumbs are those of people."""
+    """The feedback on answers: several values about one answer count as their mean, under whatever names they came; scores
+    count by their name. Of what one person says under one name the last value counts. What has the value 0 alone was not
+    done. Ratings and thumbs are those of people."""
     score = case((_f.kind == "score", func.coalesce(_f.name, "")), else_="").label("score")
     values = (
         select(_f.about, _f.kind, score, _f.value, _number_back().label("back"))

@@ -24,7 +24,7 @@ from whet_live.registry.registry_tables import audit, audit_head, labels, protec
 from whet_live.registry.values import prompt_from_messages
 
 FIRST = "0" * 64
-"""What the first row names as the hash before it."""
+"""The hash that the first row names as the hash before it."""
 _BATCH = 5000
 _MADE, _IMPORTED = "version.create", "prompt.import"
 _MOVED = ("label.move", "label.rollback", "label.remove")

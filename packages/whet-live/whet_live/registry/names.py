@@ -15,7 +15,7 @@ DEFAULT_LABEL, NEWEST = "production", "latest"
 ANY_PROMPT = "*"
 LONGEST_TEXT = 4000
 ROLE = re.compile(r"[a-z]{1,20}")
-"""What the role of a message may be: it becomes a part of a file's name."""
+"""The pattern of a message's role: it becomes a part of a file's name."""
 _SCHEME = "prompts:/"
 _LABEL = re.compile(r"[a-z0-9_.-]+")
 

@@ -118,7 +118,8 @@ proposals = Table(
     Index(None, "state", "id"),
     Index(None, "name", "id"),
 )
-"""What waits for a decision, and what was decided. `target` is the version of a request to move a label only."""
+"""The proposals that wait for a decision, and those that were decided. `target` is the version of a request to move a label
+only."""
 
 audit = Table(
     "audit",
@@ -159,5 +160,5 @@ playground_runs = Table(
     Column("at", When, nullable=False),
     Index(None, "day"),
 )
-"""What was run in the playground, by the id of the form that asked for it. `cost` in dollars is the most that a run may take
+"""The runs of the playground, by the id of the form that requested them. `cost` in dollars is the most that a run may take
 until its end is known. Inputs and answers are stored nowhere."""

@@ -1,4 +1,4 @@
-"""What the registry hands out: immutable values, each with its form as JSON."""
+"""The values that the registry returns: immutable, each with its form as JSON."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Version:
     run: Mapping[str, Any] | None = None
     """Where it comes from: a run folder, a ledger, a file."""
     evidence: Mapping[str, Any] | None = None
-    """What was measured."""
+    """The measurements."""
     proposal: str | None = None
     """The id of the proposal that brought it."""
     labels: tuple[str, ...] = ()
@@ -184,13 +184,13 @@ class Proposal:
     region: str
     """The region whose ledger `events` add to."""
     events: tuple[Event, ...]
-    """What the change adds to the ledger of `region`; empty for a text that somebody wrote."""
+    """The addition of the change to the ledger of `region`; empty for a text that somebody wrote."""
     author: str
     message: str
     created: int
     units: tuple[ProposalUnit, ...] = ()
     evidence: Mapping[str, Any] | None = None
-    """What was measured."""
+    """The measurements."""
     gate: Mapping[str, Any] | None = None
     """The verdict of the gate."""
     config: Mapping[str, Any] | None = None
@@ -219,7 +219,7 @@ class Proposal:
 
 
 _PARTS = ("prompt", "region", "events", "units")
-"""What a proposal is made of, which its instructions and messages say as JSON."""
+"""The parts of a proposal, as its instructions and messages state them in JSON."""
 
 
 def _unit_json(unit: ProposalUnit) -> dict[str, object]:

@@ -45,7 +45,7 @@ class Origin(TypedDict, total=False):
     run: Mapping[str, object] | None
     """The run folder or file."""
     evidence: Mapping[str, object] | None
-    """What was measured."""
+    """The measurements."""
     ledgers: Ledgers | None
     """By region, the events that lead to its text."""
     proposal: str | None

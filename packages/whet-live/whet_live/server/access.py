@@ -41,7 +41,7 @@ from whet_live.server.roles import PAGE, Principal, ProviderIdentity, Role
 
 PREFIX = "whet_"
 PUBLIC_PREFIX = "whetp_"
-"""What secret tokens and public keys begin with."""
+"""The prefixes of secret tokens and public keys."""
 FIRST = "admin"
 SESSION_SECONDS = 12 * 3600
 SIGN_IN_SECONDS = 600

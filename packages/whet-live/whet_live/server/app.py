@@ -21,8 +21,8 @@ from whet_live.server.v1 import ROUTERS as PROGRAMS
 
 def _page_routers() -> Iterator[EndpointRouter]:
     """The routers of the modules in `pages`: a module whose `router` has a route is a page, by itself."""
-    for found in iter_modules(pages.__path__):
-        router = getattr(import_module(f"{pages.__name__}.{found.name}"), "router", None)
+    for module in iter_modules(pages.__path__):
+        router = getattr(import_module(f"{pages.__name__}.{module.name}"), "router", None)
         if isinstance(router, EndpointRouter):
             yield router
 

@@ -1,4 +1,4 @@
-"""What one running server shares between requests: data, callers, limits, figures."""
+"""The state that the requests of one running server share: data, callers, limits, figures."""
 
 from __future__ import annotations
 

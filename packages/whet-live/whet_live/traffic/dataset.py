@@ -45,7 +45,7 @@ _COMBINED: Mapping[str, Callable[[Sequence[float]], float]] = {
     "edit_distance": itemgetter(-1),
     "external_check": fmean,
 }
-"""What several signals of a kind are together; of the other kinds the largest counts."""
+"""The value of several signals of one kind; among the kinds, the largest counts."""
 
 
 def observations(
@@ -127,7 +127,7 @@ def observed_answers(
         by_answer: dict[int, list[Any]] = {}
         for row in sorted(connection.execute(about).all(), key=attrgetter("time", "seq")):
             by_answer.setdefault(row.about, []).append(row)
-        kept = [seq for seq, found in by_answer.items() if any(row.text for row in found)]
+        kept = [seq for seq, about_it in by_answer.items() if any(row.text for row in about_it)]
         texts: dict[int, str] = {}
         for part in chunks(kept):
             texts |= {

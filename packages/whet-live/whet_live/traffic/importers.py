@@ -74,7 +74,7 @@ _TIMES = frozenset(("time", "timestamp", "created_at", "start_time", "end_time")
 _BEGINS = ("time", "timestamp", "created_at", "created", "start_time")
 _NO_TIME = ("", "none", "null", "nan", "nat")
 _OWN_IDS = ("import-", "imported-")
-"""What ids begin with that are made here, of what a row holds."""
+"""The prefixes of ids that are made here, by the content of the row."""
 _EMPTY = "whet: nothing was said"
 
 
@@ -538,7 +538,7 @@ def store_imported(traffic: Traffic, imported: ParsedFiles) -> ImportOutcome:
 
 
 def _find_waiting(traffic: Traffic, rows: Sequence[Feedback]) -> list[str]:
-    """What such rows are about that is not stored."""
+    """The subjects of such rows that are not stored."""
     stored, waiting = tables.feedback.c, list[str]()
     with traffic.database.read() as connection:
         for part in chunks(row.id for row in rows):

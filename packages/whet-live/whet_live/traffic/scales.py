@@ -1,4 +1,5 @@
-"""What a number of another tool means: thumbs, a scale, or a plain number. All numbers of a column or metric decide it together.
+"""The meaning of a number of another tool: thumbs, a scale, or a plain number. All numbers of a column or metric decide it
+together.
 
 A scale is kept as stars from 1 to 5, so that ratings of different scales may be compared; what was given stands in the metadata.
 """

@@ -140,7 +140,7 @@ class _Conversation:
                 await self._talk.end(late)
 
     async def _reply_to(self, number: int, value: Any) -> Any:
-        """What the work replies to something that is sent back about a question."""
+        """The reply of the work to a message about a question."""
         self._back = number, value
         await self._send(number, "back", value)
         while True:

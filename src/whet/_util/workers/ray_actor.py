@@ -17,7 +17,7 @@ from whet._util.workers.elsewhere import Talk, WorkerDied
 from whet._util.workers.pool import Processes
 
 Reply: TypeAlias = tuple[Literal["done", "late", "died"], Any]
-"""What came of a call: its value, or how the worker process died. Values only: Ray wraps exceptions."""
+"""The result of a call: its value, or how the worker process died. Values only: Ray wraps exceptions."""
 
 
 class RayActor:

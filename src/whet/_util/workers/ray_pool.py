@@ -45,7 +45,7 @@ class _Member:
 
 @dataclass(frozen=True)
 class ModelCopies:
-    """That actors hold a model, and no code of the user. `gpus`: the part of a GPU that each takes; None: a whole one, where the
+    """Actors with a model, and without code of the user. `gpus`: the share of a GPU for each; None: a whole one, if the
     cluster has any. They take no processors of their own: the actors with the user's code wait while they compute."""
 
     gpus: float | None
@@ -137,7 +137,7 @@ class RayWorkers:
         return count
 
     async def _inspect_here(self) -> Surroundings:
-        """What a worker process on this machine finds around it."""
+        """The surroundings of a worker process on this machine."""
         own = Processes(1)
         try:
             outcome = json.loads(await own.do(self._inspection, ENDED_AFTER))

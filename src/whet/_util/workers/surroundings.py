@@ -1,4 +1,4 @@
-"""What the code of a user finds around it in a process: Python, whet, and the packages that it imports.
+"""The surroundings of a user's code in a process: Python, whet, and the packages that it imports.
 
 `compare_surroundings` names what differs in another process. Whether the code itself is the same is checked where it is loaded.
 """

@@ -1,4 +1,5 @@
-"""What a verifier computes, in this process or in a worker: it is sent the verifier's options and what to look at, as JSON.
+"""The computation of a verifier, in this process or in a worker: the worker gets the verifier's options and the answer, as
+JSON.
 
 A worker confines the code of answers as this process does (`whet._util.confined`).
 """

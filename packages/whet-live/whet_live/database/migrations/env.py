@@ -1,4 +1,4 @@
-"""What Alembic runs: the migrations on the connection, and in the transaction, that it is given."""
+"""The entry of Alembic: it runs the migrations on the given connection, in its transaction."""
 
 from __future__ import annotations
 

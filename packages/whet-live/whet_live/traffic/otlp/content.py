@@ -45,7 +45,7 @@ _OTHER_PARTS = frozenset((
 ))  # fmt: skip
 """The types of message parts, by the conventions of OpenTelemetry, OpenAI, Anthropic and Vercel."""
 _BESIDE = ("tool_calls.", "function_call.", "function_call_")
-"""What a message in flat keys may hold beside its text."""
+"""The fields beside its text of a message in flat keys."""
 DETAILS = "gen_ai.client.inference.operation.details"
 _INPUT_EVENT, _OUTPUT_EVENT = "gen_ai.content.prompt", "gen_ai.content.completion"
 _CHOICE = "gen_ai.choice"

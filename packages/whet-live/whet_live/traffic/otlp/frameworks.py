@@ -13,7 +13,7 @@ from whet_live.traffic.otlp.decode import OtlpSpan
 
 LANGSMITH_KIND = "langsmith.span.kind"
 _METADATA = ("langsmith.metadata.", "traceloop.association.properties.")
-"""What LangChain has in the metadata of a run, as LangSmith and OpenLLMetry write it; OpenInference has one JSON object."""
+"""The keys of LangChain in the metadata of a run, as LangSmith and OpenLLMetry write it; OpenInference has one JSON object."""
 _LIFTED = (
     "whet.prompt.name", "whet.prompt.version", "whet.episode", "whet.experiment", "whet.variant", "whet.user", "whet.session",
 )  # fmt: skip
