@@ -41,7 +41,10 @@ NOON = 20_000 * DAY + 12 * HOUR
 
 
 class Shop:
-    """A prompt that people criticise, and a reader in memory that sorts what they say."""
+    """A prompt that people criticise, and a reader in memory that sorts what they say. `version` stands for what the reader
+    holds: nobody reads the database to know it again."""
+
+    version = 1
 
     def __init__(self, database: Database, root: Path) -> None:
         self.database = database

@@ -207,12 +207,27 @@ def test_workers_must_have_the_packages_and_the_files_of_the_run(tmp_path: Path)
         load_check("hf/m", folder, own, files)
 
 
-async def test_requests_of_concurrent_branches_share_batches(
+async def test_workers_share_the_batches_of_concurrent_branches_and_of_a_call(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twenty requests at once are two batches of ten for two workers, and the seven that come meanwhile are a third."""
     from whet.models.addresses import resolve
-    from whet.models.model_workers import ModelWorkers, WorkerChoice, models_in_workers
+    from whet.models.model_workers import WorkerChoice, models_in_workers
+
+    here: Any = resolve(model)
+    with models_in_workers(WorkerChoice("processes", 2, None)):
+        there: Any = resolve(model)
+    await there.workers.prepare()
+    try:
+        await check_concurrent_branches(here, there, monkeypatch)
+        await check_batches_of_a_call(here, there)
+    finally:
+        await there.close()
+        await here.close()
+
+
+async def check_concurrent_branches(here: Any, there: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty requests at once are two batches of ten for two workers, and the seven that come meanwhile are a third."""
+    from whet.models.model_workers import ModelWorkers
     from whet.types import Message, Request
 
     sizes, began, generate = list[int](), asyncio.Event(), ModelWorkers.generate
@@ -223,30 +238,21 @@ async def test_requests_of_concurrent_branches_share_batches(
             began.set()
         return await generate(self, requests, size)
 
-    monkeypatch.setattr(ModelWorkers, "generate", counting)
     asks = [Request((Message("user", row["input"]),), 0.5, 8, seed=i) for i, row in enumerate(ROWS[:27])]
-    with models_in_workers(WorkerChoice("processes", 2, None)):
-        there: Any = resolve(model)
-    await there.workers.prepare()
-    try:
+    with monkeypatch.context() as patch:
+        patch.setattr(ModelWorkers, "generate", counting)
         first = asyncio.gather(*[there.generate(request) for request in asks[:20]])
         await began.wait()
         second = asyncio.gather(*[there.generate(request) for request in asks[20:]])
         answers = [*await first, *await second]
-    finally:
-        await there.close()
     assert sizes == [10, 10, 7]
-    here = resolve(model)
     assert [[a.text for a in group] for group in answers] == [
         [a.text for a in await here.generate(request)] for request in asks
     ]
-    await here.close()
 
 
-async def test_workers_share_the_batches_of_a_call(model: str) -> None:
+async def check_batches_of_a_call(here: Any, there: Any) -> None:
     """300 sequences are ten batches of 32, and the texts to score are long enough for two workers."""
-    from whet.models.addresses import resolve
-    from whet.models.model_workers import WorkerChoice, models_in_workers
     from whet.prompt import Prompt
     from whet.types import Message, Request
 
@@ -263,17 +269,10 @@ async def test_workers_share_the_batches_of_a_call(model: str) -> None:
     prompts = [Prompt.parse(f"say {'it ' * k}{{{{input}}}} :") for k in range(4)]
     inputs = [{"input": f"{LETTERS[i % 12]} {LETTERS[i // 12]} {'. ' * (i % 40)}"} for i in range(140)]
     labels = [["good", "bad twice"]] * len(inputs)
-    here: Any = resolve(model)
-    with models_in_workers(WorkerChoice("processes", 2, None)):
-        there: Any = resolve(model)
-    try:
-        assert await there.generate_batch(asks) == await here.generate_batch(asks)
-        ours, theirs = [await one.score(prompts, inputs, labels) for one in (here, there)]
-        assert theirs.logprobs.tolist() == ours.logprobs.tolist()
-        assert theirs.tokens.tolist() == ours.tokens.tolist()
-    finally:
-        await there.close()
-        await here.close()
+    assert await there.generate_batch(asks) == await here.generate_batch(asks)
+    ours, theirs = [await one.score(prompts, inputs, labels) for one in (here, there)]
+    assert theirs.logprobs.tolist() == ours.logprobs.tolist()
+    assert theirs.tokens.tolist() == ours.tokens.tolist()
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ from whet.types import Rollout
 ENTRY = MethodEntry(
     "prompt_learning",
     "Prompt learning: critiques become managed instructions",
-    version=18,
+    version=19,
     rank=10,
     when="the reward says in words what is wrong, or people comment",
     paper="this tool's own; the idea: Arize AI, 2025",

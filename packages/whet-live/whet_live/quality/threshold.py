@@ -27,12 +27,12 @@ def check_quality(
     if not name:
         return ThresholdCheck(report.prompt, "undecided", "nobody judged an answer of the period")
     wanted = _find_measure(name, threshold)
-    found = group.of(name)
-    if found is None:
+    series = group.of(name)
+    if series is None:
         return ThresholdCheck(
             report.prompt, "undecided", f"{wanted.title.lower()}: no answer of the period has a value"
         )
-    return _judge_series(report.prompt, found, threshold, sure)
+    return _judge_series(report.prompt, series, threshold, sure)
 
 
 def _find_measure(name: str, threshold: float) -> QualityMeasure:
