@@ -121,11 +121,20 @@ class Run(Protocol):
     """Durable execution of one method. `rng` is seeded by run seed and position in the program."""
 
     @property
-    def seed(self) -> int: ...
+    def seed(self) -> int:
+        """The seed of the run."""
+        ...
+
     @property
-    def rng(self) -> random.Random: ...
+    def rng(self) -> random.Random:
+        """The random generator of this position in the program; a branch has its own."""
+        ...
+
     @property
-    def limits(self) -> Budget: ...
+    def limits(self) -> Budget:
+        """The limits of the method at the start, without the calls that the sealed test needs."""
+        ...
+
     @property
     def executor(self) -> Executor:
         """The executor that calls the user's functions, in this process or in others."""

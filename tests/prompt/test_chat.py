@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from whet.errors import EditRejected, UsageError
 from whet.prompt import Prompt
-from whet.types import Message
+from whet.types import Example, Message
+from whet_client.prompt.formats import write_prompt_as
 
 TEXT = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=40).filter(
@@ -203,16 +205,32 @@ def test_no_edit_makes_messages_of_one_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("request_form", [False, True])
-def test_the_name_of_a_message_is_said_to_be_left_out(
-    request_form: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_name_of_a_message_stays_with_it(request_form: bool, caplog: pytest.LogCaptureFixture) -> None:
     listed = [
         {"role": "system", "content": "a", "name": None},
         {"role": "user", "content": "b", "name": "Eva"},
         {"role": "assistant", "content": "c"},
-        {"role": "user", "content": "d", "name": "Tom"},
+        {"role": "user", "content": "<!-- whet:begin -->d<!-- whet:end --> {{input}}", "name": "Tom"},
     ]
     prompt = Prompt.parse(json.dumps({"messages": listed} if request_form else listed), "p.json")
-    assert [message.content for message in prompt.messages] == ["a", "b", "c", "d"]
-    (said,) = caplog.messages
-    assert said.startswith("p.json: the `name` of message 2 and 4 is left out")
+    names = [None, "Eva", None, "Tom"]
+    assert [message.name for message in prompt.messages] == names and not caplog.messages
+    again = Prompt.parse(prompt.source)
+    assert again == prompt and again.id == prompt.id
+    assert prompt.id != Prompt(tuple(replace(message, name=None) for message in prompt.messages)).id
+    edited = prompt.edit("e")
+    assert [message.get("name") for message in edited.chat] == names
+    assert [message.get("name") for message in edited.fill_slots({"input": "x"})] == names
+    assert [dict(message).get("name") for message in edited.render(Example("", {"input": "x"}))] == names
+    assert Prompt(tuple(Message(*message.as_list()) for message in edited.messages)) == edited
+
+
+def test_a_format_without_names_refuses_a_prompt_that_says_who_speaks() -> None:
+    prompt = Prompt.of_chat([{"role": "user", "content": "{{input}}", "name": "Eva"}])
+    for name in ("openai", "langfuse", "mlflow", "promptfoo"):
+        assert '"name": "Eva"' in write_prompt_as(prompt, name)
+    for name in ("langchain", "prompty", "dotprompt"):
+        with pytest.raises(UsageError, match='has the name "Eva"'):
+            write_prompt_as(prompt, name)
+    with pytest.raises(UsageError, match="message with a `name`"):
+        Prompt.of_parts({"answer": prompt})

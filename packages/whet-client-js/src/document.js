@@ -3,7 +3,7 @@
 import { UsageError, showValue } from "./errors.js";
 import { isObject, parseJson } from "./http.js";
 
-/** @typedef {{role: string, content: string}} Message */
+/** @typedef {{role: string, content: string, name?: string}} Message */
 
 /** The role of a prompt of one text: its slots decide whether it is the system message or the user message. */
 export const AUTO = "auto";
@@ -87,7 +87,7 @@ export function checkedMessages(messages, where) {
   if (fences === 0 && !messages.some(({ content }) => withoutMarkers(content).trim())) {
     throw new UsageError(`${where}: the prompt is empty.`);
   }
-  return messages.map(({ role, content }) => ({ role, content }));
+  return messages.map((m) => ({ role: m.role, content: m.content, ...nameOf(m) }));
 }
 
 /** @param {string} text @param {string} where @returns {number} */
@@ -204,6 +204,11 @@ export function readMessages(value, where) {
   return checkedMessages([...first, ...list.map((one, number) => readMessage(one, `${where}, message ${number + 1}`))], where);
 }
 
+/** The name of who speaks, where a message has one. @param {{name?: unknown}} message @returns {{name?: string}} */
+export function nameOf({ name }) {
+  return typeof name === "string" && name ? { name } : {};
+}
+
 /** @param {unknown} one @param {string} where @returns {Message} */
 function readMessage(one, where) {
   const role = isObject(one) && typeof one.role === "string" ? ROLES[one.role] : undefined;
@@ -215,5 +220,5 @@ function readMessage(one, where) {
   if (texts.length === 0 || !texts.every((text) => typeof text === "string")) {
     throw new UsageError(`${where}: \`content\` must be text; this is ${showValue(one.content)}.`);
   }
-  return { role, content: texts.join("\n") };
+  return { role, content: texts.join("\n"), ...nameOf(one) };
 }

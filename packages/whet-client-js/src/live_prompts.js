@@ -1,7 +1,7 @@
 /** Prompts as the server, or a bundled copy, gives them, and as an app uses them. */
 
 import { UNITS, assign } from "./assignment.js";
-import { AUTO, checkedMessages, parseDocument, readMessages, withoutMarkers } from "./document.js";
+import { AUTO, checkedMessages, nameOf, parseDocument, readMessages, withoutMarkers } from "./document.js";
 import { UsageError, showValue } from "./errors.js";
 import { isObject, parseJson } from "./http.js";
 import { jsonText } from "./json_values.js";
@@ -20,7 +20,7 @@ import { canonicalName, fill, slotsOf } from "./slots.js";
 
 /**
  * A message for a model.
- * @typedef {{role: string, content: string | Part[]}} FormattedMessage
+ * @typedef {{role: string, content: string | Part[], name?: string}} FormattedMessage
  */
 
 /**
@@ -114,12 +114,12 @@ export class LivePrompt {
       throw new UsageError(`${this.name} version ${this.version} needs values for ${missing.join(", ")}; given: ${passed}.`);
     }
     const isFilled = [...texts.keys()].some((name) => slots.has(canonicalName(name)));
-    const clean = this.#content.messages.map(({ role, content }) => ({ role, pieces: piecesOf(withoutMarkers(content)) }));
-    const filled = clean.map(({ role, pieces }) => ({
-      role, content: contentOf(pieces.map((one) => (isFilled && typeof one === "string" ? fill(one, texts) : one))),
+    const clean = this.#content.messages.map(({ content, ...who }) => ({ who, pieces: piecesOf(withoutMarkers(content)) }));
+    const filled = clean.map(({ who, pieces }) => ({
+      ...who, content: contentOf(pieces.map((one) => (isFilled && typeof one === "string" ? fill(one, texts) : one))),
     }));
-    if (texts.size === 0) return filled.map((m) => (m.role === AUTO ? { role: "system", content: m.content } : m));
-    const isOneText = clean.length === 1 && clean[0]?.role === AUTO;
+    if (texts.size === 0) return filled.map((m) => (m.role === AUTO ? { ...m, role: "system" } : m));
+    const isOneText = clean.length === 1 && clean[0]?.who.role === AUTO;
     const shown = isOneText ? filled.map((m) => ({ role: isFilled ? "user" : "system", content: m.content })) : filled;
     return isFilled ? shown : [...shown, { role: "user", content: userText(texts) }];
   }
@@ -227,7 +227,7 @@ export function fromFolder(folder, name, label) {
     const messages = side.messages.map((row) => {
       const content = readFile(`${home}/${String(row?.file).split(/[/\\]/).pop()}`);
       if (content === null) throw new UsageError(`the file ${String(row?.file)} is not there`);
-      return { role: String(row?.role), content };
+      return { role: String(row?.role), content, ...nameOf(row ?? {}) };
     });
     return { name, version: number, messages: checkedMessages(messages, home), config: isObject(side.config) ? side.config : {} };
   } catch (error) {

@@ -32,10 +32,17 @@ export function parseDocument(source: string, where: string): Message[];
  * @throws {UsageError} naming what cannot be read
  */
 export function readMessages(value: unknown, where: string): Message[];
-/** @typedef {{role: string, content: string}} Message */
+/** The name of who speaks, where a message has one. @param {{name?: unknown}} message @returns {{name?: string}} */
+export function nameOf({ name }: {
+    name?: unknown;
+}): {
+    name?: string;
+};
+/** @typedef {{role: string, content: string, name?: string}} Message */
 /** The role of a prompt of one text: its slots decide whether it is the system message or the user message. */
 export const AUTO: "auto";
 export type Message = {
     role: string;
     content: string;
+    name?: string;
 };

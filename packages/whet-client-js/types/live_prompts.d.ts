@@ -50,7 +50,7 @@ export function checkedFallbacks(fallbacks: Readonly<Record<string, Bundled>> | 
  */
 /**
  * A message for a model.
- * @typedef {{role: string, content: string | Part[]}} FormattedMessage
+ * @typedef {{role: string, content: string | Part[], name?: string}} FormattedMessage
  */
 /**
  * A prompt that comes with the app: one text, or messages.
@@ -136,6 +136,7 @@ export type SlotValue = string | number | bigint | boolean | null | readonly unk
 export type FormattedMessage = {
     role: string;
     content: string | Part[];
+    name?: string;
 };
 /**
  * A prompt that comes with the app: one text, or messages.

@@ -125,13 +125,16 @@ class LivePrompt:
                 Message("system" if m.role == AUTO else m.role, without_markers(m.content))
                 for m in prompt.messages
             )
-        return [{"role": message.role, "content": content_of(message.content)} for message in rendered]
+        return [message.as_object(content_of(message.content)) for message in rendered]
 
 
 def read_content(value: Mapping[str, Any]) -> Content:
     """A version from the server's JSON. Raises UsageError for one that is none."""
     try:
-        messages = tuple(Message(str(m["role"]), str(m["content"])) for m in value["messages"])
+        messages = tuple(
+            Message(*(str(m[key]) for key in ("role", "content", "name") if key in m))
+            for m in value["messages"]
+        )
         prompt = Prompt.from_messages(messages, str(value["name"]))
         return Content(str(value["name"]), int(value["version"]), prompt, dict(value.get("config") or {}))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -180,8 +183,12 @@ def from_folder(folder: Path, name: str, label: str) -> Content | None:
         if not isinstance(number, int):
             return None
         side = json.loads((home / f"@{number}.json").read_text("utf-8"))
-        files = [(str(row["role"]), home / Path(str(row["file"])).name) for row in side["messages"]]
-        messages = tuple(Message(role, file.read_text("utf-8")) for role, file in files)
+        messages = tuple(
+            Message(
+                str(row["role"]), (home / Path(str(row["file"])).name).read_text("utf-8"), row.get("name")
+            )
+            for row in side["messages"]
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{home}: the bundled prompt cannot be read: {error}.") from None
     return Content(name, number, Prompt.from_messages(messages, str(home)), dict(side.get("config") or {}))

@@ -22,14 +22,27 @@ def content_hash(value: object) -> str:
 @named_fields
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. `role` is system, user or assistant. It can be read like a mapping, as `message["content"]`, too."""
+    """One chat message. `role` is system, user or assistant; `name` says who speaks, where several do. It can be read like a
+    mapping, as `message["content"]`, too."""
 
     role: str
     content: str
+    name: str | None = None
 
     def keys(self) -> tuple[str, ...]:
         """The names of the fields, so that `dict(message)` and `**message` work."""
-        return ("role", "content")
+        return ("role", "content") if self.name is None else ("role", "content", "name")
+
+    def as_list(self) -> list[Any]:
+        """Role and content, and the name where there is one: `Message(*values)` is the message again."""
+        return [self[key] for key in self.keys()]
+
+    def as_object(self, content: object = None) -> dict[str, Any]:
+        """The message as APIs take it; with another `content` in the place of its own."""
+        return {
+            **{key: self[key] for key in self.keys()},
+            **({} if content is None else {"content": content}),
+        }
 
     def __getitem__(self, name: str) -> str:
         if name not in self.keys():

@@ -115,7 +115,7 @@ class _Tools:
         where you propose a change.
         """
         version = self._registry.get(address)
-        marked = [{"role": m.role, "content": m.content} for m in version.prompt.messages]
+        marked = [m.as_object() for m in version.prompt.messages]
         return {**version.as_json(), "messages": marked, "source": version.prompt.source}
 
     def diff_prompts(self, before: str, after: str) -> Json:

@@ -303,6 +303,4 @@ def _source(prompt: Prompt) -> str:
     """The prompt as a file of a task holds it."""
     if [message.role for message in prompt.messages] == [AUTO]:
         return prompt.source
-    return json.dumps(
-        [{"role": m.role, "content": m.content} for m in prompt.messages], ensure_ascii=False, indent=1
-    )
+    return json.dumps([m.as_object() for m in prompt.messages], ensure_ascii=False, indent=1)

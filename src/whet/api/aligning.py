@@ -186,7 +186,7 @@ def aligned_rubric(run: str | Path, root: str | Path = "runs", *, memory: str | 
     result = read_result(folder)
     promoted = bool(result.get("improvement", {}).get("promoted"))
     side = result.get("best" if promoted else "baseline", {})
-    messages = tuple(Message(role, content) for role, content in side.get("messages", ()))
+    messages = tuple(Message(*values) for values in side.get("messages", ()))
     prompt = Prompt(messages) if messages else None
     if prompt is None or not prompt.fenced:
         raise UsageError(f"{folder} has no rubric. Name a finished run of a task that `whet align` wrote.")

@@ -108,7 +108,7 @@ def _with_start(task: Task, start: Prompt) -> Task:
     if start.id == task.prompt.id:
         return task
     moved = with_prompt(task, start, "The prompt")
-    pinned = [[m.role, m.content] for m in start.messages]
+    pinned = [m.as_list() for m in start.messages]
     parts = {**task.parts, "prompt": content_hash(pinned)[:16]}
     return replace(moved, fingerprint=content_hash([task.fingerprint, pinned]), parts=parts)
 

@@ -592,7 +592,7 @@ def _side(value: SideJSON) -> ScoredPrompt:
 def _prompt(value: PromptJSON | EvaluationJSON) -> Prompt:
     """The prompt that a result holds: one text, or `messages` where there are several."""
     if "messages" in value:
-        return Prompt(tuple(Message(role, content) for role, content in value["messages"]))
+        return Prompt(tuple(Message(*values) for values in value["messages"]))
     return Prompt.parse(value["prompt"])
 
 

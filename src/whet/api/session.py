@@ -258,9 +258,7 @@ class Session:
             raise asyncio.CancelledError
         self._load()
         example = EXAMPLE.get() if role == "task" else None
-        key = content_hash(
-            [[[m.role, m.content] for m in request.messages], request.sample, request.temperature]
-        )
+        key = content_hash([[m.as_list() for m in request.messages], request.sample, request.temperature])
         ask = Ask(key[:16], request.messages, example, role, request.temperature, request.max_tokens)
         future: asyncio.Future[Completion] = asyncio.get_running_loop().create_future()
         with self._changed:

@@ -96,7 +96,7 @@ def _show_point(
         raise UsageError(f'{folder} has no objective "{name}".{did_you_mean(name, names)}')
     sign = 1.0 if points[0]["validation"][name]["goal"] == "max" else -1.0
     point = max(points, key=lambda one: (one["holds"], sign * one["validation"][name]["mean"]))
-    prompt = Prompt(tuple(Message(role, content) for role, content in point["messages"]))
+    prompt = Prompt(tuple(Message(*values) for values in point["messages"]))
     if as_json:
         emit({"run": str(folder), "chosen": name, **point, "text": prompt.text})
         return

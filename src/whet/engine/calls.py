@@ -650,7 +650,7 @@ def digest_of(address: str, request: Request) -> str:
     """Content digest of a request to a model, sample number included; the endpoint's URL is not part of it."""
     content = [
         address,
-        [[m.role, m.content] for m in request.messages],
+        [m.as_list() for m in request.messages],
         [
             request.temperature,
             request.max_tokens,

@@ -478,7 +478,7 @@ def written_prompt(prompt: Prompt) -> PromptJSON:
     """A prompt as a result holds it: its source, and its messages where it is not one text."""
     if len(prompt.messages) == 1 and prompt.messages[0].role == AUTO:
         return {"prompt": prompt.source}
-    return {"prompt": prompt.source, "messages": [[m.role, m.content] for m in prompt.messages]}
+    return {"prompt": prompt.source, "messages": [m.as_list() for m in prompt.messages]}
 
 
 def _example(example: Example) -> dict[str, str | None]:

@@ -112,7 +112,7 @@ def _point(front: Front, start: str, candidate: Candidate, gate: str) -> FrontPo
     point: FrontPointJSON = {
         "id": candidate.id,
         "prompt": candidate.prompt.source,
-        "messages": [[m.role, m.content] for m in candidate.prompt.messages],
+        "messages": [m.as_list() for m in candidate.prompt.messages],
         "operator": candidate.operator,
         "gate": gate,
         "holds": bool(validation) and all(one["holds"] for one in validation.values()),

@@ -260,7 +260,7 @@ def example_clusters(sides: Sequence[Side], examples: Sequence[Example]) -> list
         if any(isinstance(env, ProgramEnvironment) for env, _ in sides):
             return content_hash(example.text if example.text is not None else dict(example.values))
         rendered = (message for env, prompt in sides for message in env.messages(prompt, example))
-        return content_hash([[message.role, message.content] for message in rendered])
+        return content_hash([message.as_list() for message in rendered])
 
     return clusters_of([requests(e) for e in examples], [e.group for e in examples])
 

@@ -55,5 +55,5 @@ def read_matching(
         digests = [digest(request, seed) for request in ask(prompt)]
         known: JSON = {str(i): answers[one].decode() for i, one in enumerate(digests) if one in answers}
         if known:
-            matching.append([[[m.role, m.content] for m in prompt.messages], known])
+            matching.append([[m.as_list() for m in prompt.messages], known])
     return matching

@@ -418,7 +418,7 @@ class _ProgramRun:
             most = quantity(self._calls, "call")
             return {"failed": f"program: more than {most} in one rollout (program: {{calls: N}} allows more)"}
         self._calls += 1
-        place, again = self._place([role, [[m.role, m.content] for m in messages]])
+        place, again = self._place([role, [m.as_list() for m in messages]])
         g, run = self.generation, self.run.branch(place)
         sample = self.sample + again * _AGAIN
         schema, stop = question.get("schema"), (*g.stop, *question.get("stop", ()))
@@ -490,7 +490,7 @@ class ProgramModelHere(ProgramModel):
     async def ask_as_agent(self, call: AgentRequest, prompt: str = "") -> AgentAnswer:
         """The answer to the request of a command, or of an agent under a named prompt. Raises ProgramFailed for a call that
         brought none."""
-        pairs = [[m.role, m.content] for m in call.messages]
+        pairs = [m.as_list() for m in call.messages]
         own = {
             "schema": call.schema,
             "schema_options": call.schema_options,

@@ -52,7 +52,7 @@ class ProgramModel:
         them from, if any."""
         listed: Sequence[Any] = [Message("user", messages)] if isinstance(messages, str) else messages
         own = [m if isinstance(m, Message) else Message(**m) for m in listed]
-        pairs = [[m.role, m.content] for m in own]
+        pairs = [m.as_list() for m in own]
         return await self._ask({"role": self._role, "prompt": prompt, "messages": pairs})
 
     async def _ask(self, question: dict[str, Any]) -> str:

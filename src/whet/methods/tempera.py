@@ -131,7 +131,7 @@ async def tempera(run: Run, env: Environment, policy: object, start: Prompt, con
     systems = TrainedCandidates(
         editor, start, "tempera", steps, min(steps, share.validations - len(archive.validated))
     )
-    editor.notes.update(pool=[e.id for e in pool], start=[[m.role, m.content] for m in start.messages])
+    editor.notes.update(pool=[e.id for e in pool], start=[m.as_list() for m in start.messages])
 
     async def step(run: Run, number: int) -> None:
         episodes = await play(run, env, editor, observer, minibatch(run.rng, inputs, n), config.scale)

@@ -252,7 +252,7 @@ def _rows_of(
 
 def _seed(request: Request, copy: int) -> int:
     """Seed of one sample, from everything that makes it what it is."""
-    messages: list[object] = [[m.role, m.content] for m in request.messages]
+    messages: list[object] = [m.as_list() for m in request.messages]
     return int(content_hash([messages, request.temperature, request.seed, request.sample, copy])[:15], 16)
 
 

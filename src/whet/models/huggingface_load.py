@@ -95,7 +95,7 @@ class Weights:
         """
         if not self.chat:
             return "\n\n".join(m.content for m in messages)
-        turns = [{"role": m.role, "content": m.content} for m in messages]
+        turns = [m.as_object() for m in messages]
         try:
             return self._apply_template(turns)
         except Exception as error:  # a template is a program of the model's author and raises what it likes

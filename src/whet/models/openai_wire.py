@@ -143,7 +143,7 @@ def request_body(
     """The JSON body of a request, without the features that this model has refused before, its schema in a form that
     this model takes.
     """
-    messages: list[dict[str, object]] = [{"role": m.role, "content": m.content} for m in request.messages]
+    messages: list[dict[str, object]] = [m.as_object() for m in request.messages]
     if SYSTEM in disabled:
         messages = without_system(messages)
     if ALTERNATE in disabled:

@@ -45,7 +45,7 @@ def _use(record: Record, promoted: bool) -> Html | None:
     if best.get("prompt") is None:
         return None
     messages = best.get("messages") or [(AUTO, str(best["prompt"]))]
-    prompt = Prompt(tuple(Message(role, content) for role, content in messages))
+    prompt = Prompt(tuple(Message(*values) for values in messages))
     box = region(
         "pre",
         prompt_text(prompt.text if prompt.marks else prompt.plain),

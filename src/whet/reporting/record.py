@@ -333,7 +333,7 @@ def _take_candidate(record: Record, value: Mapping[str, Any], calls: int) -> Non
 
 
 def _source(messages: Iterable[Any]) -> str:
-    return Prompt(tuple(Message(str(role), str(content)) for role, content in messages)).source
+    return Prompt(tuple(Message(*map(str, values)) for values in messages)).source
 
 
 def _spending(path: Path) -> list[Spending]:

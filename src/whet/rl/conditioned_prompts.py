@@ -30,7 +30,7 @@ class PromptForInput:
 
     def save(self) -> bytes:
         """The policy, with the start prompt in its notes."""
-        self.policy.notes["start"] = [[message.role, message.content] for message in self.start.messages]
+        self.policy.notes["start"] = [message.as_list() for message in self.start.messages]
         return self.policy.save()
 
     def load(self, blob: bytes) -> None:

@@ -163,7 +163,7 @@ class Router:
         """The router as JSON."""
         model = self.choice.model
         facts: dict[str, Any] = {
-            "prompts": [[[m.role, m.content] for m in prompt.messages] for prompt in self.prompts],
+            "prompts": [[m.as_list() for m in prompt.messages] for prompt in self.prompts],
             "weights": model.weights.round(_DIGITS).tolist(),
             "values": model.values.round(_DIGITS).tolist(),
             "hard": model.hard,

@@ -110,7 +110,7 @@ class MemoryBank:
     def save(self) -> bytes:
         """The bank as JSON. Vectors are in single precision; inputs themselves are not in it."""
         facts: dict[str, Any] = {
-            "start": [[m.role, m.content] for m in self.start.messages],
+            "start": [m.as_list() for m in self.start.messages],
             "how": self.how,
             "near": self.near,
             "embedding": self.embedding,

@@ -31,7 +31,7 @@ class RememberingJudge:
 
     def save(self) -> bytes:
         """The prompt and the memory as JSON."""
-        messages = [[m.role, m.content] for m in self.start.messages]
+        messages = [m.as_list() for m in self.start.messages]
         return json.dumps({"start": messages, "memory": self.memory.to_json()}).encode()
 
     def load(self, blob: bytes) -> None:

@@ -261,7 +261,7 @@ class Deployed(Environment):
                 "thought": completion.thought,
             }
 
-        messages: list[JSON] = [[m.role, m.content] for m in request.messages]
+        messages: list[JSON] = [m.as_list() for m in request.messages]
         args: JSON = [self.system, content_hash(messages), request.sample]
         record = convert_record(await run.effect("system", answer, args, role="task", calls=1), SystemAnswer)
         usage, thought = Usage(*record["usage"]), record.get("thought", "")

@@ -225,7 +225,7 @@ class Archive:
 
 def candidate_of(described: Mapping[str, Any]) -> Candidate:
     """The inverse of `describe`, without the score."""
-    prompt = Prompt(tuple(Message(role, content) for role, content in described["messages"]))
+    prompt = Prompt(tuple(Message(*values) for values in described["messages"]))
     return Candidate(
         prompt, tuple(described["parents"]), described["operator"], system=described.get("system")
     )
@@ -236,7 +236,7 @@ def describe_candidate(candidate: Candidate) -> dict[str, JSON]:
     score = candidate.score
     return {
         "id": candidate.id,
-        "messages": [[m.role, m.content] for m in candidate.prompt.messages],
+        "messages": [m.as_list() for m in candidate.prompt.messages],
         "parents": list(candidate.parents),
         "operator": candidate.operator,
         "train": None if score is None else score.mean,

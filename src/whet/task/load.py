@@ -170,7 +170,7 @@ def make_several(
     gate = _gate(keys, content["reward"])
     pinned = {"tasks": [[case.name, case.task.fingerprint] for case in cases], "aggregate": aggregate}
     pinned |= {key: _plain(key, keys[key]) for key in ("region",) if key in keys}
-    shared = {"prompt": [[m.role, m.content] for m in prompt.messages]}
+    shared = {"prompt": [m.as_list() for m in prompt.messages]}
     words = _words(keys)
     prompt, region = read_region(keys.get("region"), prompt)
     return kind(
@@ -530,7 +530,7 @@ def _fingerprint_content(
 ) -> dict[str, object]:
     """All that a result depends on in the folder."""
     return {
-        "prompt": [[m.role, m.content] for m in prompt.messages],
+        "prompt": [m.as_list() for m in prompt.messages],
         "rows": [[split, e.id, content_hash(dict(e.row))] for split, rows in splits.items() for e in rows],
         "labels": [[label, word] for label, word in labels.items()],
         **spec,

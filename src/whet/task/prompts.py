@@ -66,7 +66,7 @@ def prompt_file(prompt: Prompt, name: str = "prompt") -> tuple[str, bytes]:
     prompt = prompt.portable
     if [m.role for m in prompt.messages] == [chat.AUTO]:
         return f"{name}.md", prompt.messages[0].content.encode()
-    messages = [{"role": m.role, "content": m.content} for m in prompt.messages]
+    messages = [m.as_object() for m in prompt.messages]
     return f"{name}.yaml", write_yaml(messages, blocks=True).encode()
 
 

@@ -161,7 +161,7 @@ def _jsonl(rows: Sequence[Example]) -> bytes:
 def _with_messages(example: Example) -> dict[str, Any]:
     """A row with its conversation as messages, which it holds as one text."""
     row = dict(example.row)
-    messages = [{"role": m.role, "content": content_of(m.content)} for m in example.messages]
+    messages = [m.as_object(content_of(m.content)) for m in example.messages]
     if messages:
         whole = row["input"]
         row["input"] = {**whole, MESSAGES: messages} if isinstance(whole, Mapping) else messages

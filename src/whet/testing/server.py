@@ -392,7 +392,7 @@ def _answer(
         }
         for i, c in enumerate(completions)
     ]
-    messages: list[object] = [[m.role, m.content] for m in request.messages]
+    messages: list[object] = [m.as_list() for m in request.messages]
     return {
         "id": f"chatcmpl-{content_hash(messages)[:12]}",
         "object": "chat.completion",

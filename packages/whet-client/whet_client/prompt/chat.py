@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from whet_client import media
@@ -128,12 +129,12 @@ def join_messages(messages: Sequence[Message]) -> str:
     text = "\n\n".join(f"[{m.role}]\n{m.content}" for m in messages)
     if parse_headed_messages(text) == tuple(messages):
         return text
-    return _as_json([{"role": m.role, "content": m.content} for m in messages])
+    return _as_json([m.as_object() for m in messages])
 
 
 def write_messages(messages: Sequence[Message]) -> str:
     """Messages as JSON, a list of `role` and `content`; a content with images, sounds or files is a list of parts."""
-    return _as_json([{"role": m.role, "content": media.content_of(m.content)} for m in messages])
+    return _as_json([m.as_object(media.content_of(m.content)) for m in messages])
 
 
 def _as_json(value: object) -> str:
@@ -228,29 +229,6 @@ def _say_what_is_lost(value: object, where: str) -> None:
             "%s: the role developer is read as system; a model that knows no system role gets its text all the same.",
             where,
         )
-    named = _numbers_of_named(messages)
-    if named:
-        _log.warning(
-            "%s: the `name` of message %s is left out, and the model does not get it. If it matters who speaks, write it into "
-            "the content.",
-            where,
-            " and ".join(map(str, named[:2])) + (f" and {len(named) - 2} more" if len(named) > 2 else ""),
-        )
-
-
-def _numbers_of_named(messages: object) -> list[int]:
-    """Which messages, from 1, say who speaks; a tool's name says something else."""
-    if not isinstance(messages, list | tuple):
-        return []
-    return [
-        number
-        for number, message in enumerate(messages, 1)
-        if isinstance(message, Mapping)
-        and isinstance(message.get("name"), str)
-        and message["name"]
-        and message.get("role") not in ("tool", "function")
-        and "content" in message
-    ]
 
 
 def _option_of_role(key: str) -> str:
@@ -299,7 +277,7 @@ def _of_mapping(value: Mapping[str, Any], way: tuple[str | int, ...]) -> list[Me
 
 def _message(item: Any, way: tuple[str | int, ...]) -> Message:
     if isinstance(item, Message):
-        return Message(_role(item.role, way), item.content)
+        return replace(item, role=_role(item.role, way))
     if _is_langchain(item):
         item = importlib.import_module("langchain_core.load").dumpd(item)
     if _is_pair(item):
@@ -329,7 +307,15 @@ def _message(item: Any, way: tuple[str | int, ...]) -> Message:
                 (*way, str(key)),
                 f'a message has no key "{key}".{did_you_mean(str(key), ("role", "content"))}',
             )
-    return Message(_role(item["role"], (*way, "role")), _content(item["content"], (*way, "content")))
+    return _with_name(
+        Message(_role(item["role"], (*way, "role")), _content(item["content"], (*way, "content"))), item
+    )
+
+
+def _with_name(message: Message, item: Mapping[str, Any]) -> Message:
+    """The message with the name of its speaker, where the object that it was read from has one."""
+    name = item.get("name")
+    return replace(message, name=name) if isinstance(name, str) and name else message
 
 
 def _role(role: Any, way: tuple[str | int, ...]) -> str:
@@ -535,7 +521,7 @@ def _langchain_message(value: Mapping[str, Any], way: tuple[str | int, ...]) -> 
     word = name.removesuffix("PromptTemplate").removesuffix("Message").casefold()
     role = _role(held.get("role") if word == "chat" else word, way)
     if "prompt" not in held:
-        return Message(role, _content(held.get("content"), way))
+        return _with_name(Message(role, _content(held.get("content"), way)), held)
     parts = held["prompt"] if isinstance(held["prompt"], list) else [held["prompt"]]
     texts = []
     for part in parts:

@@ -117,6 +117,10 @@ class Prompt:
         for name, prompt in prompts.items():
             if prompt.parts:
                 raise UsageError(f"the prompt {name} holds several prompts itself. Name each of them here.")
+            if any(message.name is not None for message in prompt.messages):
+                raise UsageError(
+                    f"the prompt {name} of a program has a message with a `name`. Write who speaks into its content."
+                )
         sections = (
             (name, None if message.role == AUTO else message.role, message.content)
             for name, prompt in prompts.items()
@@ -138,12 +142,12 @@ class Prompt:
     @cached_property
     def id(self) -> str:
         """First 12 hex digits of the content hash."""
-        return content_hash([[m.role, m.content] for m in self.messages])[:12]
+        return content_hash([m.as_list() for m in self.messages])[:12]
 
     @cached_property
     def names(self) -> tuple[str, str]:
         """The id, and that of what models receive: equal for a prompt and a copy of it without markers or blank ends."""
-        shown = content_hash([[m.role, m.content.strip()] for m in self.clean])[:12]
+        shown = content_hash([replace(m, content=m.content.strip()).as_list() for m in self.clean])[:12]
         return self.id, f"shown-{shown}"
 
     @cached_property
@@ -249,7 +253,7 @@ class Prompt:
         if not self.fenced and slots(old) and slots(text):
             new = front_matter_of(old) + text
         messages = list(self.messages)
-        messages[region.message] = Message(messages[region.message].role, new)
+        messages[region.message] = replace(messages[region.message], content=new)
         edited = Prompt(tuple(messages), self.focus, self.limit)
         if media.marks_of(new) != media.marks_of(old):
             raise EditRejected(
@@ -309,14 +313,14 @@ class Prompt:
     def render(self, example: Example) -> tuple[Message, ...]:
         """The messages that a model receives for one example. A conversation follows the prompt, unless a slot shows it."""
         if example.messages and self.slots.isdisjoint(CONVERSATION_SLOTS):
-            shown = (m if m.role != AUTO else Message("system", m.content) for m in self.clean)
-            return (*(Message(m.role, fill(m.content, example.values)) for m in shown), *example.messages)
+            shown = (m if m.role != AUTO else replace(m, role="system") for m in self.clean)
+            return (*(replace(m, content=fill(m.content, example.values)) for m in shown), *example.messages)
         if len(self.messages) == 1 and self.messages[0].role == AUTO:
             text = self.clean[0].content
             if self._is_filled_by(example):
                 return (Message("user", fill(text, example.values)),)
             return (Message("system", text), Message("user", example.user_text))
-        rendered = tuple(Message(m.role, fill(m.content, example.values)) for m in self.clean)
+        rendered = tuple(replace(m, content=fill(m.content, example.values)) for m in self.clean)
         if self._is_filled_by(example):
             return rendered
         return (*rendered, Message("user", example.user_text))
@@ -341,9 +345,7 @@ class Prompt:
             if key not in wanted:
                 raise UsageError(f'The prompt has no slot "{name}".{did_you_mean(name, slots)} {call}')
         texts = {name: checked_text(name, value) for name, value in values.items()}
-        return [
-            {"role": m.role, "content": media.content_of(m.content)} for m in self.render(Example("", texts))
-        ]
+        return [m.as_object(media.content_of(m.content)) for m in self.render(Example("", texts))]
 
     def _is_filled_by(self, example: Example) -> bool:
         """Whether the example has a value for a slot."""
@@ -371,7 +373,7 @@ class Prompt:
     @cached_property
     def clean(self) -> tuple[Message, ...]:
         """The messages without front matter and fence markers, slots as they are."""
-        return tuple(Message(m.role, without_markers(m.content)) for m in self.messages)
+        return tuple(replace(m, content=without_markers(m.content)) for m in self.messages)
 
     @cached_property
     def text(self) -> str:
@@ -385,7 +387,7 @@ class Prompt:
         if [m.role for m in self.messages] == [AUTO] and (self.parts or not self.marks):
             return ()
         return tuple(
-            {"role": "user" if m.role == AUTO else m.role, "content": media.content_of(m.content)}
+            replace(m, role="user" if m.role == AUTO else m.role).as_object(media.content_of(m.content))
             for m in self.clean
         )
 

@@ -10,6 +10,7 @@ import base64
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from whet_client.errors import UsageError, did_you_mean
 from whet_client.media import MARK, content_bytes, content_of, read_mime
@@ -31,6 +32,12 @@ def write_prompt_as(prompt: Prompt, name: str) -> str:
         raise UsageError(
             f"The format {name} holds texts only, and the prompt holds an image, a sound or a file. "
             f"Take {' or '.join(WITH_PARTS)}."
+        )
+    named = next((message.name for message in prompt.messages if message.name is not None), None)
+    if named is not None and name not in WITH_NAMES:
+        raise UsageError(
+            f'The format {name} has no place for who speaks, and a message has the name "{named}". '
+            f"Take {' or '.join(WITH_NAMES)}."
         )
     if prompt.parts:
         raise UsageError("The prompts of a program have no format of another tool. Write each of them alone.")
@@ -76,7 +83,7 @@ def _check_template(
 
 def _messages(prompt: Prompt) -> list[Message]:
     role = "user" if prompt.slots else "system"
-    return [Message(role if m.role == AUTO else m.role, m.content) for m in prompt.clean]
+    return [replace(m, role=role if m.role == AUTO else m.role) for m in prompt.clean]
 
 
 def _as_json(value: object) -> str:
@@ -84,7 +91,7 @@ def _as_json(value: object) -> str:
 
 
 def _role_objects(messages: Sequence[Message]) -> list[dict[str, object]]:
-    return [{"role": m.role, "content": content_of(m.content)} for m in messages]
+    return [m.as_object(content_of(m.content)) for m in messages]
 
 
 def _document(prompt: Prompt) -> str:
@@ -238,5 +245,7 @@ FORMATS: dict[str, Callable[[Prompt], str]] = {
 }
 """The formats by name. `document`: the file without markers, its front matter kept. `mlflow` and `promptfoo`: one text, or
 the list of messages as JSON."""
+WITH_NAMES = ("openai", "langfuse", "mlflow", "promptfoo", "document")
+"""The formats whose messages may have a `name`."""
 WITH_PARTS = ("openai", "dotprompt", "promptfoo")
 """The formats that hold images, sounds and files."""

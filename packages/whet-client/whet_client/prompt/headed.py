@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 
 from whet_client import media
 from whet_client.errors import UsageError
@@ -61,7 +62,7 @@ def _parse_below(body: str, heading: re.Pattern[str]) -> tuple[Message, ...] | N
     messages = parse_headed_messages(body.lstrip("\r\n"), heading)
     if messages is None:
         return None
-    return *(Message(m.role, _BEFORE_HEADING.sub("", m.content)) for m in messages[:-1]), messages[-1]
+    return *(replace(m, content=_BEFORE_HEADING.sub("", m.content)) for m in messages[:-1]), messages[-1]
 
 
 def parse_below_front_matter(text: str, where: str) -> tuple[Message, ...] | None:
@@ -71,11 +72,11 @@ def parse_below_front_matter(text: str, where: str) -> tuple[Message, ...] | Non
     body = text[len(front) :]
     messages = parse_headed_messages(body) or _parse_below(body, PROMPTY_HEADING) if front else None
     if messages is not None and not _KINDS_OF_INPUTS.search(front) and not _HEADING.match(body):
-        messages = tuple(Message(m.role, _PROMPTY_IMAGE.sub(_read_image, m.content)) for m in messages)
+        messages = tuple(replace(m, content=_PROMPTY_IMAGE.sub(_read_image, m.content)) for m in messages)
     messages = messages or _parse_dotprompt(body)
     if messages is None:
         return None
-    messages = tuple(Message(m.role, _read_helpers(m.content, where)) for m in messages)
+    messages = tuple(replace(m, content=_read_helpers(m.content, where)) for m in messages)
     return Message(messages[0].role, front + messages[0].content), *messages[1:]
 
 

@@ -122,7 +122,7 @@ def _names(version: Version) -> list[str]:
 
 def _side(version: Version) -> dict[str, object]:
     files = [
-        {"role": message.role, "file": name}
+        {"role": message.role, "file": name, **({} if message.name is None else {"name": message.name})}
         for name, message in zip(_names(version), version.prompt.messages, strict=True)
     ]
     return {
@@ -252,7 +252,8 @@ def _read_message(home: Path, number: int, place: int, entry: Mapping[str, objec
     if not ROLE.fullmatch(role) or entry["file"] != expected:
         raise UsageError(f"message {place} has the role and file {role[:40]!r}, {str(entry['file'])[:80]!r}.")
     try:
-        return Message(role, (home / expected).read_bytes().decode("utf-8"))
+        name = None if entry.get("name") is None else str(entry["name"])
+        return Message(role, (home / expected).read_bytes().decode("utf-8"), name)
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{expected} cannot be read: {error}.") from error
 
@@ -348,7 +349,7 @@ def _best_prompt(folder: Path, best: Mapping[str, object]) -> Prompt:
     """The messages of the best prompt, from the journal; the text of the result where there is only one message."""
     for event in reversed(read_events(folder / "journal.sqlite", ["validated"])):
         if event.value.get("id") == best["id"]:
-            return Prompt(tuple(Message(role, content) for role, content in event.value["messages"]))
+            return Prompt(tuple(Message(*values) for values in event.value["messages"]))
     prompt = Prompt.parse(str(best.get("prompt", "")), str(folder))
     if prompt.id != best["id"]:
         raise UsageError(

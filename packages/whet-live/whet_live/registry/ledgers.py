@@ -11,7 +11,6 @@ from whet.prompt import Prompt
 from whet.prompt.events import PROPOSED, Add, Decide, Event, Merge, Resolve, Rewrite
 from whet.prompt.instructions import estimate_tokens, fold_events, without_list_mark
 from whet.prompt.ledger import changes, newline_of, read_ledger, render_instructions
-from whet.types import Message
 from whet_live.registry.values import Ledgers, ProposalUnit
 
 
@@ -53,7 +52,7 @@ def manageable(prompt: Prompt) -> Prompt:
             "where instructions may stand."
         )
     message = prompt.messages[0]
-    return Prompt((Message(message.role, message.content + drawn_fence(message.content)),))
+    return Prompt((replace(message, content=message.content + drawn_fence(message.content)),))
 
 
 def owner(event: Event) -> str:

@@ -77,17 +77,17 @@ class Version:
 
 def prompt_from_messages(messages: Iterable[Iterable[str]]) -> Prompt:
     """A prompt from stored messages."""
-    return Prompt(tuple(Message(role, read_contents(content)) for role, content in messages))
+    return Prompt(tuple(Message(role, read_contents(content), *name) for role, content, *name in messages))
 
 
 def messages_of(prompt: Prompt) -> list[list[str]]:
     """A prompt's messages as they are stored: with the contents of its images, sounds and files."""
-    return [[m.role, m.content] for m in prompt.portable.messages]
+    return [m.as_list() for m in prompt.portable.messages]
 
 
 def messages_json(prompt: Prompt) -> list[dict[str, str]]:
     """The messages as JSON values, with the contents of images, sounds and files."""
-    return [{"role": m.role, "content": m.content} for m in prompt.portable.messages]
+    return [m.as_object() for m in prompt.portable.messages]
 
 
 def ledgers_json(ledgers: Ledgers) -> dict[str, list[dict[str, object]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from starlette.responses import Response
 
@@ -49,7 +50,7 @@ def prompt_in_form(call: RequestContext, base: Prompt) -> Prompt | None:
             return None
         if "\r\n" in message.content and message.content.count("\r\n") == message.content.count("\n"):
             text = text.replace("\n", "\r\n")
-        messages.append(Message(message.role, text))
+        messages.append(replace(message, content=text))
     if [message.role for message in messages] == [_ONLY_ROLE]:
         return Prompt.parse(messages[0].content)
     return Prompt.from_messages(tuple(messages))

@@ -73,7 +73,7 @@ def prompt_from(text: str | None, messages: list[shapes.MessageSchema] | None) -
     if text is not None:
         prompt = Prompt.parse(text)
     else:
-        prompt = Prompt.from_messages(tuple(Message(m.role, m.content) for m in messages or ()))
+        prompt = Prompt.from_messages(tuple(Message(m.role, m.content, m.name) for m in messages or ()))
     check_prompt(prompt)
     return prompt
 

@@ -46,6 +46,7 @@ class MessageSchema(RequestSchema):
 
     role: Annotated[str, Meta(min_length=1, max_length=40)]
     content: str
+    name: Annotated[str, Meta(min_length=1, max_length=255)] | None = None
 
 
 class PromptsQuery(RequestSchema):
