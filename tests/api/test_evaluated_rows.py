@@ -76,3 +76,13 @@ def test_rows_of_several_models_are_written_too(tmp_path: Path) -> None:
     found = whet.evaluate(PROMPT, **words, task_lms=[Counted(), lambda messages: "negative"])
     lines = read_lines(found)
     assert len(lines) == found.score.n and {line["case"] for line in lines} == set(found.score.cases)
+
+
+def test_whole_numbers_of_any_size_are_written_as_they_are(tmp_path: Path) -> None:
+    data = [{"input": f"Number {n}.", "target": 2**64 + n} for n in range(6)]
+    found = whet.evaluate(
+        "{{input}}", data=data, reward="number", lm=lambda m: str(2**64), run=tmp_path / "run"
+    )
+    assert found.score.mean is not None
+    lines = read_lines(found)
+    assert lines and all(f"Number {line['target'] - 2**64}." == line["fields"]["input"] for line in lines)

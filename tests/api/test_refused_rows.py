@@ -34,17 +34,21 @@ class Refusing(Counted):
 
 def optimize(folder: Path, refuses: Refuses, validation: list[dict[str, Any]]) -> whet.RunResult:
     every = rows(20)
-    data = {"train": every[:20], "validation": validation, "test": every[60:]}
-    return whet.optimize(
-        PROMPT,
-        data=data,
-        reward=right,
-        lm=Refusing(refuses),
-        optimizer_lm=writer,
-        method=whet.methods.opro.Config(steps=2, samples=2),
-        run=folder / "run",
-        progress=False,
-    )
+    words: dict[str, Any] = {
+        "data": {"train": every[:20], "validation": validation, "test": every[60:]},
+        "reward": right,
+        "optimizer_lm": writer,
+        "method": whet.methods.opro.Config(steps=2, samples=2),
+        "run": folder / "run",
+        "progress": False,
+    }
+    try:
+        return whet.optimize(PROMPT, lm=Refusing(refuses), **words)
+    except (
+        ProviderError
+    ) as error:  # as an account without credit refuses; a repetition asks whether it is one
+        assert "Requests that it refuses again then count as refused" in str(error)
+        return whet.optimize(PROMPT, lm=Refusing(refuses), **words)
 
 
 @pytest.mark.parametrize(("answered", "stays"), [(1, False), (19, False), (20, True)])

@@ -250,7 +250,7 @@ def test_every_command_shows_an_example() -> None:
     assert isinstance(prompts, click.Group)
     assert set(prompts.commands) == {
         "list", "show", "diff", "history", "promote", "unlabel", "rollback", "proposals", "approve", "reject", "protect",
-        "export", "import", "audit", "learning", "instructions", "quality", "alerts",
+        "export", "import", "audit", "learning", "instructions", "quality", "alerts", "check",
     }  # fmt: skip
     for name, command in prompts.commands.items():
         assert f"whet prompts {name}" in (command.epilog or ""), name

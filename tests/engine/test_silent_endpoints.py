@@ -28,6 +28,11 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
+def varied(body: dict[str, Any], number: int) -> Any:
+    """An optimizer model that helps, each time in other words."""
+    return said(f"<PROMPT>Be careful and sort review {number}.</PROMPT>")
+
+
 FEW = whet.Budget(calls=60, optimizer_calls=2)
 
 
@@ -89,6 +94,39 @@ async def test_a_task_model_that_dies_stops_the_run_before_its_test(tmp_path: Pa
     async with odd_server(task=sorter, optimizer=careful) as (url, _calls):
         result = await optimize(url, tmp_path, **words)
     assert result["test_openings"] == 1 and not result["warnings"]
+
+
+async def test_an_account_without_credit_stops_the_run_before_its_test(tmp_path: Path) -> None:
+    words = {
+        "budget": whet.Budget(calls=200),
+        "method": whet.methods.opro.Config(steps=3, samples=1, examples=4, finalists=1),
+    }
+    async with odd_server(task=failing(400, 12, sorter), optimizer=varied) as (url, _calls):
+        with pytest.raises(ProviderError, match=r"has not answered the last \d\d request.*the model is gone"):
+            await optimize(url, tmp_path, **words)
+    assert stored(tmp_path)["status"] == "stopped"
+    async with odd_server(task=sorter, optimizer=varied) as (url, _calls):
+        result = await optimize(url, tmp_path, **words)
+    assert result.best.prompt.text.startswith("Be careful") and result["test_openings"] == 1
+    assert result.baseline.test is not None and result["baseline"]["test"]["n"] > 0
+
+
+async def test_prompts_that_a_provider_refuses_stop_the_run_once(tmp_path: Path) -> None:
+    def filtering(body: dict[str, Any], number: int) -> Any:
+        careful_asked = "careful" in str(body["messages"])
+        return failing(400)(body, number) if careful_asked else sorter(body, number)
+
+    rows = [{"input": f"Dish {i} was bad.", "target": "negative"} for i in range(60)]
+    words = {
+        "data": {"train": rows[:12], "validation": rows[12:48], "test": rows[48:]},
+        "budget": whet.Budget(calls=400),
+        "method": whet.methods.opro.Config(steps=3, samples=1, examples=4, finalists=1),
+    }
+    async with odd_server(task=filtering, optimizer=varied) as (url, _calls):
+        with pytest.raises(ProviderError, match="Requests that it refuses again then count as refused"):
+            await optimize(url, tmp_path, **words)
+        result = await optimize(url, tmp_path, **words)
+    assert result.best.id == result.baseline.id and result.baseline.test is not None
 
 
 async def test_a_test_without_any_answer_is_no_result(tmp_path: Path) -> None:

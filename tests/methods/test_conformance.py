@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import re
-import sys
-import types
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +24,6 @@ from whet.methods import (
 from whet.prompt import Prompt
 from whet.search.archive import Archive, Candidate
 from whet.testing.methods import MethodConformance
-from whet.testing.simulated_task import SOURCE
 
 
 def suite_of(name: str) -> type[MethodConformance]:
@@ -211,25 +206,3 @@ SOUND = [
 @pytest.mark.parametrize("test", SOUND)
 def test_the_suite_passes_a_sound_method_from_outside_the_table(test: str) -> None:
     check(search, test)
-
-
-def guide() -> dict[str, Any]:
-    """What the code blocks of docs/writing-a-method.md define, executed in order as one module."""
-    page = (Path(__file__).parents[2] / "docs" / "writing-a-method.md").read_text("utf-8")
-    module = types.ModuleType("guide")
-    sys.modules["guide"] = module
-    for block in re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL):
-        exec(compile(block, "docs/writing-a-method.md", "exec"), module.__dict__)  # noqa: S102
-    return module.__dict__
-
-
-def test_the_example_of_the_guide_runs_and_conforms(capsys: pytest.CaptureFixture[str]) -> None:
-    defined = guide()
-    assert capsys.readouterr().out.strip() == defined["best"].prompt.region_text()
-    assert defined["best"].prompt.edit(Prompt.parse(SOURCE).region_text()) == Prompt.parse(SOURCE)
-    suite = defined["TestClimb"]()
-    tests = [name for name in dir(suite) if name.startswith("test_")]
-    assert len(tests) >= 12
-    for name in tests:
-        if name != "test_source_leaves_effects_to_the_run":
-            getattr(suite, name)()

@@ -51,13 +51,14 @@ def test_messages_are_read_as_everybody_reads_them() -> None:
                 dict(**first),
                 json.loads(json.dumps(messages)),
                 first.get("name"),
+                first.name,
             ]
         )
         return "yes"
 
     assert ask(model).text == "yes"
     plain = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Say yes."}]
-    assert seen == ["Be brief.", "Be brief.", plain[0], plain, None]
+    assert seen == ["Be brief.", "Be brief.", plain[0], plain, None, None]
     message = Message("user", "Hi.")
     assert (message["content"], dict(message), {**message}) == (
         "Hi.",

@@ -244,6 +244,9 @@ async def test_what_a_status_means(status: int) -> None:
 
 async def test_codes_overrule_statuses() -> None:
     assert (await failed(429, {"error": {"message": "x", "code": "insufficient_quota"}})).fatal
+    assert (await failed(400, {"error": {"message": "x", "code": "billing_hard_limit_reached"}})).fatal
+    assert (await failed(429, {"error": {"message": "x", "type": "exceeded_current_quota_error"}})).fatal
+    assert (await failed(429, {"error": {"message": "x", "code": "1113"}})).fatal
     assert (await failed(400, {"error": {"message": "x", "code": "model_not_found"}})).fatal
 
 

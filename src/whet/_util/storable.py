@@ -17,6 +17,8 @@ LARGEST = 2**63 - 1
 """The largest whole number that a journal holds."""
 
 
+_MOST_BITS = 63
+"""Bits of the whole numbers that orjson writes itself."""
 LONGEST_WORDS = 2000
 """Characters of an exception's text that are kept."""
 
@@ -29,7 +31,8 @@ def is_number(value: object) -> bool:
 
 
 def to_json(value: object, option: int = 0) -> bytes:
-    """A value as JSON bytes, every text in it as `repair_surrogates` makes it. Raises TypeError for what JSON cannot hold."""
+    """A value as JSON bytes: every text as `repair_surrogates` makes it, whole numbers of any size. Raises TypeError for
+    what JSON cannot hold."""
     import orjson
 
     try:
@@ -57,6 +60,10 @@ def _whole(value: object) -> object:
         return repair_surrogates(value)
     if isinstance(value, Mapping):
         return {_whole(key): _whole(inner) for key, inner in value.items()}
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        import orjson
+
+        return orjson.Fragment(str(value))
     return [_whole(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 

@@ -20,7 +20,8 @@ The model is, by these:
     never answered  no usable answer, now or before: one lost or blank request at the end is enough to stop
     answering       nothing is lost, or all that is lost is the fault of its request: odd, known to fail, or failed in words with
                     which others failed for good, as many as now in a row
-    silent          several requests are lost, or one in LOST_ATTEMPTS attempts, that no request explains: the run stops
+    silent          several requests are lost, or one in LOST_ATTEMPTS attempts, that no request explains; or the last
+                    REFUSED_ALIKE requests were refused for good in the same words, as by an account without credit: the run stops
     behind a gateway that answers in its place (502, 503, 504): silent too, unless later calls than those were answered
 """
 
@@ -35,6 +36,8 @@ from whet.types import Completion
 
 LOST_ATTEMPTS = 3
 """Attempts of one request that failed until the end, for the endpoint to be the reason."""
+REFUSED_ALIKE = 10
+"""Requests that were refused for good, all in the same words and with no answer since, for the account to be the reason."""
 _GONE = (502, 503, 504)
 OVERTAKEN = 3
 """Calls that began later and were answered, for a call without an answer to be lost by its request."""
@@ -197,15 +200,19 @@ class EndpointHealth:
             return None
         last = list(lost.values())[-1]
         alike = {d for d, error in lost.items() if error.retryable and error.status != 429}
+        refused = {d for d, error in lost.items() if not error.retryable and str(error) == str(last)}
+        if len(refused) >= REFUSED_ALIKE:
+            alike |= refused
         often = len(alike) > 1 or (alike and self.failures >= LOST_ATTEMPTS)
         again = _is_reached(last) and alike <= self.suspects
         if not self._never and (not often or again):
             return None
         whole = "" if self._never else "the last "
+        more = " Requests that it refuses again then count as refused." if refused else ""
         return ProviderError(
             f"{address} has not answered {whole}{len(lost)} request(s); the last error: "
             f"{str(last).rstrip('.')}. Everything learned so far is kept. Run the same command again "
-            "when the model answers.",
+            f"when the model answers.{more}",
             fatal=True,
             status=last.status,
         )

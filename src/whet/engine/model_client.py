@@ -347,10 +347,8 @@ class ModelClient:
         if seconds >= LONG_WAIT and now + seconds > self.announced + LONG_WAIT:
             self.announced = now + seconds
             _log.warning(
-                "%s refuses calls (HTTP %s); the next call is sent in %.3g s. To avoid refusals, set "
-                "requests_per_minute of the model.",
-                self.model.address,
-                error.status,
+                "%s; the next call is sent in %.3g s. To avoid refusals, set requests_per_minute of the model.",
+                str(error).rstrip("."),
                 seconds,
             )
 

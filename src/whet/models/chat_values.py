@@ -10,7 +10,7 @@ import contextlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from whet.models.openai_answers import completions, finish_of, reported_usage
@@ -34,15 +34,14 @@ class ChatMessage(dict[str, Any]):
 
     def __getattr__(self, name: str) -> Any:
         try:
-            return self[name]
+            return self.get(name) if name == "name" else self[name]
         except KeyError:
             raise AttributeError(f"A message has no {name}; it has {', '.join(self)}.") from None
 
 
 def as_mappings(messages: Sequence[Message]) -> list[ChatMessage]:
     """The messages for a function; the content of one with an image, a sound or a file is a list of parts."""
-    made = [ChatMessage({f.name: getattr(message, f.name) for f in fields(message)}) for message in messages]
-    return [ChatMessage({**message, "content": content_of(message["content"])}) for message in made]
+    return [ChatMessage(message.as_object(content_of(message.content))) for message in messages]
 
 
 def as_completion(answer: object, request: Request, who: str) -> Completion | None:

@@ -17,8 +17,8 @@ def read_usage(usage: object) -> Usage | None:
     """The usage of an answer; None where there is none, or one that cannot be right: a request takes tokens.
 
     Providers count thoughts as part of `completion_tokens` or beside them, and input that they had cached or wrote into their
-    cache as part of `prompt_tokens` or beside them: `total_tokens` tells. More thoughts than output, and more of such input than
-    input, are beside it, and without a total so is what Anthropic calls `cache_read_input_tokens` and
+    cache as part of `prompt_tokens` or beside them: `total_tokens` tells. More of such input than input is beside it, and so are,
+    without a total, more thoughts than output, and what Anthropic calls `cache_read_input_tokens` and
     `cache_creation_input_tokens` beside its `input_tokens`.
     """
     if not isinstance(usage, dict):

@@ -39,7 +39,19 @@ _INSISTS = re.compile(
 _ABOUT_SCHEMA = (404, 500, 501)
 _ABOUT_ROLES = (400, 422, 500)
 _RETRYABLE = (408, 409, 424, 425, 429, 499)
-_FATAL_CODES = {"insufficient_quota", "model_not_found", "invalid_api_key"}
+_FATAL_CODES = {
+    *(
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "model_not_found",
+        "invalid_api_key",
+    ),
+    *("Arrearage", "AllocationQuota.FreeTierOnly"),  # DashScope
+    *("blocked_api_access", "organization_restricted"),  # Groq
+    *("budget_exceeded", "exceeded_current_quota_error", "1113"),  # LiteLLM, Moonshot, Z.ai
+}
+"""Codes and types of errors that each further request would get too, by the providers' documentation."""
 _REMEDIES = {
     401: "check the key",
     402: "check the credit of the account",
