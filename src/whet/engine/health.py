@@ -37,7 +37,7 @@ from whet.types import Completion
 LOST_ATTEMPTS = 3
 """Attempts of one request that failed until the end, for the endpoint to be the reason."""
 REFUSED_ALIKE = 10
-"""Requests that were refused for good, all in the same words and with no answer since, for the account to be the reason."""
+"""Requests that a server refused for good, all in the same words and with no answer since, for the account to be the reason."""
 _GONE = (502, 503, 504)
 OVERTAKEN = 3
 """Calls that began later and were answered, for a call without an answer to be lost by its request."""
@@ -200,7 +200,9 @@ class EndpointHealth:
             return None
         last = list(lost.values())[-1]
         alike = {d for d, error in lost.items() if error.retryable and error.status != 429}
-        refused = {d for d, error in lost.items() if not error.retryable and str(error) == str(last)}
+        refused = {
+            d for d, error in lost.items() if error.status and not error.retryable and str(error) == str(last)
+        }
         if len(refused) >= REFUSED_ALIKE:
             alike |= refused
         often = len(alike) > 1 or (alike and self.failures >= LOST_ATTEMPTS)
