@@ -51,7 +51,7 @@ _FATAL_CODES = {
     *("blocked_api_access", "organization_restricted"),  # Groq
     *("budget_exceeded", "exceeded_current_quota_error", "1113"),  # LiteLLM, Moonshot, Z.ai
 }
-"""Codes and types of errors that each further request would get too, by the providers' documentation."""
+"""Codes and types of errors that concern the account, the key or the model: each further request would get them too."""
 _REMEDIES = {
     401: "check the key",
     402: "check the credit of the account",
