@@ -8,6 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from whet._util.workers.sent_files import show_size
 from whet.engine.budget import (
     GROWTH_TOKENS,
     BudgetPlan,
@@ -439,6 +440,11 @@ def plan_lines(plan: PlanJSON) -> list[str]:
             f"{show_share(batch['share'])} of the price; each batch may take hours (24 at most), and "
             "calls without an answer are sent again"
         )
+    lines += [
+        f"plan: {readable_address(address)}: each node of the Ray cluster that lacks its files gets {show_size(size)} from this "
+        "machine, once"
+        for address, size in plan.get("sent", {}).items()
+    ]
     if plan.get("default_limit"):
         lines.append(
             f"plan: the default limit of {quantity(int(plan['limits']['calls']), 'call')} holds{each}; "
