@@ -43,7 +43,7 @@ from whet_client.media import MARK, contents_of
 COLOURS = {"red": "#ff0000", "blue": "#0000ff", "green": "#00ff00", "purple": "#800080"}
 START = Prompt.parse("Paint it as SVG: {{input}}")
 RUBRIC = "The picture shows a circle of the colour that was asked for."
-CONFIG = Config(rounds=6, inputs=8, group=4, judgements=1, lr=2.0, scorer="judge", anchors=24)
+CONFIG = Config(rounds=6, inputs=8, group=4, judgements=1, lr=20.0, scorer="judge", anchors=24)
 
 
 def draw(inside: str) -> str:
@@ -121,7 +121,7 @@ def make_task(pixels: bool, anchors: Sequence[str]) -> Environment:
             "output": answers_to(colour)[kind],
             "quality": 5 if kind == "right" else 1,
         }
-        rows.append(Example(f"row-{i}", {"input": row["input"]}, None, row, f"row {i}"))  # type: ignore[dict-item]
+        rows.append(Example(f"row-{i}", {"input": row["input"]}, None, row, row["input"]))  # type: ignore[dict-item]
     reward: Any = Judge(RUBRIC, human="quality", reference=IGNORE, pixels=pixels)
     task: Any = Scripted(lambda request: "")
     return Environment(task, reward, tuple(rows[:24]), tuple(rows[24:]))
@@ -172,7 +172,7 @@ async def test_anchors_that_only_look_right_in_their_source_stop_a_judge_that_re
 
 async def test_a_judge_that_turns_around_is_asked_again_and_ends_the_training() -> None:
     """Anchors, answers and anchors of the first round, and one validation are judged rightly; then colours are exchanged."""
-    painter, why, run = await train(True, Eyes(sane=24 + 32 + 24 + 24))
+    _, why, run = await train(True, Eyes(sane=24 + 32 + 24 + 24))
     assert "the judge's scores agree with people's on the anchors by -" in why and "drifts" in why
     assert len([name for name, _ in run.logged if name == "step"]) == 2
 
@@ -184,7 +184,7 @@ async def test_an_answer_without_a_picture_has_the_lowest_score_and_costs_no_cal
     run = MeteredRun({"task": env.model, "judge": eyes})  # type: ignore[dict-item]
     graded = await env.reward.grade(run, env.train[0], Completion("A red circle."))
     assert (
-        graded.reward == 0.0
+        graded.value == 0.0
         and graded.critique == "The answer holds no picture: there is no <svg> with an end."
     )
     assert eyes.asked == 0

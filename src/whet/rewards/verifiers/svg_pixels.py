@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import importlib.util
+from functools import lru_cache
 from pathlib import Path
 
 from whet._util.confined import Limits, OutOfBounds, run_confined
@@ -29,6 +30,7 @@ def need_painting() -> None:
         raise UsageError("pixels: true needs the package resvg-py. Install it: pip install 'whet[images]'")
 
 
+@lru_cache(256)
 def paint(answer: str) -> bytes:
     """The SVG picture of an answer as a PNG file of `WIDTH` pixels, on white. Raises NoPicture for an answer without a picture
     that can be painted, and for one that takes too long or too much memory."""
