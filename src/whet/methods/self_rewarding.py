@@ -4,14 +4,18 @@ Yuan, Pang, Cho, Li, Sukhbaatar, Xu, Weston: Self-Rewarding Language Models. ICM
 not from the paper.
 
     pi <- the policy model;  anchors <- answers that people scored
-    a_0 <- agreement of pi's scores with people's on the anchors, with its 95% interval [low, high]
+    a_0 <- agreement of pi's scores with people's on the anchors, with its 95% interval
     for round in 1..rounds:
         for each of `inputs` rows: `group` answers of pi, each scored by pi: the mean of `judgements` verdicts by the rubric
         pairs <- the best and the worst answer of each row whose scores differ
         reference <- pi;  `epochs` steps down the DPO loss of the pairs
-        a <- agreement of pi's scores with people's on the anchors;   a < low: end, with the weights from before
+        a <- agreement of pi's scores with people's on the anchors;   a is lower than a_0: end, with the weights from before
         validate pi by the task's reward
     the weights that validated best
+
+a is lower than a_0 where the 95% interval of their difference lies above 0 (Zou 2007):
+a_0 - a > sqrt((a_0 - low_0)^2 + (high - a)^2).
+Both are measured with error, so a below low_0 alone would end every third training of a judge that does not change.
 
 The rubric and the anchors are those of the task's `judge` with a `human` column. Its own judge, which does not learn, grades
 validation and sealed test: what the model thinks of itself trains it and decides nothing else.
@@ -34,6 +38,7 @@ Run it:  whet optimize TASK --method self_rewarding --lm hf/PATH --policy hf/PAT
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -63,7 +68,7 @@ from whet.types import Example
 ENTRY = MethodEntry(
     "self_rewarding",
     "Self-rewarding: a model judges its own answers, watched by people's scores",
-    version=1,
+    version=2,
     rank=236,
     when="the answering model may itself be trained, people scored some answers, and no better judge is at hand",
     paper="Yuan et al., ICML 2024",
@@ -157,7 +162,7 @@ async def self_rewarding(
         now = await own.agreement(run, anchors, number + 1)
         figures |= {"own_score": fmean(known)} if known else {}
         run.log("step", {"step": number, "pairs": len(pairs), "anchor_agreement": now.value, **figures})
-        if now.value < first.low:
+        if is_lower(now, first):
             raise SearchStopped(
                 f"{own.whose} scores agree with people's on the anchors by {now.value:.2f}, and did so by {first.value:.2f} "
                 f"[{first.low:.2f}, {first.high:.2f}] at the beginning: its judgement drifts"
@@ -246,6 +251,11 @@ def payable_rounds(share: SearchPlan, wanted: int, each: int, before: int) -> in
     """The rounds of which the verdicts are paid for: `each` of a round, and those `before` the first one. A verdict counts as a
     rollout, which costs no less."""
     return share.without(before).payable(wanted, each)
+
+
+def is_lower(now: Agreement, first: Agreement) -> bool:
+    """Whether the 95% interval of the difference of two agreements lies above 0 (Zou, Psychological Methods 2007)."""
+    return first.value - now.value > math.hypot(first.value - first.low, now.high - now.value)
 
 
 def best_and_worst(scored: Sequence[tuple[float | None, Sample]]) -> Pair | None:

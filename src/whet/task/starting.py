@@ -112,6 +112,7 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
         bool(choices.requirements) and choices.reward is choices.rubric is material.reward is None
     )
     ungraded = by_requirements and all(row.get("target") in (None, "") for row in every)
+    reward: Any
     if rubric is not None:
         files[_RUBRIC], reward = f"{rubric}\n".encode(), {"judge": {"rubric": _RUBRIC}}
         chosen.append(f"reward: judge, a model that grades each answer by the rubric in {_RUBRIC}")
