@@ -6,7 +6,6 @@ bounded, and nothing in it is ever executed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -234,6 +233,8 @@ def encode_with_size(record: Inference | Feedback) -> tuple[bytes, int]:
     values = [getattr(record, name) for name in _CONTENT[type(record)]]
     plain = [float(value) if isinstance(value, int) else value for value in values]
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), default=dict)
+    import hashlib
+
     return hashlib.sha256(text.encode("ascii")).digest()[:16], len(text)
 
 
