@@ -421,7 +421,7 @@ def contents_of(text: str) -> Iterator[tuple[str, bytes]]:
 
 
 def count_marks(text: str) -> int:
-    """How many known parts a text holds."""
+    """Count the known parts in a text."""
     return sum(_find(match[2]) is not None for match in MARK.finditer(text)) if "[[whet:" in text else 0
 
 

@@ -31,7 +31,7 @@ LARGEST_VERSION = 2**31 - 1
 EARLIEST, LATEST = 946_684_800_000_000, 4_102_444_800_000_000
 """Bounds on a time: 2000-01-01 and 2100-01-01 in microseconds since 1970."""
 SERVICE = "otlp/"
-"""How the prompt of an answer begins that names none: the service follows, whatever its name is."""
+"""The beginning of the prompt of an answer that names none: the service follows, whatever its name is."""
 _SEGMENT = re.compile(r"[\w.+-](?:[\w .+-]*[\w.+-])?")
 
 

@@ -477,7 +477,7 @@ def held_from_search(
 
 
 def describe_cut(rows: int, whole: int, beside: str = "") -> str:
-    """How many of all validation rows are used, and why no more."""
+    """Say how many of the validation rows are used, and that the limits pay for no more."""
     return (
         f"prompts are validated on {rows:,} of the {whole:,} validation rows{beside}: the limits pay "
         f"for no more (a validation may take {VALIDATION_SHARE:.0%} of what the sealed test leaves, "

@@ -598,7 +598,7 @@ def _spending(plan: PlanJSON) -> str:
 
 
 def _role_calls(role: str, ends: CountRangeJSON) -> str:
-    """How many calls of a role."""
+    """Say the number of calls of a role."""
     noun = "call" if ends["most"] == 1 or (ends["most"] is None and ends["expected"] == 1) else "calls"
     return f"{_ends(ends)} {role} {noun}"
 

@@ -302,7 +302,7 @@ def training_forecast(forecast: Mapping[str, float], memory: float | None) -> st
 
 @dataclass
 class Speed:
-    """How fast a run spends, by samples that a reader takes now and then.
+    """The rate at which a run spends, from samples that a reader takes now and then.
 
     `clock` counts seconds. `sample` is called before anything is read."""
 

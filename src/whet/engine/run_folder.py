@@ -518,7 +518,7 @@ def _read_spent(journal: Journal) -> Spent:
 
 
 def _count_answers_of(journal: Journal, role: str) -> int:
-    """How many answers of a role earlier sessions had."""
+    """Count the answers that a role got in earlier sessions."""
     sql = "SELECT COUNT(*) FROM calls WHERE role = ? AND state IN ('answered', 'cached')"
     return int(journal.rows(sql, (role,))[0][0])
 

@@ -49,7 +49,7 @@ def promotion_of(task: Task, opening: SealedTestAccess | None) -> PromotionJSON:
 
 
 def _independent(rows: Sequence[Example]) -> int:
-    """How many rows are independent of each other."""
+    """Count the rows that are independent of each other."""
     return len(set(clusters_of([input_hash(e) for e in rows], [e.group for e in rows])))
 
 

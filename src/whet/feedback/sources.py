@@ -21,7 +21,7 @@ _HOUR = 3_600_000_000
 
 @dataclass(frozen=True)
 class LearningPolicy:
-    """How much evidence it takes until something is learned."""
+    """The evidence that a change needs before it is learned."""
 
     quorum: float = 3.0
     """Independent sources that must demand the same."""

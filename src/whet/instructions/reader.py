@@ -225,7 +225,7 @@ def _mix_labels(critiques: Sequence[Critique]) -> list[int]:
 
 
 def _count_that_fit(critiques: Sequence[Critique], size: int) -> int:
-    """How many of the mixed critiques a request holds."""
+    """Count the critiques, in mixed order, that fit into one request."""
     lengths = [min(len(critiques[place].text), LONGEST_SHOWN) for place in _mix_labels(critiques)[:size]]
     return sum(total <= PACK_SHOWN for total in itertools.accumulate(lengths))
 

@@ -106,7 +106,7 @@ class Config:
 
     @property
     def sampling(self) -> Training:
-        """How texts are sampled."""
+        """The settings by which texts are sampled."""
         return Training(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
 
 

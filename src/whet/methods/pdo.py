@@ -81,7 +81,7 @@ class Config:
 
     @property
     def questions_at_most(self) -> int:
-        """How often the optimizer model is asked: for the pool, in duels, and where the pool changes."""
+        """The largest number of requests to the optimizer model: for the pool, in duels, and for changes of the pool."""
         return self.pool - 1 + ASKS * self.duels + max(0, self.duels - 1) // self.every
 
 

@@ -23,7 +23,7 @@ from whet_client.storable import show_value
 
 Answer: TypeAlias = Callable[..., Any | Awaitable[Any]]
 ModelChoice: TypeAlias = str | LanguageModel | Answer
-"""How a caller names a model: an address, an object with the methods of `LanguageModel`, or a function."""
+"""The forms in which a caller names a model: an address, an object with the methods of `LanguageModel`, or a function."""
 
 BROKEN_AFTER, DEAD_AFTER = 5, 100
 """Failed calls after which a function that never answered is broken, and those in a row, of one kind, after which one that has

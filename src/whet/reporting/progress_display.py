@@ -70,7 +70,7 @@ class Display:
             _SCREEN.remove(self)
 
     def line(self) -> str:
-        """How it goes on, in one line."""
+        """The state of the run, in one line."""
         progress = self.progress
         self.sample()
         reading = self.subject and progress.core is None
@@ -82,7 +82,7 @@ class Display:
         )
 
     def lines(self) -> list[str]:
-        """How it goes on, and below it how each of its parts does that go on at once."""
+        """The state of the run, and below it the state of each part that works at the same time."""
         return [self.line(), *(f"  {name}: {text}" for name, text in list(self.progress.parts.items()))]
 
     def sample(self) -> None:

@@ -190,7 +190,7 @@ def _power(promotion: Mapping[str, object]) -> str:
 
 
 def openings(record: Record) -> Html | None:
-    """How often the sealed test split has been opened."""
+    """Say the number of openings of the sealed test split."""
     times = record.result.get("test_openings")
     if not isinstance(times, int):
         return None

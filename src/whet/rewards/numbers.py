@@ -484,7 +484,7 @@ class Number:
         return len(places) == len(values) == 2 and is_between(sentence[places[0].end() : places[1].start()])
 
     def _explain_reading(self, text: str, numbers: list[Decimal]) -> str:
-        """How a number was read that a sign behind it multiplied; empty where none did."""
+        """Say the value that was read where a sign behind a number multiplied it; empty where no sign did."""
         plain = replace(self, multiples={})._find_numbers(text)
         return f", read as {numbers[0]:f}," if numbers and plain and numbers[0] != plain[0] else ""
 

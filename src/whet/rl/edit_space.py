@@ -61,7 +61,7 @@ class Space:
     pool: tuple[Example, ...]
     """P examples."""
     shots: int
-    """How many of them stand in the prompt."""
+    """The number of demonstrations in the prompt."""
     words: tuple[tuple[str, ...], ...]
     """M sets of words, each in the order of the labels; the first set is the task's own."""
     phrases: tuple[str, ...]

@@ -51,7 +51,7 @@ class Improvement:
     """The independent units among the examples."""
     alpha: float
     method: str
-    """How the interval was made."""
+    """The method by which the interval was made."""
     more_examples: int | None = None
     """If a gain was seen but not shown: roughly how many more examples would show it if it stays the same; None: unknown."""
     missing: int = 0

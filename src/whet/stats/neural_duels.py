@@ -38,7 +38,7 @@ class PreferenceNetwork:
         return cls(np.concatenate(layers), size)
 
     def scores(self, points: Array) -> Array:
-        """How good points (n, d) are: (n,)."""
+        """The scores (n,) of points (n, d)."""
         scores: Array = self._inputs(_with_constant(points))[2] @ self._layers()[2]
         return scores
 

@@ -62,7 +62,8 @@ _FEW_BITS = {
     **{"float16": "f2", "Float16": "f2", "halffloat": "f2"},
     **{"float32": "f4", "Float32": "f4", "float": "f4"},
 }
-"""How numpy, torch and datasets, pandas and polars, and Arrow call numbers of 16 and 32 bits, and how numpy makes one."""
+"""The names of numbers of 16 and 32 bits in numpy, torch and datasets, pandas and polars, and Arrow, with numpy's type for
+each."""
 _FIXED = "Seed its random numbers and fix what it reads: rows of a run must be the same at every start."
 _EXAMPLE = '{"input": "...", "target": "..."}'
 

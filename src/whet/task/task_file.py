@@ -330,7 +330,7 @@ class ProgramEntry(Entry):
     calls: IfSet[PositiveInt] = UNSET
     """Calls that one row may make at most."""
     seconds: IfSet[PositiveFloat] = UNSET
-    """How long one row may take."""
+    """The longest time of one row, in seconds."""
     command: IfSet[Annotated[str | list[str], _like("command: [python, agent.py]")]] = UNSET
     """In the place of a file: the command of an agent, which reads its prompts from files."""
     workspace: IfSet[str] = UNSET

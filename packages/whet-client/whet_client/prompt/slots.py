@@ -78,7 +78,7 @@ def slots(text: str) -> frozenset[str]:
 
 
 def slots_in_addresses(text: str) -> Counter[str]:
-    """How often each slot stands inside an address of the web, which would carry its value away."""
+    """Count the occurrences of each slot inside addresses of the web, which would carry the slot's value away."""
     counts: Counter[str] = Counter()
     for match in SLOT.finditer(text):
         before = text[: match.start()]

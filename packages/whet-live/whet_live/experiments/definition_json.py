@@ -72,7 +72,7 @@ class GuardEntry(MetricKeys, kw_only=True):
 
 
 class AllocationEntry(Entry):
-    """How the traffic is shared while the experiment runs."""
+    """The rule by which the traffic is shared while the experiment runs."""
 
     kind: IfSet[Kind] = UNSET
     floor: IfSet[PositiveFloat] = UNSET

@@ -33,7 +33,7 @@ from whet_live.registry.proposals import ask_for_move, open_request, rest_on_exp
 from whet_live.registry.registry_store import is_protected, read_labels, version_number_of
 
 GRACE = 2 * MICROSECONDS
-"""How long after its window an outcome may still be on its way into the database."""
+"""The time after the end of its window in which an outcome may still be on its way into the database."""
 
 log = logging.getLogger("whet.experiments")
 

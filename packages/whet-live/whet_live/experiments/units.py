@@ -17,7 +17,7 @@ _USUAL = ("session", "user", "episode")
 
 @dataclass(frozen=True, slots=True)
 class NamedUnits:
-    """How many of the newest `answers` of a prompt name a user, a session, an episode."""
+    """The numbers of the newest `answers` of a prompt that name a user, a session, an episode."""
 
     answers: int
     named: Mapping[str, int]

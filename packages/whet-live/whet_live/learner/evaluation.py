@@ -101,8 +101,8 @@ def read_evaluators(connection: Connection, prompt: str) -> list[EvaluatorState]
 
 
 def allowance(config: EvaluatorConfig, state: EvaluatorState, moment: int) -> int:
-    """How many answers may be graded at a time (microseconds). None where the state is of the next day: the clock of another
-    server runs ahead, and has the budget of that day."""
+    """The number of answers that may be graded at a time (microseconds). None where the state is of the next day: the clock of
+    another server runs ahead, and has the budget of that day."""
     today = iso(moment)[:10]
     if today < state.day <= iso(moment + _DAY)[:10]:
         return 0

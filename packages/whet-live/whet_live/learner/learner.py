@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from whet_live.experiments import Experiments
 
 SECONDS = 5.0
-"""How often traffic is looked at."""
+"""The time between two looks at the traffic."""
 REQUIREMENT = "requirement "
 """The prefix of a requirement's key where a row could be meant as well."""
 AUTO_NEEDS_READER = "The mode auto needs a model that reads feedback (--optimizer-lm). Without one a person writes instructions."
@@ -77,7 +77,7 @@ _MOST_TRIALS = 200
 _LONGEST_PAUSE = 300.0
 _HOUR = 3_600_000_000
 _QUARTER = _HOUR // 4
-"""How often critiques that wait for the reader are counted where no others came."""
+"""The time between two counts of critiques that wait for the reader, if no others came."""
 _PATTERNS = "the patterns of failures: "
 _log = logging.getLogger("whet.learner")
 
@@ -121,7 +121,7 @@ class Learner:
         self.context.snapshot.keep()
 
     def settings(self, name: str) -> LearnerSettings:
-        """How a prompt learns."""
+        """Return the settings by which a prompt learns."""
         return self.context.settings(name)
 
     def modes(self, names: Sequence[str]) -> list[str]:
@@ -347,8 +347,8 @@ class Learner:
         }
 
     def count_waiting(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """How many comments on each of these prompts nobody has read, where no model reads here, and how many are in quarantine;
-        by what is known already, and only of prompts with such a comment."""
+        """Count, for each of these prompts, the comments that nobody has read because no model reads here, and those in
+        quarantine; from cached state, and only for prompts with such a comment."""
         waiting = {}
         for name in names:
             rows = self.context.snapshot.cached_state(name)[0].prompts.get(name, PromptFeedback()).rows

@@ -23,7 +23,7 @@ learner_settings = Table(
     Column("actor", String(LONGEST_ACTOR), nullable=False),
     Column("changed", When, nullable=False),
 )
-"""How each prompt learns; a prompt without a row learns in the usual way."""
+"""The settings by which each prompt learns; a prompt without a row has the default settings."""
 
 learner_decisions = Table(
     "learner_decisions",

@@ -36,7 +36,7 @@ class PatternName:
 
     @property
     def id(self) -> str:
-        """How it is written."""
+        """The written form of the id."""
         return f"k{self.number}"
 
 

@@ -65,8 +65,8 @@ from whet_live.traffic.erase import erased_after
 STAGING = "staging"
 """The label that a version learned without a person gets first."""
 TRIAL_SPANS = 2
-"""How many times as long as a winner takes at least an experiment of the learner may go on without a verdict while other
-requirements wait for its end. Each trial of the same version that ended without a winner doubles it."""
+"""While other requirements wait for its end, an experiment of the learner without a verdict may take this many times the
+shortest time of a winner. Each trial of the same version that ended without a winner doubles the number."""
 _MICROSECONDS = 1_000_000
 
 

@@ -117,7 +117,7 @@ async def _wants_rewording(run: Run, text: str, votes: Sequence[Voter], needed: 
 
 
 def voters_of(votes: Sequence[Voter], needed: float) -> int:
-    """How many of those who require an instruction are asked about another wording of it."""
+    """The number of people who require an instruction that are asked about another wording of it."""
     return min(len(votes), ceil(needed) + _SPARE)
 
 

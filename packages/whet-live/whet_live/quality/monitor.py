@@ -57,9 +57,9 @@ THRESHOLD = 365.25 * WATCHES / FALSE_ALARMS
 """The capital of a watch that is an alarm: the mean number of days until a false one, at least."""
 SAMPLE = 200
 BACK = 90 * DAY
-"""How far back the first look at a prompt begins, and how late something may come."""
+"""The time before now at which the first look at a prompt begins, and the longest delay of a row."""
 LATE = 600 * SECOND
-"""How long after its end an hour is looked at: clients send with a delay."""
+"""The time between the end of an hour and the look at it: clients send with a delay."""
 SETTLED = DAY
 AWAY = DAY
 """A model that has not answered for so long, while others did, comes back as a change."""

@@ -129,7 +129,7 @@ def who_asked() -> ColumnElement[Any]:
 
 
 def count_answers(connection: Connection, wanted: AnswerFilter) -> int:
-    """How many answers there are."""
+    """Count the answers."""
     return int(connection.execute(select(func.count()).where(*wanted.conditions)).scalar_one())
 
 

@@ -45,7 +45,7 @@ PUBLIC_PREFIX = "whetp_"
 FIRST = "admin"
 SESSION_SECONDS = 12 * 3600
 SIGN_IN_SECONDS = 600
-"""How long a sign-in at an identity provider may take."""
+"""The longest time of a sign-in at an identity provider."""
 PROVIDER = "identity provider"
 """Who makes an account at its first sign-in, and changes its role; no user has a name with a blank."""
 HINT = 10

@@ -42,7 +42,7 @@ _LONGEST_WAY = 1000
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How a server is reached and where its runs lie."""
+    """The addresses of a server, and the folder of its runs."""
 
     hosts: frozenset[str] = LOOPBACK
     """Names that a Host header may carry, without a port. All others are refused, so that no other site's name can point to

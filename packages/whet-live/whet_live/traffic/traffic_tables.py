@@ -156,7 +156,7 @@ traffic_senders = Table(
     Column("name", String(LONGEST_SENDER), primary_key=True),
     Column("bytes", BigInteger, nullable=False),
 )
-"""How many bytes of rows are stored of each sender."""
+"""The stored bytes of each sender's rows."""
 
 traffic_counts = Table(
     "traffic_counts",

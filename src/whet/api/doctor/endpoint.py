@@ -23,7 +23,7 @@ THINKING_TOKENS = 2048
 MOST_SECONDS = 30.0
 """The longest time of a call, unless another one is given."""
 BUSY_SECONDS, BUSY_TIMES = 30.0, 4
-"""How long, and how often, a server that is busy is waited for."""
+"""The longest wait for a busy server, in seconds for all tries, and the number of further tries."""
 NOTE_SECONDS = 3.0
 """A message every few seconds tells the user that the check still waits."""
 SLOW = 20.0

@@ -92,7 +92,8 @@ class Backbone:
 
 
 def tokens_at_once(body: Backbone) -> int:
-    """How many tokens one training pass may hold, padding included: 1,024 to 32,768, by the memory that they take."""
+    """Return the largest number of tokens in one training pass, padding included: 1,024 to 32,768, by the memory that they
+    take."""
     return _tokens_of_a_pass(body.weights.model.config, body.device)
 
 

@@ -26,7 +26,7 @@ from whet_live.traffic import Filter, StoredInference
 
 router = EndpointRouter()
 AHEAD = 16
-"""How many of the newest answers are handed out in everybody's own order."""
+"""The number of newest answers that each reviewer sees in an order of their own."""
 STARS = {1: "useless", 2: "poor", 3: "mixed", 4: "good", 5: "perfect"}
 SOUGHT = 400
 

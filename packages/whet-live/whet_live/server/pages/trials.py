@@ -87,7 +87,7 @@ def new(call: RequestContext) -> Response:
 
 
 def _expect(seen: TrafficForecast) -> Html:
-    """How long an experiment would take, by metric, and what would never end."""
+    """Show the expected length of an experiment, by metric, and the metrics on which it would never end."""
     title, unit = "How long it takes", seen.unit
     if not seen.answers:
         text = f"No answer came in the last {DAYS} days, so nobody knows how long an experiment takes."

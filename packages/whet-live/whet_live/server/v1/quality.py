@@ -79,7 +79,7 @@ class MeasureSeriesSchema(Struct):
 
 
 class StepCount(Struct):
-    """How many answers there are from `at` on."""
+    """The number of answers from `at` on."""
 
     at: str
     n: int

@@ -204,8 +204,8 @@ class CountsSchema(Struct):
 
 
 class ErasedSchema(Struct):
-    """How many rows of a user were deleted. `complete` is false while a reader of the database keeps SQLite's log from being
-    emptied; the server empties it when the reader is done."""
+    """The numbers of rows of a user that were deleted. `complete` is false while a reader of the database keeps SQLite's log
+    from being emptied; the server empties it when the reader is done."""
 
     inferences: int
     feedback: int
@@ -263,7 +263,7 @@ def list_feedback(call: RequestContext) -> Response:
 
 @router("GET", "/v1/counts", Role.VIEWER, query=CountsQuery, answer=CountsSchema)
 def list_counts(call: RequestContext) -> Response:
-    """How many answers and how much feedback of each kind every version has, with means."""
+    """The numbers of answers and of feedback of each kind that every version has, with means."""
     query = call.query(CountsQuery)
     prompts = None if query.prompt is None else [query.prompt]
     counts = call.state.live.traffic.counts(prompts, query.version)
