@@ -1,4 +1,4 @@
-"""Which version a unit sees: a pure function of the experiment's salt and the unit's id.
+"""The assignment of a version to a unit: a pure function of the experiment's salt and the unit's id.
 
 Nothing is stored and no server is called: every process that holds the definition gives the same answer. Each
 arm draws an exponential waiting time with its weight as the rate, from a hash of salt, unit and version, and

@@ -59,7 +59,7 @@ _folders: dict[Path, None] = {}
 
 
 def look_for_images_in(folder: Path) -> None:
-    """Where a part of an earlier process may lie, by its hash."""
+    """Add a folder in which a part of an earlier process may lie, by its hash."""
     _folders[folder] = None
 
 

@@ -82,7 +82,7 @@ def _cap_votes(rows: Sequence[Any], most: int) -> list[Any]:
 
 
 def next_pair(choices: Sequence[Choice], pairs: Collection[tuple[int, int]]) -> tuple[int, int]:
-    """Which of the `pairs` of versions a person compares next: those for which there are answers to show.
+    """Choose the pair of versions, of `pairs`, that a person compares next: a pair with answers to show.
 
     Until the next choice arrives the result stays the same. A pair for which there is nothing to show is drawn again; when
     only such pairs are drawn, the result is the pair with the fewest choices. Raises UsageError without a pair.

@@ -68,7 +68,7 @@ class Spent:
     lost: dict[str, float] = field(default_factory=dict)
     """By limit, how much was spent on answers that were lost when a run was killed."""
     cached_oldest: float | None = None
-    """When the oldest answer from the cache was made, in seconds since 1970."""
+    """The time at which the oldest answer from the cache was made, in seconds since 1970."""
     estimated: dict[str, int] = field(default_factory=dict)
     """Calls whose tokens the provider did not state, by role."""
     gateway_cached: dict[str, int] = field(default_factory=dict)

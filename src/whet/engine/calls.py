@@ -616,7 +616,7 @@ def _with_row(error: ProviderError, client: ModelClient) -> ProviderError:
 
 
 def _of_row() -> str:
-    """Which row a request is about, where it asks for an answer to one or for its grade."""
+    """The row that a request is about, if it asks for an answer to a row or for its grade."""
     example = EXAMPLE.get()
     return "" if example is None else f" ({example.place})"
 

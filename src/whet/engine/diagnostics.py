@@ -127,7 +127,7 @@ def end_of_method(
 
 
 def _paying_limit(core: RunState) -> str:
-    """Which limit on calls, tokens or dollars pays for no more; empty where there is none."""
+    """The limit on calls, tokens or dollars that pays for no more; empty if there is none."""
     limits = {
         name: n for name, n in asdict(core.budget.limits).items() if n is not None and name != "seconds"
     }

@@ -30,7 +30,7 @@ _MOST_STARTS = 4096
 
 
 class Pace:
-    """When the next call may begin. Belongs to one event loop.
+    """The clock of the next call: the time at which it may begin. Belongs to one event loop.
 
     `rate`: calls a second that may begin; None while nothing slows them down.
     """

@@ -379,8 +379,8 @@ class MoreJSON(TypedDict):
 
 
 class OpeningsJSON(TypedDict, total=False):
-    """Which opening of the test rows a run was, and how many of them an earlier run had learned from; how their alpha is shared
-    out, where that is not `strict`."""
+    """The number of this opening of the test rows, and the number of these rows that an earlier run had learned from; also the
+    rule that shares out their alpha, unless it is `strict`."""
 
     test_openings: int
     test_rows_seen: int

@@ -80,8 +80,8 @@ def _narrow_margins(task: Task, rows: int) -> dict[str, int]:
 
 
 def describe_power(promotion: Mapping[str, Any], runs: int = 1) -> str:
-    """Which opening of how many rows it is, and which gain that shows: one sentence, the same in plan, advice and report; empty
-    where the opening is not known."""
+    """Say in one sentence the number of the opening, the number of rows, and the gain that such a test shows, the same in plan,
+    advice and report; empty if the opening is not known."""
     if "opening" not in promotion:
         return ""
     each = f" in each of {runs:,} runs" if runs > 1 else ""

@@ -1,4 +1,4 @@
-"""Which of two answers people prefer, read out of pairs, choices, ratings, thumbs and corrections.
+"""The answer of two that people prefer, read out of pairs, choices, ratings, thumbs and corrections.
 
 The rules, row by row, then input by input:
 

@@ -139,7 +139,7 @@ class DuelPool:
         return places[one], places[other]
 
     async def compare(self, run: Run, first: int, second: int, number: int) -> float:
-        """Who wins a duel on rows that are drawn anew: 1 the first, 0 the second, 0.5 nobody."""
+        """Judge a duel on rows that are drawn anew: 1 if the first wins, 0 if the second wins, 0.5 for neither."""
         rows = minibatch(run.rng, self.env.train, self.config.questions)
         one, other = await run.map(lambda branch, place: self.answer(branch, place, rows), [first, second])
         for rollout in (*one, *other):

@@ -161,7 +161,7 @@ async def zopo(
 
 @dataclass
 class LocalSearch:
-    """Where the search stands: vectors of the pool, the scores that are known, the place of the current prompt."""
+    """The state of the search: vectors of the pool, the known scores, the place of the current prompt."""
 
     points: Array
     config: Config

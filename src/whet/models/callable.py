@@ -193,7 +193,7 @@ def takes_request(function: Answer) -> bool:
 
 
 def _of_row() -> str:
-    """Which row the function was called for, where it answers one."""
+    """The row that the function was called for, if it answers a row."""
     example = EXAMPLE.get()
     return "" if example is None else f" ({example.place})"
 

@@ -53,7 +53,7 @@ class Replica:
     failures: int = 0
     """Statuses 500 in a row."""
     last_answer: tuple[float, float] = (-math.inf, -math.inf)
-    """When the call that it answered last began, and when it answered."""
+    """The times of the last answered call: its begin, and its answer."""
     _out_since: float = -math.inf
     _clients: dict[asyncio.AbstractEventLoop, HttpClient] = field(default_factory=dict)
     _targets: dict[tuple[str, ...], str] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class Replica:
         return self.outages == 1
 
     def note_answer(self) -> bool:
-        """It answered. Whether it had not before."""
+        """Note an answer. Returns whether the replica had not answered before."""
         again, self.outages, self.failures = self.outages > 0, 0, 0
         self.rests_until = -math.inf
         return again

@@ -24,7 +24,7 @@ from whet.errors import quantity, show_duration, show_reward
 from whet.instructions import visible
 
 PLAIN_SECONDS = (3.0, 10.0, 20.0, 30.0)
-"""When plain lines are written, in seconds; then every 30 s."""
+"""The times at which plain lines are written, in seconds; then every 30 s."""
 LIVE_SECONDS, TICK_SECONDS = 0.25, 1.0
 COMPUTING = 3.0
 """Seconds from which on code of the user that is under way is named."""

@@ -1,4 +1,4 @@
-"""Which reward fits a column of targets."""
+"""The reward that fits a column of targets."""
 
 from __future__ import annotations
 

@@ -273,7 +273,7 @@ def _values_first(folded: str, matches: list[regex.Match[str]], only: bool = Fal
 
 
 def _standing_before(folded: str, match: regex.Match[str]) -> list[str]:
-    """Where a number is one digit directly behind a letter, which may be part of a unit or formula (12 m2, 12 t CO2), the last
+    """If a number is one digit directly behind a letter, which may be part of a unit or formula (12 m2, 12 t CO2), the last
     number before it on its line; else nothing."""
     start = match.start()
     if len(match.group()) > 1 or not _IN_WORD.search(folded, max(0, start - 1), start):

@@ -109,7 +109,7 @@ class Space:
         return EditState(tuple(range(len(self.pool))), 0, tuple(range(self.own)), kept)
 
     def mask_actions(self, state: EditState) -> NDArray[np.bool_]:
-        """Which actions change something and leave a phrase of the start's own in the prompt; stop is always allowed."""
+        """Mark the actions that change something and leave a phrase of the start's own in the prompt; stop is always allowed."""
         last = sum(state.kept[: self.own]) == 1
 
         def may(action: Action) -> bool:

@@ -1,4 +1,4 @@
-"""Which prompt for which input: a model of rewards, fitted to a log, and the task in which it chooses.
+"""The choice of a prompt for each input: a model of rewards, fitted to a log, and the task in which it chooses.
 
 A log says what prompts earned on rows. From features of a row the model predicts the reward of each prompt of a pool; the
 prompt with the best prediction is used where that is better by a margin than the one for the best single prompt, and the best

@@ -163,7 +163,7 @@ class Training:
 
     @property
     def lora(self) -> LoraSettings:
-        """Which weights learn."""
+        """The settings of the weights that learn."""
         return LoraSettings(self.rank, self.alpha)
 
     def update(self) -> Update:

@@ -123,8 +123,8 @@ class Front:
         return leaders
 
     def nearest(self, one: str, others: Sequence[str]) -> str:
-        """Which of `others` (at least one) has the values nearest to those of `one`, on the rows that both have: by Euclid, each
-        objective divided by its range over all of them. Those without a row in common come last."""
+        """The member of `others` (at least one) with the values nearest to those of `one`, on the rows that both have: by
+        Euclid, each objective divided by its range over all of them. Those without a row in common come last."""
         gains = {other: self.gains(one, other) for other in others}
         means = {other: {name: gain.mean for name, gain in gained.items()} for other, gained in gains.items()}
         widths = {

@@ -1,4 +1,4 @@
-"""Who is preferred, as a small network learns it from duels, and which pair to compare next.
+"""Preferences that a small network learns from duels, and the choice of the next pair to compare.
 
 Lin, Dai, Verma, Ng, Jaillet, Low: Prompt Optimization with Human Feedback. 2024 (arXiv:2405.17346): the network h has two hidden
 layers of 32 and is fitted to P(i beats j) = sigmoid(h(x_i) - h(x_j)). With g(x), the gradient of h by its weights:

@@ -1,4 +1,4 @@
-"""Which columns of imported rows are the input and the target of a new task, by their names and values."""
+"""The choice of the input and target columns of a new task, by the names and values of imported rows."""
 
 from __future__ import annotations
 

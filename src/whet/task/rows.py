@@ -217,8 +217,8 @@ class _Lines:
 
 
 def _find_wrapped_list(text: str, at: int) -> int:
-    """Where the list of rows begins in the valid object at `at`, as {"examples": [{...}, ...]} has it: the only value that is a
-    list of objects; `at` itself where there is none, or several."""
+    """Find the begin of the list of rows in the valid object at `at`, such as {"examples": [{...}, ...]}: the only value that
+    is a list of objects; `at` itself if there is none, or several."""
     read, places, here = json.JSONDecoder().raw_decode, list[int](), _skip_space(text, at + 1)
     while text[here] != "}":
         here = _skip_space(text, _skip_space(text, read(text, here)[1]) + 1)

@@ -393,7 +393,7 @@ class TaskFile(Entry):
     prompts: IfSet[dict[str, str]] = UNSET
     """With `program`: the files of its prompts by name."""
     region: IfSet[Annotated[str, _like("region: round_robin")]] = UNSET
-    """Which editable region a search edits: round_robin, blame, all, a name, headings, or a heading."""
+    """The editable region that a search edits: round_robin, blame, all, a name, headings, or a heading."""
     objectives: IfSet[dict[str, ObjectiveEntry]] = UNSET
     """Several objectives with directions and bounds."""
     longest: IfSet[PositiveInt] = UNSET

@@ -48,7 +48,7 @@ FAR = 4.0
 ROOM = 0.2
 """The largest distance above that mean at which bets on stored sums can test a null."""
 LEAD_SCALE = 0.085
-"""Where the bound of a lead is tightest, in standard deviations of one score: in the middle of the bets."""
+"""The place at which the bound of a lead is tightest, in standard deviations of one score: in the middle of the bets."""
 _ORDER = 6
 _NEAREST = 0.6
 _SIZES = int((SIZES * FAR <= _NEAREST).sum())

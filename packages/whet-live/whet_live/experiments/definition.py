@@ -171,7 +171,7 @@ class Definition:
         return tuple(weight / sum(weights) for weight in weights)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON; `read` reads it back."""
+        """The definition as JSON; `read` reads it back."""
         return asdict(self)
 
 

@@ -140,7 +140,7 @@ class Experiments:
         return self._describe(record, looked), counting
 
     def units(self, prompt: str) -> NamedUnits:
-        """Which units the newest answers of a prompt name."""
+        """Count the units that the newest answers of a prompt name."""
         with self.database.read() as connection:
             return units_of(connection, prompt)
 

@@ -1,4 +1,4 @@
-"""Which units the answers of a prompt name, so that an experiment counts what there is."""
+"""The units that the answers of a prompt name, so that an experiment counts units that exist."""
 
 from __future__ import annotations
 

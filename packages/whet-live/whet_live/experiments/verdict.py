@@ -201,7 +201,7 @@ def _cycle_reason(snapshot: Snapshot) -> str:
 
 
 def _few_units(snapshot: Snapshot, live: Sequence[int]) -> str:
-    """Which arm has fewer outcomes than a winner may rest on: of so few, nobody can see whether others were lost."""
+    """Say which arm has too few outcomes for a winner: of so few, nobody can see whether others were lost."""
     sample, versions = snapshot.decisive, snapshot.definition.versions
     assert sample is not None
     for arm in live:

@@ -69,7 +69,7 @@ class EvaluatorState:
     failed: int = 0
     """Those of `answers` that could not be graded."""
     at: int = 0
-    """When it last did something (microseconds)."""
+    """The time of the evaluator's last action (microseconds)."""
 
     def as_json(self) -> dict[str, Any]:
         """The state as JSON values."""

@@ -194,7 +194,7 @@ def read_decisions(connection: Connection, name: str) -> tuple[set[str], set[str
 
 
 def read_accepters(connection: Connection, name: str, requirements: Sequence[LiveRequirement]) -> list[str]:
-    """Who ever accepted one of these requirements, or a row behind it, whatever was decided about it since."""
+    """The people who ever accepted one of these requirements, or a row behind it, whatever was decided about it since."""
     keys = {f"requirement {requirement.key}" for requirement in requirements}
     for one in requirements:
         keys.update(key for row in (*one.rows, *one.origin) for key in (row, f"requirement row {row}"))

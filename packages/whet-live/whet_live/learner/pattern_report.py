@@ -61,7 +61,7 @@ class FailurePattern:
     name: str
     description: str
     model: str
-    """Who named it: the reader's model, or a person."""
+    """The author of the name: the reader's model, or a person."""
     named: int
     critiques: int
     """All critiques of the pattern."""

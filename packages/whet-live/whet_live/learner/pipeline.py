@@ -427,7 +427,8 @@ def _find_giving_way(
 
 
 def _sources(context: LearnerContext, update: PromptUpdate) -> list[str]:
-    """Who sent the feedback behind an update, or what its texts were written from: users of apps and accounts, by name."""
+    """The senders of the feedback behind an update, or of the rows from which its texts were written: users of apps and
+    accounts, by name."""
     kept = context.feedback(update.name).rows
     keys = dict.fromkeys(
         row for requirement in update.requirements for row in (*requirement.rows, *requirement.origin)
@@ -437,7 +438,8 @@ def _sources(context: LearnerContext, update: PromptUpdate) -> list[str]:
 
 
 def _provenance(connection: Connection, result: _UpdateResult) -> dict[str, list[str]]:
-    """Who shaped an update: the people who wrote texts of it, accepted what it rests on, or sent feedback behind it."""
+    """The people who shaped an update: those who wrote texts of it, accepted a requirement that it rests on, or sent feedback
+    behind it."""
     requirements = result.update.requirements
     return {
         AUTHORS: [requirement.author for requirement in requirements],

@@ -233,7 +233,7 @@ def _objection(key: str, old: Ledger, locked: bool) -> Objection:
 
 
 def _find_locked(event: Event, old: Ledger, against: Inspection) -> list[str]:
-    """Which locked instructions an event would change, or contradicts."""
+    """The locked instructions that an event would change, or contradicts."""
     if not isinstance(event, Add | Rewrite):
         return []
     keys = [key for key in (event.id, *_contrary(event, old, against)) if key in against.locked]

@@ -1,4 +1,4 @@
-"""Where alerts go: webhooks, Slack, mail. The file of `whet serve --alerts` names them.
+"""The channels of alerts: webhooks, Slack, mail. The file of `whet serve --alerts` names them.
 
 A channel is known by its kind and a hash of its address, so that no address, which may be a secret, is stored beside alerts.
 """

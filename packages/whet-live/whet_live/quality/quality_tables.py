@@ -58,8 +58,8 @@ quality_alerts = Table(
     Index(None, "prompt", "began"),
     Index(None, "at"),
 )
-"""What was noticed, or waits for a person: `kind` is drift, model or approval, `began` when it is likeliest to have begun, `at`
-when the traffic showed it. `worse` is 1 for what is reported, 0 for what is only marked."""
+"""The alerts, and the proposals that wait for a person: `kind` is drift, model or approval, `began` the likeliest begin, `at`
+the time at which the traffic showed it. `worse` is 1 for what is reported, 0 for what is only marked."""
 
 quality_deliveries = Table(
     "quality_deliveries",

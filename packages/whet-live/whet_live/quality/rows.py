@@ -48,8 +48,8 @@ class QualityLook:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFilter:
-    """Which answers: of a prompt, from `since` to before `until` (microseconds), of a version and a model where named; with
-    `newest` only up to that number, and without those that the look `taken` took."""
+    """A choice of answers: of a prompt, from `since` to before `until` (microseconds), of a version and a model where named;
+    with `newest` only up to that number, and without those that the look `taken` took."""
 
     prompt: str
     since: int

@@ -244,7 +244,7 @@ def _sources(rows: Sequence[RatedAnswer]) -> NDArray[np.int64]:
 
 
 def _who(row: RatedAnswer) -> str:
-    """Who an answer was for; one for nobody known stands by itself."""
+    """The person whom an answer was for; an answer for nobody known stands by itself."""
     return f"user {row.user}" if row.user is not None else f"answer {row.id}"
 
 

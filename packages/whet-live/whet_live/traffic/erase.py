@@ -181,7 +181,7 @@ def erased_after(connection: Connection, seq: int) -> set[str]:
 
 
 def latest_arrival(connection: Connection) -> int | None:
-    """When the newest inference or feedback arrived, in microseconds by the server's clock; None where nothing is stored."""
+    """The arrival of the newest inference or feedback, in microseconds by the server's clock; None if nothing is stored."""
     newest = [
         connection.execute(select(func.max(table.c.received))).scalar() for table in (inferences, feedback)
     ]

@@ -29,8 +29,8 @@ SpanKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SpanLink:
-    """Where a span stands. `start` and `end` in nanoseconds; `own` is the id of the answer that it is by itself (None for a span
-    that is no answer), `inference` that of the stored answer that it counts with. `cost` in dollars."""
+    """The place of a span. `start` and `end` in nanoseconds; `own` is the id of the answer that it is by itself (None for a
+    span that is no answer), `inference` that of the stored answer that it counts with. `cost` in dollars."""
 
     trace: str
     span: str

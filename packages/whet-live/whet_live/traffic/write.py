@@ -102,7 +102,7 @@ def end_turn(connection: Connection, newest: int) -> None:
 
 
 class _Place(NamedTuple):
-    """Where an inference stands."""
+    """The place of an inference."""
 
     time: int
     seq: int

@@ -66,7 +66,7 @@ class Job:
 
 
 class Executor(Protocol):
-    """Who does the jobs of a run."""
+    """The protocol of an executor, which does the jobs of a run."""
 
     async def prepare(self, make_works: Callable[[], Sequence[Work]]) -> None:
         """Called before anything is paid. `make_works` makes work of each function of the user that will be a job: it is loaded

@@ -31,7 +31,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class LoraSettings:
-    """Which weights learn: low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) of a frozen model.
+    """The weights that learn: low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) of a frozen model.
 
     `rank` r and `alpha` scale an adapter's output by alpha / r; `rank=0` trains all weights of a small model.
     Adapted are all linear layers but the output.

@@ -118,8 +118,8 @@ class IdentityProvider:
     async def identify(
         self, query: Mapping[str, str], flow: SignInFlow, redirect: str, moment: int
     ) -> ProviderIdentity:
-        """Who came back with this query, whose state belongs to the flow; `moment` is the time in microseconds. Raises
-        SignInRefused."""
+        """Identify the person who came back with this query, whose state belongs to the flow; `moment` is the time in
+        microseconds. Raises SignInRefused."""
         if self._waiting >= AT_ONCE:
             raise ProviderDown("Too many people sign in at once. Try again in a minute.")
         self._waiting += 1

@@ -33,8 +33,8 @@ SOUGHT = 400
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """Where somebody stands in the queue: the prompt asked for (all, when empty), the cursor after which the answers
-    lie, and the turn of the last one that was skipped there."""
+    """A reviewer's place in the queue: the prompt asked for (all, when empty), the cursor after which the answers lie, and the
+    turn of the last one that was skipped there."""
 
     prompt: str = ""
     after: str = ""
@@ -79,8 +79,8 @@ def _next(call: RequestContext, place: QueuePosition) -> tuple[StoredInference |
 
 
 def turn(who: str, what: str) -> str:
-    """When somebody's turn for something comes: everybody has an order of their own, so that two people who work at the
-    same time seldom do the same."""
+    """The turn of a reviewer for an answer: everybody has an order of their own, so that two people who work at the same time
+    seldom do the same."""
     return content_hash([who, what])[:16]
 
 

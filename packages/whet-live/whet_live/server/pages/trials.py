@@ -33,8 +33,8 @@ POLICIES = {
     "track_and_stop": "track and stop: the soonest decision",
 }
 CEILINGS = {"cost": (20.0, 4.0), "latency": (20.0, 4.0)}
-"""What an answer costs or takes counts up to so many times the limit of its guard-rail, and so many times what it was for
-the control so far, whichever is more."""
+"""The bounds of cost and latency: a value counts up to so many times the limit of its guard-rail, and so many times the
+control's value so far, whichever is more."""
 
 GUARDS = {
     "error": ("Per cent of answers that may fail more often than now", 100.0),

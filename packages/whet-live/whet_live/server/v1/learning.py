@@ -76,7 +76,7 @@ class LearningSettings(shapes.RequestSchema):
 
 
 class RereadRequest(shapes.WithReason):
-    """Which comments are read again: those that could not be read and, with `vague`, those that were too vague."""
+    """The comments that are read again: those that could not be read and, with `vague`, those that were too vague."""
 
     vague: bool = False
 

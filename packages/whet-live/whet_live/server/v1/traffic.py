@@ -131,7 +131,8 @@ Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
 
 
 class TrafficQuery(RequestSchema):
-    """Which rows; what is left out means any. Times in ISO 8601, `until` excluded; `after` is what the page before gave."""
+    """The choice of rows; a field that is left out means any. Times in ISO 8601, `until` excluded; `after` is what the page
+    before gave."""
 
     prompt: Annotated[str, Meta(max_length=LONGEST_NAME)] | None = None
     version: Annotated[int, Meta(ge=0, le=LARGEST_VERSION)] | None = None
@@ -143,7 +144,7 @@ class TrafficQuery(RequestSchema):
 
 
 class FeedbackQuery(TrafficQuery):
-    """Which feedback. `text`: words that must all be in it."""
+    """The choice of feedback. `text`: words that must all be in it."""
 
     kind: Literal[tuple(KINDS)] | None = None  # type: ignore[valid-type]
     source: Literal[SOURCES] | None = None  # type: ignore[valid-type]
@@ -151,7 +152,7 @@ class FeedbackQuery(TrafficQuery):
 
 
 class InferenceQuery(TrafficQuery):
-    """Which inferences. `unreviewed`: those that no annotator said anything about."""
+    """The choice of inferences. `unreviewed`: those that no annotator said anything about."""
 
     session: Id | None = None
     episode: Id | None = None
