@@ -1,4 +1,4 @@
-"""Which commands there are: whet's own, imported when they are used, and those that installed packages bring."""
+"""The list of commands: whet's own, imported when they are used, and those of installed packages."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from whet_live.experiments import Experiments
 
 SECONDS = 5.0
-"""How often traffic is looked at."""
+"""The time between two looks at the traffic."""
 REQUIREMENT = "requirement "
 """The prefix of a requirement's key where a row could be meant as well."""
 AUTO_NEEDS_READER = "The mode auto needs a model that reads feedback (--optimizer-lm). Without one a person writes instructions."
@@ -78,7 +78,7 @@ _MOST_TRIALS = 200
 _LONGEST_PAUSE = 300.0
 _HOUR = 3_600_000_000
 _QUARTER = _HOUR // 4
-"""How often critiques that wait for the reader are counted where no others came."""
+"""The time between two counts of critiques that wait for the reader, if no others came."""
 _PATTERNS = "the patterns of failures: "
 _log = logging.getLogger("whet.learner")
 
@@ -132,7 +132,7 @@ class Learner:
         self.context.snapshot.keep()
 
     def settings(self, name: str) -> LearnerSettings:
-        """How a prompt learns."""
+        """Return the settings by which a prompt learns."""
         return self.context.settings(name)
 
     def modes(self, names: Sequence[str]) -> list[str]:
@@ -358,8 +358,7 @@ class Learner:
         }
 
     def count_waiting(self, names: Sequence[str]) -> dict[str, WaitingCount]:
-        """What waits for a person about each of these prompts, by what is known already; only prompts about which something
-        waits."""
+        """Count what waits for a person, for each of these prompts about which something does; from cached state."""
         waiting = {}
         for name in names:
             state = self.context.snapshot.cached_state(name)[0]
