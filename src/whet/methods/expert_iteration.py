@@ -101,12 +101,12 @@ class Config:
 
     @property
     def lora(self) -> LoraSettings:
-        """Which weights learn."""
+        """The settings of the weights that learn."""
         return LoraSettings(self.rank, self.alpha)
 
     @property
     def sampling(self) -> Training:
-        """How texts are sampled."""
+        """The settings by which texts are sampled."""
         return Training(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
 
 
