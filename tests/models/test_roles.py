@@ -263,7 +263,7 @@ def test_device_and_batch_size_reach_a_local_model(
 
 def test_a_device_is_refused_where_the_model_is_elsewhere(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "task", "models: {task: {address: openai/m, device: cpu}}\n")
-    with pytest.raises(UsageError, match='openai/...: unknown option "device"'):
+    with pytest.raises(UsageError, match=r'openai/\.\.\.: unknown option "device"'):
         whet.evaluate(folder, run=tmp_path / "run")
     with pytest.raises(UsageError, match="the option batch_size does not reach it"):
         whet.evaluate(folder, lm={"address": lambda messages: "yes", "batch_size": 4}, run=tmp_path / "run2")
