@@ -279,8 +279,8 @@ TASKS = {
         (
             "Which service is the utterance about? Answer with one of these and nothing else: Events_1, Services_4, Flights_3, "
             "Weather_1, Homes_1, RentalCars_1 or Alarm_1.",
-            "Name the service. Events_1: concerts and matches. Services_4: a therapist. Flights_3: flights. Weather_1: the weather. "
-            "Homes_1: flats. RentalCars_1: a rented car. Alarm_1: an alarm. Answer with the name only.",
+            "Name the service. Events_1: concerts and matches. Services_4: a therapist. Flights_3: flights. Weather_1: the "
+            "weather. Homes_1: flats. RentalCars_1: a rented car. Alarm_1: an alarm. Answer with the name only.",
             "Write Events_1, Services_4, Flights_3, Weather_1, Homes_1, RentalCars_1 or Alarm_1.\n"
             "Utterance: The concert begins at 8 pm.\nEvents_1\nUtterance: Your flight leaves at noon.\nFlights_3\n"
             "Utterance: It will rain in Oslo.\nWeather_1",
@@ -306,9 +306,7 @@ def rows_of(data: Path, name: str, seed: int, validation: int, test: int) -> Row
     task = TASKS[name]
     with task.path(data).open(encoding="utf-8") as lines:
         found = [
-            row
-            for one in map(json.loads, lines)
-            for row in (_turns(one, task) if task.speaker else [one])
+            row for one in map(json.loads, lines) for row in (_turns(one, task) if task.speaker else [one])
         ]
     read = {row["input"]: row for row in found}
     rows = []

@@ -80,7 +80,9 @@ async def test_instructions_beside_which_answers_got_worse_leave_and_those_that_
     assert stood == [[], [WORDINGS[0]], [WORDINGS[0], WORDINGS[1]]]
     assert list(manager.standing().values()) == [WORDINGS[0]]
     assert "merge" in [event.kind for event in manager.events]
-    assert manager.list_dropped() == [f"{WORDINGS[1]} (more answers were right without it: 1 of 20 right with it)"]
+    assert manager.list_dropped() == [
+        f"{WORDINGS[1]} (more answers were right without it: 1 of 20 right with it)"
+    ]
 
 
 BOTH = {"i1", "i2"}

@@ -60,7 +60,8 @@ async def test_another_wording_stands_below_its_instruction_with_the_score_on_th
         (answered(lambda n: n < 2), form(entry((1, 2, 3, 4), "i1", SECOND))),
         (answered(lambda n: n < 5, ROWS[:6]), form(no_demand=[1])),
     )
-    line = f'Another wording (the one before; 2 of 6 right, the present one 5 of the same 6; wrong answers: "no" (4 times)): {FIRST}'
+    counted = "the one before; 2 of 6 right, the present one 5 of the same 6"
+    line = f'Another wording ({counted}; wrong answers: "no" (4 times)): {FIRST}'
     assert f"[i1] {SECOND}\n   {line}\n" in last
     assert "Wordings that were tried before stand below their instruction" in last
 
@@ -139,9 +140,7 @@ def wordings(*rounds: tuple[str, Mapping[str, bool]]) -> list[str]:
 
 def test_without_common_rows_nothing_is_compared() -> None:
     rounds = ("old", {"a": True, "b": False}), ("new", {"c": True, "d": True, "e": False})
-    assert wordings(*rounds) == [
-        "(the one before; 1 of 2 right, on other rows): old"
-    ]
+    assert wordings(*rounds) == ["(the one before; 1 of 2 right, on other rows): old"]
 
 
 def test_the_three_wordings_that_stood_last_are_shown_and_of_a_row_its_last_answer_counts() -> None:
@@ -178,7 +177,9 @@ async def test_of_rows_with_the_same_wrong_answer_a_few_are_shown_and_all_count(
     manager = InstructionManager(START)
     await manager.step(run, answered(lambda n: n < 10, rows), 1, "now")
     (shown,) = [text for stage, text in optimizer.seen if stage == "read"]
-    assert len(re.findall(r"(?m)^\d+\. Input", shown)) == 4 and "Below stand 4 of the 20 wrong answers." in shown
+    assert (
+        len(re.findall(r"(?m)^\d+\. Input", shown)) == 4 and "Below stand 4 of the 20 wrong answers." in shown
+    )
     (added,) = manager.ledger.active
     assert added.sources == 20
 

@@ -136,7 +136,9 @@ async def test_a_reflection_sees_the_children_of_its_parent_with_what_they_earne
     earned = r"Mean reward 0.5, beside 0.5 of the instructions above on the same 8 inputs; wrong answers: (.*):\n<version>\n(.*)"
     assert [text for _, text in re.findall(earned, second)] == ["Guess 0."]
     assert [text for _, text in re.findall(earned, third)] == ["Guess 0.", "Guess 1."]
-    assert all(re.match(r'"\w+"', wrong) for wrong, _ in re.findall(earned, third)), "what the model answered then"
+    assert all(re.match(r'"\w+"', wrong) for wrong, _ in re.findall(earned, third)), (
+        "what the model answered then"
+    )
 
 
 async def test_a_row_that_an_ancestor_answered_rightly_is_marked() -> None:

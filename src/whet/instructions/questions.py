@@ -271,9 +271,9 @@ tool instead of criticising an answer. Empty lists are normal. The critiques are
 
 _WHOLE = """\
 200 words at most; a few short examples with inputs that you make up are allowed. Write for a model that never saw these rows: \
-say what to do with an input, which form the answer has, and which rules hold for which kinds of inputs. Prefer one plain rule to \
-a list of special cases. If all right answers are listed below, let one instruction repeat the list, spelt exactly, and say how \
-to tell apart those that were confused. A new wording keeps what is right in the old one."""
+say what to do with an input, which form the answer has, and which rules hold for which kinds of inputs. Prefer one plain rule \
+to a list of special cases. If all right answers are listed below, let one instruction repeat the list, spelt exactly, and say \
+how to tell apart those that were confused. A new wording keeps what is right in the old one."""
 _BRIEF = """\
 The model may follow a short text better: write one or two sentences of 30 words at most, without examples. Keep the rule that \
 decides most inputs, and leave out the rest of the old wording. A list of right answers stands beside these words and is not \
@@ -287,8 +287,8 @@ Return one entry for each instruction that is to be added or reworded:
 - "existing": the id of the current instruction that is about the same thing, else null.
 - "instruction": the new instruction, or the new wording of the existing one. {_WHOLE} Quote no input from below. null if the \
 present wording says it well, no other would help, and the model fails at it all the same.
-- "contradicts": the id of a current instruction that cannot stand beside yours, or "context" if the text around the instructions \
-is in the way, else null.
+- "contradicts": the id of a current instruction that cannot stand beside yours, or "context" if the text around the \
+instructions is in the way, else null.
 
 Put the number of every other row into one of three lists: "no_demand" if nothing is to be learned from it, because its answer \
 is as good as the wanted one or the wanted one looks odd; "vague" if you cannot tell what would correct it; "to_the_reader" if \

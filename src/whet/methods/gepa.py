@@ -511,7 +511,9 @@ def versions(pool: CandidatePool, parent: Candidate, focused: Prompt) -> list[Ot
         rows = [row for prompt, row in pool.known if prompt == one.id and (parent.id, row) in pool.known]
         olds, news = ([pool.known[name, row] for row in rows] for name in (parent.id, one.id))
         wrong = [r.output for r in answered_rollouts(news) if r.reward < pool.env.reward.high]
-        often = ", ".join(frequent_answers((shorten(output, ANSWER_SHOWN) for output in wrong), most=WRONG_SHOWN))
+        often = ", ".join(
+            frequent_answers((shorten(output, ANSWER_SHOWN) for output in wrong), most=WRONG_SHOWN)
+        )
         other = text_in(focused, one.prompt)
         others.setdefault(other, OtherVersion(other, compare_rewards(olds, news), often))
     return [one for one in others.values() if one.earned and one.text != text]
@@ -702,7 +704,7 @@ def reflection(
 UNION, REDUCED = "union of reflections", "drafts of groups as one"
 ROUNDS, ENOUGH, LEAST, ALONE = 4, 20, 4, 4
 TRIED_SHOWN, WRONG_SHOWN, ANSWER_SHOWN = 3, 2, 60
-"""Versions that were tried, of which a reflection shows the last ones, wrong answers of each, and characters of such an answer."""
+"""Versions that a reflection shows, the last ones, wrong answers of each, and characters of such an answer."""
 FEW = 5
 """Where no more than one in so many answers is wrong, a reflection is asked to change little."""
 FIRST = "Your task is to rewrite the instructions below, so that an assistant does its task better with them."
@@ -724,17 +726,17 @@ REDUCE = (
 )
 CONFUSED = "What the assistant answered instead of what was wanted:"
 GENERAL = (
-    "Do not add the inputs above as examples; you may make up others. Include what feedback states, even if only one response shows "
-    "it; take any other rule from more than one response: a single one may be odd or wrongly graded."
+    "Do not add the inputs above as examples; you may make up others. Include what feedback states, even if only one response "
+    "shows it; take any other rule from more than one response: a single one may be odd or wrongly graded."
 )
 REQUEST = (
     "Rewrite the whole instruction so that the assistant does the task better, on inputs of this kind that it has not seen yet. "
     "Describe the input and what exactly is to be done with it. Include the facts and rules of the task or its domain that the "
-    "responses and the feedback show: the assistant may not know them. Keep what is still needed of the current instruction. Where "
-    "responses break a rule in it, word that rule more plainly; where they copy the form of its examples, change that form. "
-    f"{GENERAL}"
+    "responses and the feedback show: the assistant may not know them. Keep what is still needed of the current instruction. "
+    "Where responses break a rule in it, word that rule more plainly; where they copy the form of its examples, change that "
+    f"form. {GENERAL}"
 )
 REQUEST_LITTLE = (
-    "Nearly all responses are right. Write the whole instruction once more, keep its wording, its rules and its examples, and change "
-    f"only what the wrong responses need. {GENERAL}"
+    "Nearly all responses are right. Write the whole instruction once more, keep its wording, its rules and its examples, and "
+    f"change only what the wrong responses need. {GENERAL}"
 )
