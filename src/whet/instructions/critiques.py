@@ -51,7 +51,7 @@ class CritiqueBatch:
     private: tuple[str, ...] = ()
     """Texts of the rows' data, which no instruction may copy."""
     read: int | None = None
-    """How many answers the critiques are about; None: all."""
+    """The number of answers that the critiques are about; None: all."""
     traces: tuple[tuple[TraceStep, ...], ...] = ()
     """For each answer, the steps of the program that gave it."""
     inputs: tuple[str, ...] = ()
@@ -71,20 +71,21 @@ class CritiqueBatch:
     outputs: tuple[str, ...] = ()
     """For each answer, how it begins."""
     cut: str = ""
-    """How long an answer may be, and how many were cut off; empty where none was."""
+    """A sentence with the longest length of an answer and the number of answers that were cut off; empty if none was."""
     echoes: int = 0
-    """How many answers repeat their input."""
+    """The number of answers that repeat their input."""
     again: bool = False
     """Whether these answers were read before; then they count no second time."""
 
     @property
     def counted(self) -> int:
-        """How many answers the critiques are about; those of the others are left out."""
+        """The number of answers that the critiques are about; answers without a critique are left out."""
         return len(self.rewards) if self.read is None else self.read
 
     @property
     def tally(self) -> str:
-        """How many answers were right, of each label too, some of them, and which labels were confused; empty without answers."""
+        """A sentence with the number of right answers, overall and for each label, examples of them, and the labels that were
+        confused; empty without answers."""
         if not self.full:
             return ""
         by_label = ", ".join(f"{quote([label])} {right} of {rows}" for label, right, rows in self.by_label)

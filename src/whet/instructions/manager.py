@@ -99,7 +99,7 @@ class InstructionManager:
     """Calls of the optimizer model."""
     numbers: int = 0
     dismissed: Counter[str] = field(default_factory=Counter)
-    """How often each text was said to demand nothing."""
+    """The number of times that the reader said of a text that it demands nothing."""
     recent: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     """The latest critiques that each instruction did not prevent, by its id."""
     unread: list[Critique] = field(default_factory=list)
@@ -163,7 +163,7 @@ class InstructionManager:
         return [*lines_of(self.ledger, self.examples)[0], *instructions]
 
     def _wordings(self, known: Known) -> tuple[str, ...]:
-        """How earlier wordings did: by right answers where rows demanded the instruction, else by violations."""
+        """Describe the success of earlier wordings: by right answers if rows demanded the instruction, else by violations."""
         by = self.past if known.id in self.of_rows else self.effects
         tried = () if self.drafting else self.tried.get(known.id, ())
         return tuple(by.compare_wordings(known.id, known.text, tried))

@@ -49,13 +49,13 @@ class Critique:
     answer: str = ""
     """The label of the answer; empty where the answer is no label."""
     beginning: str = ""
-    """How an answer begins that is no label."""
+    """The beginning of an answer that is no label."""
     about: str = ""
     """The id of the instruction whose own critique is shown once more."""
     lost: bool = False
     """Whether an earlier prompt answered the row rightly."""
     times: int = 1
-    """How many answers of the roll-out got this critique."""
+    """The number of answers of the roll-out that got this critique."""
     context: tuple[str, ...] = ()
     """Lines about the criticised answer, such as its input and the answer, where the reader may see them."""
 
@@ -150,7 +150,7 @@ def indent(text: str, longest: int = LONGEST_SHOWN, by: str = _INDENT) -> str:
 
 
 def confusions(critiques: Sequence[Critique]) -> str:
-    """How often which right answer was wanted and which one was given, the most frequent first; empty where no row has labels."""
+    """List the pairs of wanted and given answers with their counts, the most frequent first; empty where no row has labels."""
     rows = [c if c.answer != c.wanted else replace(c, answer="") for c in critiques if c.wanted]
     often = {
         text

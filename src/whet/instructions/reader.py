@@ -59,12 +59,12 @@ ALIKE = 4
 PACK_SHOWN = 5000
 """About so many characters of critiques are in a pack."""
 FINE = 1200
-"""Where there are calls for it, packs are smaller, about so many characters: then less of what they hold is overlooked."""
+"""If there are enough calls, packs are smaller, about so many characters: then the reader overlooks less of them."""
 _SHOWN = 200
 _COPY, _MOSTLY, _TELLING = 0.93, 0.6, 24
 _PLAIN_TOKENS, _PLAIN_COPY = 40, 0.8
 _DEAR = 16
-"""Where fewer calls are left, one pack shows whether the model manages the form before the others go out."""
+"""If fewer calls are left than this, one pack shows whether the model manages the form before the others go out."""
 _OF_THE_FORM = 0.6
 """The share of the trigrams of a text that the example of the form has too, from which on it is no instruction."""
 PLAIN_ROWS, _DRAFTED = 6, 1.0
@@ -195,10 +195,10 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
 async def _packs(
     run: Run, critiques: Sequence[Critique], size: int, most: int | None, plain: bool, embed: Embed | None
 ) -> list[list[int]]:
-    """Which critiques go out together: fewer where they are long, or where the model manages no form; then of whole rows only
-    as many as a draft shows. Rows go out in one pack, those of different labels by turns: each pack would write the whole
-    instruction once more in other words, and rows that are much alike teach rules for one label alone. Other rows come with the
-    next roll-out."""
+    """Group the critiques that go out together: fewer where they are long, or where the model manages no form; then of whole
+    rows only as many as a draft shows. Rows go out in one pack, those of different labels by turns: each pack would write the
+    whole instruction once more in other words, and rows that are much alike teach rules for one label alone. Other rows come
+    with the next roll-out."""
     if mostly_rows(critiques):
         return [
             _drafted_from(critiques)
@@ -261,7 +261,7 @@ def _speak_for_alike(reading: Reading, pack: Sequence[int], critiques: Sequence[
 
 
 def _count_that_fit(critiques: Sequence[Critique], size: int) -> int:
-    """How many of the telling critiques a request holds."""
+    """Count the telling critiques that fit into one request."""
     lengths = [min(len(critiques[place].text), LONGEST_SHOWN) for place in _list_telling(critiques)[:size]]
     return sum(total <= PACK_SHOWN for total in itertools.accumulate(lengths))
 

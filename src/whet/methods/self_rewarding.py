@@ -104,7 +104,7 @@ class Config:
 
     @property
     def lora(self) -> LoraSettings:
-        """Which weights learn."""
+        """The settings of the weights that learn."""
         return LoraSettings(self.rank, self.alpha)
 
 
@@ -174,7 +174,8 @@ class OwnJudge:
         return [fmean(group) if group else None for group in scores]
 
     async def agreement(self, run: Run, anchors: Sequence[tuple[Example, str, float]]) -> Agreement:
-        """How far the policy agrees with people, both on the scale from 0 to 1; an unreadable verdict is the lowest score."""
+        """Measure the agreement of the policy with people, both on the scale from 0 to 1; an unreadable verdict is the lowest
+        score."""
         low, high = self.judge.scale
         scores = await self.scores(run, [(row, text) for row, text, _ in anchors])
         pairs = zip(scores, anchors, strict=True)

@@ -14,7 +14,7 @@ ModelFiles: TypeAlias = dict[str, str]
 _SUFFIXES = (".json", ".safetensors", ".gguf", ".model", ".txt", ".jinja")
 _MIB = 1024 * 1024
 _FROM_HALF = 2
-"""How much larger float32 is than a file in half precision."""
+"""The size of a model in float32, as a multiple of its file in half precision."""
 
 
 def describe_files(place: str) -> ModelFiles:

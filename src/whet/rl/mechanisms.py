@@ -19,7 +19,7 @@ class Mechanism:
     """An idea by its names, and where it is."""
 
     names: tuple[str, ...]
-    """How papers call it. The first one is shown."""
+    """The names that papers use. The first name is shown."""
     use: str
     """Options of `whet optimize`, lines of task.yaml, or Python."""
     code: str

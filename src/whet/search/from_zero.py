@@ -137,8 +137,8 @@ async def from_zero(
 
 
 def earns_nothing(env: Environment, archive: Archive, start: Prompt, rollouts: Sequence[Rollout] = ()) -> int:
-    """How many rows prove that a start prompt that is one text earns nothing: all that it answered so far, where each has the
-    lowest reward. They are those of validation, the training rows that the search has scored it on, and those of further
+    """Count the rows that prove that a start prompt of a single text earns nothing: all rows that it has answered, if each has
+    the lowest reward. They are those of validation, the training rows that the search has scored it on, and those of further
     `rollouts`. 0 where it earns something, where it was not validated, and for a program."""
     scored = archive.members[start.id].score if start in archive else None
     rewards = [rollout.reward for rollout in answered_rollouts(rollouts)]
