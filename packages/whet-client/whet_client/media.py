@@ -59,7 +59,7 @@ _folders: dict[Path, None] = {}
 
 
 def look_for_images_in(folder: Path) -> None:
-    """Where a part of an earlier process may lie, by its hash."""
+    """Add a folder in which a part of an earlier process may lie, by its hash."""
     _folders[folder] = None
 
 
@@ -421,7 +421,7 @@ def contents_of(text: str) -> Iterator[tuple[str, bytes]]:
 
 
 def count_marks(text: str) -> int:
-    """How many known parts a text holds."""
+    """Count the known parts in a text."""
     return sum(_find(match[2]) is not None for match in MARK.finditer(text)) if "[[whet:" in text else 0
 
 

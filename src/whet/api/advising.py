@@ -455,7 +455,7 @@ def _verdict(
 
 
 def _rows_for(room: float, test: Mapping[str, Any], reward: Mapping[str, Any]) -> str:
-    """How many test rows show all that the prompt can gain."""
+    """Say how many test rows would show the whole gain that is left to the prompt; empty where no number of rows shows it."""
     share = (room - test["minimum_effect"]) / (reward["high"] - reward["low"])
     rows = rows_for_gain(share, test["alpha"]) if share > 0 else None
     return "" if rows is None else f" About {quantity(rows, 'independent test row')} would."

@@ -210,7 +210,7 @@ class RunKeywords(
 
 
 class CallKeywords(DryRunKeywords, FreshKeywords, total=False):
-    """How whet calls the models.
+    """The keywords of the calls to the models.
 
     batch: make the calls of baseline, validation and sealed test in batches of the provider, at a lower price and hours later
       (docs/scale.md).

@@ -200,7 +200,7 @@ def _show_cached_input(usage: UsageJSON) -> None:
 
 
 def _age(usage: UsageJSON) -> str:
-    """How old the oldest answer from the cache is, where that is known, and what asks again."""
+    """Say the age of the oldest answer from the cache, where it is known, and the option that calls the models again."""
     if "cached_oldest" not in usage:
         return " (--fresh calls the models again)"
     since = (datetime.now(UTC) - datetime.fromisoformat(usage["cached_oldest"])).total_seconds()

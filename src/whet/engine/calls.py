@@ -74,7 +74,7 @@ drawn anew."""
 PLACES = "places"
 """The key under which the journal says at which addresses the models of the last session were."""
 INTERRUPT_SECONDS = 1.0
-"""How long an interrupted run waits for calls in flight."""
+"""The longest wait of an interrupted run for calls in flight."""
 
 
 @dataclass(slots=True)
@@ -193,7 +193,7 @@ class CallExecutor:
             pending.waiters.remove(waiter)
 
     def count_sent(self) -> int:
-        """How many calls are in flight."""
+        """Count the calls in flight."""
         return sum(pending.sent for pending in self._pending.values())
 
     def _hand_over(self, digest: str, task: asyncio.Task[bytes]) -> None:
@@ -616,7 +616,7 @@ def _with_row(error: ProviderError, client: ModelClient) -> ProviderError:
 
 
 def _of_row() -> str:
-    """Which row a request is about, where it asks for an answer to one or for its grade."""
+    """The row that a request is about, if it asks for an answer to a row or for its grade."""
     example = EXAMPLE.get()
     return "" if example is None else f" ({example.place})"
 

@@ -98,7 +98,7 @@ class WrittenOfComparisonJSON(TypedDict, total=False):
 
 
 class ShardJSON(TypedDict):
-    """Which part of which comparison a shard is: part `number` of `of`, counted from 1, of the runs of all methods with `seeds`
+    """The place of a shard in its comparison: part `number` of `of`, counted from 1, of the runs of all methods with `seeds`
     seeds from `seed` on; `fingerprint` is that of the task."""
 
     number: int

@@ -1,4 +1,4 @@
-"""Which rows of an evaluation were answered how, as a file for people: `rows.jsonl` beside its result.json."""
+"""The answers to the rows of an evaluation, as a file for people: `rows.jsonl` beside its result.json."""
 
 from __future__ import annotations
 

@@ -428,7 +428,7 @@ async def _settle(
 
 
 def _looks(opening: SealedTestAccess, alpha: float) -> str:
-    """Which opening of the rows a test was, and which promise its level keeps."""
+    """Say which opening of the rows a test was, and which promise its level keeps."""
     if opening.policy != STRICT:
         return (
             f"It is opening {opening.number} of these test rows under the alpha policy "

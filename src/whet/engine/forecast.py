@@ -528,7 +528,7 @@ def _limit_warnings(plan: PlanJSON) -> list[str]:
 
 
 def say_default_model(address: str) -> str:
-    """Which model answers where nobody names one, and how to name one."""
+    """Say which model answers if the user names none, and how to name one."""
     return (
         f"no --lm is given, so {address}, a small model in this process, answers; name your model with --lm"
     )
@@ -555,7 +555,7 @@ def _gap_lines(plan: Mapping[str, Any]) -> list[str]:
 
 
 def _look_lines(look: LookJSON | None) -> list[str]:
-    """Which opening an evaluation will be, and what it leaves to a later run."""
+    """Say which opening an evaluation will be, and the alpha that it leaves to a later run."""
     if look is None:
         return []
     return [
@@ -604,7 +604,7 @@ def _spending(plan: PlanJSON) -> str:
 
 
 def _role_calls(role: str, ends: CountRangeJSON) -> str:
-    """How many calls of a role."""
+    """Say the number of calls of a role."""
     noun = "call" if ends["most"] == 1 or (ends["most"] is None and ends["expected"] == 1) else "calls"
     return f"{_ends(ends)} {role} {noun}"
 

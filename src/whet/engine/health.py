@@ -70,7 +70,7 @@ class EndpointHealth:
     refusals: dict[tuple[int | None, str], set[str]] = field(default_factory=dict)
     """Requests among `odd` and `suspects` that failed until the end, by status and message."""
     newest: list[float] = field(default_factory=list)
-    """When the latest answered calls began."""
+    """The times at which the latest answered calls began."""
     gone: dict[str, tuple[float, str]] = field(default_factory=dict)
     """Requests that only a gateway answered: when the first such call began, and the gateway's message."""
     given_up: set[str] = field(default_factory=set)

@@ -33,7 +33,7 @@ MAX_WAIT = 3600.0
 OVERLOADED_WAIT = 300.0
 """Seconds without any answer after which an endpoint that says that it is overloaded, and not for how long, is given up."""
 STARVED = 30
-"""How often an endpoint turns one request away while it answers as many others, for the request to be the reason."""
+"""An endpoint that refuses one request this often, while it answers as many others, refuses that request for its content."""
 _OVERLOADED = (503, 529)
 _TURNED_AWAY = (429, *_OVERLOADED)
 MAX_ATTEMPTS = 6
@@ -236,7 +236,7 @@ class ModelClient:
     failed: ProviderError | None = None
     """Why it failed for good: calls that wait are not sent any more and fail with this error."""
     answers: int = 0
-    """How often it answered in this session."""
+    """The number of answers in this session."""
     announced: float = float("-inf")
     """Until when (monotonic clock) a message has announced its rest."""
     max_wait: float = MAX_WAIT

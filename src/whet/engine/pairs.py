@@ -40,7 +40,7 @@ from whet.types import NO_TEXT, Example, Rollout, content_hash, lacks_answer
 LARGEST_UNPAID_SHARE = 0.02
 START_PROMPT = "start prompt"
 UNPAID = "budget: "
-"""How the error of a rollout begins that the budget cannot pay."""
+"""The beginning of the error of a rollout that the budget cannot pay."""
 
 Side = tuple[Environment, Prompt]
 Answers = tuple[Sequence[Rollout], Sequence[Rollout]]

@@ -57,7 +57,7 @@ class FirstCallJSON(TypedDict):
 
 
 class RowsUsedJSON(TypedDict):
-    """How many validation rows a run uses, of how many, and how many it should have at least."""
+    """The number of validation rows that a run uses, the number that there are, and the number that it should have at least."""
 
     rows: int
     of: int

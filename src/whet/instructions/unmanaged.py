@@ -19,8 +19,8 @@ from whet_client.prompt.slots import SLOT
 
 @dataclass(frozen=True)
 class Giving:
-    """Which lines give way, each with the text that takes its place, the requirements that are left with it settled, and what
-    nothing settled."""
+    """The lines that give way, each with the text that takes its place, the requirements that are left with it settled, and
+    those that nothing settled."""
 
     lines: Mapping[str, str]
     requirements: tuple[Requirement, ...]

@@ -197,7 +197,7 @@ class JointSpace:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many there are to choose from, by region, and of demonstrations."""
+        """The number of options of each region, and of sets of demonstrations."""
         return {**{name: len(self.options[name]) for name in self.names}, REGION: len(self.sets)}
 
     def prompt(self, choices: Mapping[str, int]) -> Prompt:

@@ -119,7 +119,7 @@ class Config:
 
     @property
     def lora(self) -> LoraSettings:
-        """Which weights learn."""
+        """The settings of the weights that learn."""
         return LoraSettings(self.rank, self.alpha)
 
 
@@ -188,7 +188,7 @@ class AnchoredJudge:
     async def agreement(
         self, run: Run, anchors: Sequence[tuple[Example, str, float]], turn: int
     ) -> Agreement:
-        """How far it agrees with people before the round `turn`, both on the scale from 0 to 1; an unreadable verdict is the
+        """Measure the agreement with people before the round `turn`, both on the scale from 0 to 1; an unreadable verdict is the
         lowest score."""
         low, high = self.judge.scale
         scores = await self.scores(run, [(row, text) for row, text, _ in anchors], turn)
@@ -248,13 +248,13 @@ class TaskJudge(AnchoredJudge):
 
 
 def payable_rounds(share: SearchPlan, wanted: int, each: int, before: int) -> int:
-    """The rounds of which the verdicts are paid for: `each` of a round, and those `before` the first one. A verdict counts as a
+    """Count the rounds whose verdicts are paid for: `each` of a round, and those `before` the first one. A verdict counts as a
     rollout, which costs no less."""
     return share.without(before).payable(wanted, each)
 
 
 def is_lower(now: Agreement, first: Agreement) -> bool:
-    """Whether the 95% interval of the difference of two agreements lies above 0 (Zou, Psychological Methods 2007)."""
+    """Tell whether the 95% interval of the difference of two agreements lies above 0 (Zou, Psychological Methods 2007)."""
     return first.value - now.value > math.hypot(first.value - first.low, now.high - now.value)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _FROM_HALF = 2
-"""How much larger float32 is than a file in half precision."""
+"""The size of a model in float32, as a multiple of its file in half precision."""
 
 
 def measure_weights(place: str) -> int:

@@ -15,8 +15,8 @@ _MOST = 10_000
 
 
 def count_provider_tools(data: Mapping[str, Any]) -> int:
-    """How many calls of its own tools the body of an answer reports: in its usage, else those that its messages list (Groq), else
-    a search for each message that cites web pages (OpenAI).
+    """Count the calls of the provider's own tools that the body of an answer reports: in its usage, else those that its
+    messages list (Groq), else a search for each message that cites web pages (OpenAI).
 
     >>> count_provider_tools({"usage": {"server_tool_use": {"web_search_requests": 3, "web_fetch_requests": 1}}})
     4

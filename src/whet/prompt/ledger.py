@@ -47,7 +47,7 @@ def _render_alone(ledger: Ledger, text: str) -> str:
 
 
 def newline_of(text: str) -> str:
-    """How a text ends its lines."""
+    """The line end of a text."""
     return "\r\n" if "\r\n" in text and text.count("\r\n") == text.count("\n") else "\n"
 
 

@@ -24,7 +24,7 @@ from whet.errors import quantity, show_duration, show_reward
 from whet.instructions import visible
 
 PLAIN_SECONDS = (3.0, 10.0, 20.0, 30.0)
-"""When plain lines are written, in seconds; then every 30 s."""
+"""The times at which plain lines are written, in seconds; then every 30 s."""
 LIVE_SECONDS, TICK_SECONDS = 0.25, 1.0
 COMPUTING = 3.0
 """Seconds from which on code of the user that is under way is named."""
@@ -70,7 +70,7 @@ class Display:
             _SCREEN.remove(self)
 
     def line(self) -> str:
-        """How it goes on, in one line."""
+        """The state of the run, in one line."""
         progress = self.progress
         self.sample()
         reading = self.subject and progress.core is None
@@ -82,7 +82,7 @@ class Display:
         )
 
     def lines(self) -> list[str]:
-        """How it goes on, and below it how each of its parts does that go on at once."""
+        """The state of the run, and below it the state of each part that works at the same time."""
         return [self.line(), *(f"  {name}: {text}" for name, text in list(self.progress.parts.items()))]
 
     def sample(self) -> None:

@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 MAX_TOKENS = 1024
 ASKED_TWICE = 2
-"""How often a judge is asked one question at most."""
+"""The largest number of times that a judge gets one question."""
 SAMPLING = 1.0
 MORE_ROOM = 4
-"""How many times the tokens the second answer may have where the first one was cut off."""
+"""The tokens of the second answer, as a multiple of those of the first answer, which was cut off."""
 _FILES = (".md", ".txt")
 _SHOWN = 120
 

@@ -88,7 +88,7 @@ class Judge:
 
     @property
     def judge_calls_without_target(self) -> int:
-        """As `judge_calls`, for rows without a target, with which nothing is compared."""
+        """The judge calls for a row without a target, with which nothing is compared."""
         return self.samples
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:

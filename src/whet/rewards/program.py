@@ -497,7 +497,8 @@ def _is_report(value: object) -> bool:
 _ROUNDING = 1e-9
 """The share of the range by which sums of floats may miss it."""
 _NEARLY = 0.01
-"""How far beyond 0 to 1 a value may lie that was meant to be inside: it is told to be clipped, not to state another range."""
+"""The distance beyond 0 and 1 at which a value still counts as meant to be inside: the message then says to clip the value, and
+not to state another range."""
 
 
 def program_of_file(

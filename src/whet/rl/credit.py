@@ -83,7 +83,7 @@ def split_by_sizes(items: Iterable[T], sizes: Sequence[int]) -> Iterator[list[T]
 def learnable(
     groups: Sequence[Sequence[Sample]], least: int, *, cut_too: bool
 ) -> list[tuple[int, list[int]]]:
-    """Which samples are learned from: the places of groups, and in each the places of its samples.
+    """Choose the samples that are learned from: the places of groups, and in each the places of its samples.
 
     Unless `cut_too`, samples that the bound on tokens cut are left out, of the comparison in the group too: what the whole
     text would have earned is not known (the overlong filter of DAPO, Yu et al. 2025, arXiv:2503.14476, section 3.4). Groups with

@@ -70,7 +70,7 @@ class Training:
     """The estimator of the advantages: comparison within the group or batch, with the greedy text (remax), or by a critic
     (gae)."""
     trace: Probability = 0.95
-    """How far a reward reaches back with advantage=gae (lambda): 0 to the token before, 1 to all of them."""
+    """The reach of a reward with advantage=gae (lambda): 0 reaches the token before, 1 all of them."""
     critic_lr: NonNegativeFloat = 0.01
     """Adam's rate of the critic (advantage=gae)."""
     loss: Loss = "ppo"
@@ -163,7 +163,7 @@ class Training:
 
     @property
     def lora(self) -> LoraSettings:
-        """Which weights learn."""
+        """The settings of the weights that learn."""
         return LoraSettings(self.rank, self.alpha)
 
     def update(self) -> Update:

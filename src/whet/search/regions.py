@@ -1,4 +1,4 @@
-"""Which region of a prompt a search edits: every region in its turn, each from the best prompt so far, or one of them.
+"""The region of a prompt that a search edits: every region in its turn, each from the best prompt so far, or one of them.
 
 A method sees the region in focus only (`Prompt.focused`); the budget is shared out here.
 """

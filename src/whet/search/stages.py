@@ -158,6 +158,6 @@ def stage_limits(limits: Budget, spent: Mapping[str, int], kept: int, stages: in
 
 
 def most_stages(limits: Budget, task: int, optimizer: int) -> float:
-    """How many stages of so many calls of the task and of the optimizer model the limits pay for."""
+    """The number of stages, of so many calls of the task and of the optimizer model each, that the limits pay for."""
     pairs = (limits.task_calls, task), (limits.optimizer_calls, optimizer), (limits.calls, task + optimizer)
     return min((limit // each for limit, each in pairs if limit is not None), default=math.inf)

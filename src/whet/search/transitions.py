@@ -27,7 +27,7 @@ from whet.types import Example, Message, Request, Usage
 @named_fields
 @dataclass(frozen=True)
 class Planning:
-    """How returns are predicted."""
+    """The settings by which returns are predicted."""
 
     horizon: PositiveInt = 6
     """Steps of a predicted rollout at most."""

@@ -51,7 +51,7 @@ class Improvement:
     """The independent units among the examples."""
     alpha: float
     method: str
-    """How the interval was made."""
+    """The method by which the interval was made."""
     more_examples: int | None = None
     """If a gain was seen but not shown: roughly how many more examples would show it if it stays the same; None: unknown."""
     missing: int = 0
@@ -111,7 +111,7 @@ def decide_anytime(
     clusters: Sequence[int] | None = None,
     largest: int = 1,
 ) -> Improvement:
-    """As `decide`, with a verdict that holds at every look while examples are added.
+    """Decide as `decide` does, with a verdict that holds at every look while examples are added.
 
     The claim is about the mean over examples, as in `decide`, and a cluster is staked as one value, by `ClusterBets`. `largest`:
     the most examples that one cluster is known to have, beside those that are here; later clusters should not be larger.

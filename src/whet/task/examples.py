@@ -468,7 +468,8 @@ def _instead(row: Mapping[str, Any], name: str, rules: Rules) -> str:
 
 
 def _mapping_of_columns(columns: Sequence[str], rules: Rules) -> str:
-    """How columns become input and target, where none is called like that; first the slots that no column fills."""
+    """Suggest a mapping of columns to input and target, if no column has these names; the slots that no column fills come
+    first."""
     known = {canonical_name(column): column for column in columns}
     slots = [slot for slot in rules.slots if slot not in known and slot != MASK]
     unfilled = "".join(

@@ -371,7 +371,7 @@ def _leave_out_unanswered(material: ImportedData, target: str | None, chosen: li
 def _several_targets(
     folder: str | Path, names: Sequence[str], material: ImportedData, choices: NewTaskChoices
 ) -> str:
-    """Which columns can be the target, and the command that names one."""
+    """Say which columns can be the target, and the command that names one."""
     counts = [quantity(len(count_values(material, name)), "value") for name in names]
     if len(set(counts)) == 1:
         columns = f"{', '.join(names)} ({counts[0]} each)"

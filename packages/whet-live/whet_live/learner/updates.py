@@ -117,7 +117,7 @@ async def _wants_rewording(run: Run, text: str, votes: Sequence[Voter], needed: 
 
 
 def voters_of(votes: Sequence[Voter], needed: float) -> int:
-    """How many of those who require an instruction are asked about another wording of it."""
+    """The number of people who require an instruction that are asked about another wording of it."""
     return min(len(votes), ceil(needed) + _SPARE)
 
 
@@ -233,7 +233,7 @@ def _objection(key: str, old: Ledger, locked: bool) -> Objection:
 
 
 def _find_locked(event: Event, old: Ledger, against: Inspection) -> list[str]:
-    """Which locked instructions an event would change, or contradicts."""
+    """The locked instructions that an event would change, or contradicts."""
     if not isinstance(event, Add | Rewrite):
         return []
     keys = [key for key in (event.id, *_contrary(event, old, against)) if key in against.locked]

@@ -37,7 +37,7 @@ class QualityAlert:
     began: int
     """Since when (microseconds)."""
     at: int
-    """When the traffic showed it (microseconds)."""
+    """The time at which the traffic showed it (microseconds)."""
     text: str
     details: Mapping[str, Any] = field(default_factory=dict)
     deliveries: Mapping[str, str] = field(default_factory=dict)

@@ -199,7 +199,7 @@ def _groups(
 
 
 def _spans_of_label(connection: Connection, prompt: str, label: str) -> list[tuple[int, int | None]]:
-    """As `label_spans`. Raises UsageError for a label that never stood on the prompt."""
+    """The spans of a label as `label_spans` gives them. Raises UsageError for a label that never stood on the prompt."""
     spans = label_spans(connection, prompt, label)
     if not spans:
         known = {NEWEST, *_labels_that_stood(connection, prompt)}
@@ -217,7 +217,7 @@ def _labels_that_stood(connection: Connection, prompt: str) -> list[str]:
 
 
 def _under_label(answers: AnswerColumns, spans: Sequence[tuple[int, int | None]]) -> NDArray[np.bool_]:
-    """Which answers are of the version on which the label stood when they were given."""
+    """Mark the answers of the version on which the label stood when they were given."""
     standing = np.zeros(len(answers.time), dtype=np.int64)
     for at, version in spans:
         standing[answers.time >= at] = version or 0

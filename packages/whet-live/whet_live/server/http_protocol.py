@@ -47,8 +47,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._watch()
 
     def _make_room(self) -> None:
-        """Where there are too many connections, close the one that has waited longest without a request: clients that connect
-        and say nothing take no place from those that ask. Where every one is busy, the new one is refused."""
+        """If there are too many connections, close the one that has waited longest without a request: clients that connect and
+        say nothing take no place from those that ask. Where every one is busy, the new one is refused."""
         if self.open.total() <= self.limits.connections:
             return
         longest = next(iter(self.waiting), None)
@@ -91,8 +91,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_response_complete(self) -> None:
-        """What the answer left in the buffer must get out, and a body that was refused before its end come in: to close
-        on a client that is still sending would take the answer from it."""
+        """Send the rest of the answer, and read the rest of a body that was refused before its end: to close on a client that
+        is still sending would take the answer from it."""
         idle = not self.pipeline
         super().on_response_complete()
         if idle and not self.transport.is_closing():

@@ -112,7 +112,7 @@ def convert_content(
 
 
 def _cut_texts(content: FeedbackRow) -> list[str]:
-    """Which texts of feedback were too long to be kept whole."""
+    """The texts of feedback that were too long to be kept whole."""
     texts = {
         "comment": content.comment,
         "correction": content.corrected,

@@ -453,7 +453,7 @@ def _answer(row: Mapping[str, object], content: FeedbackRow, target: tuple[str, 
 
 
 def _cut(inputs: str | None, output: str | None) -> list[str]:
-    """Which texts were too long to be kept whole."""
+    """The texts that were too long to be kept whole."""
     texts = {"inputs": inputs, "output": output}
     return [name for name, text in texts.items() if text is not None and len(text) == LONGEST]
 

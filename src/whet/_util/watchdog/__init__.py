@@ -187,7 +187,7 @@ class Watched:
             self._watchdog.say(f"{self._number} {after:.3f} {self._sentences[0]}", self._sentences[1])
 
     def end(self) -> None:
-        """It has returned, or Python's own means have ended the wait for it."""
+        """End the watch: the code has returned, or Python's own means have ended the wait for it."""
         watchdog, self._watchdog = self._watchdog, None
         if watchdog is not None:
             watchdog.say(f"{self._number}")

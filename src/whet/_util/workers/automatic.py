@@ -63,7 +63,7 @@ class Automatic:
 
 LOCAL, PROCESSES = "local", "processes"
 ENGINES = (LOCAL, PROCESSES, RAY)
-"""Who calls the functions of users; `ray://HOST:PORT` too."""
+"""The names of the executors for functions of users; `ray://HOST:PORT` is one too."""
 
 
 def is_ray(engine: str | None) -> bool:

@@ -29,7 +29,7 @@ from whet._util.workers.surroundings import Surroundings, compare_surroundings, 
 from whet.errors import UsageError, parameter, quantity
 
 JOINING_SECONDS = 60.0
-"""How long a run waits at its start for all workers. It goes on with those that are there then."""
+"""The longest wait for all workers when a run starts, in seconds. The run goes on with the workers that are there then."""
 LOST = 20
 """Actors that may be lost before they have joined, over a run; at its start, `DEATHS` end it."""
 _MIB = 1024 * 1024
@@ -134,7 +134,7 @@ class RayWorkers:
         return max(1, len(self._members))
 
     def _choose_count(self, cluster: RayCluster) -> int:
-        """How many actors are started, and with what."""
+        """Choose the number of actors and the resources of each."""
         if self._copies is None:
             return self._wanted or max(1, cluster.processors // self._share)
         self._resources = self._copies.resources(cluster)

@@ -94,7 +94,7 @@ class SentFiles:
         """
         copy = self._copy()
         copy.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        async with _locked(copy.with_suffix(".lock")):
+        async with _hold_lock(copy.with_suffix(".lock")):
             found = await asyncio.to_thread(self.find)
             if found is None:
                 await self._write(copy, parts)
@@ -138,7 +138,7 @@ def _read_parts(path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
 
 
 @contextlib.asynccontextmanager
-async def _locked(path: Path) -> AsyncIterator[None]:
+async def _hold_lock(path: Path) -> AsyncIterator[None]:
     """One process of this machine at a time."""
     with path.open("a") as file:
         if fcntl is not None:

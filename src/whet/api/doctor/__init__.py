@@ -189,7 +189,7 @@ def _place(name: str) -> str:
 
 
 def _keys(checkup: DoctorReport) -> None:
-    """Which providers' variables are set; OpenAI's is named in any case."""
+    """Say which providers' variables are set; OpenAI's is named in any case."""
     with_key = {name: provider for name, provider in PROVIDERS.items() if provider.find_key()[1]}
     for provider in {"openai": OPENAI, **with_key}.values():
         variable, key = provider.find_key()

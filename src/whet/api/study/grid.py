@@ -49,7 +49,7 @@ from whet.types import Example, Rollout, content_hash
 from whet_client.version import __version__
 
 STUDY = "study"
-"""How the header of a study's journal begins under `method`."""
+"""The value of `method` in the header of a study's journal."""
 SPLITS = ("validation", "train")
 
 

@@ -48,7 +48,8 @@ Judgement: TypeAlias = PreferencePair | PreferenceLabel
 
 
 class PersonAgreement(NamedTuple):
-    """How often the model orders answers as one person does: the share, its 95% interval, and of how many judgements."""
+    """The share of judgements in which the model orders answers as one person does, its 95% interval, and the number of
+    judgements."""
 
     person: str
     accuracy: float

@@ -135,7 +135,7 @@ class PolicyModel:
 
     @property
     def settings(self) -> LoraSettings:
-        """Which weights learn."""
+        """The settings of the weights that learn."""
         return self.body.settings
 
     @property

@@ -185,7 +185,7 @@ class _Forms(HTMLParser):
 
 
 def _edits(form: _Form, lists: Lists, question: Html | None) -> list[tuple[int, int, str]]:
-    """What is replaced in the page, as (start, stop, text), so that the form holds what was sent and asks what it must."""
+    """The edits of the page, as (start, stop, text), by which the form holds the sent values and asks the needed question."""
     edits = [(form.start, form.stop, _write_tag(form, id=ANCHOR) + (str(question) if question else ""))]
     opened = {one.start: one for one in form.folds}
     for control in form.controls:

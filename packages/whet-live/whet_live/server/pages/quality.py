@@ -112,7 +112,8 @@ def _form(name: str, fields: dict[str, str]) -> Html:
 
 
 def _sum_up(report: QualityReport, to_now: bool) -> Html:
-    """How many answers there are and how they were read; of a period that goes on, also the second until which it was read."""
+    """Say the number of answers and the way in which they were read; of a period that has not ended, also the second until
+    which they were read."""
     words: list[Child] = [number_format.plural(report.answers, "answer")]
     if to_now:
         words += [" until ", ui.moment(report.until, seconds=True)]

@@ -33,8 +33,8 @@ POLICIES = {
     "track_and_stop": "track and stop: the soonest decision",
 }
 CEILINGS = {"cost": (20.0, 4.0), "latency": (20.0, 4.0)}
-"""What an answer costs or takes counts up to so many times the limit of its guard-rail, and so many times what it was for
-the control so far, whichever is more."""
+"""The bounds of cost and latency: a value counts up to so many times the limit of its guard-rail, and so many times the
+control's value so far, whichever is more."""
 
 GUARDS = {
     "error": ("Per cent of answers that may fail more often than now", 100.0),
@@ -87,7 +87,7 @@ def new(call: RequestContext) -> Response:
 
 
 def _expect(seen: TrafficForecast) -> Html:
-    """How long an experiment would take, by metric, and what would never end."""
+    """Show the expected length of an experiment, by metric, and the metrics on which it would never end."""
     title, unit = "How long it takes", seen.unit
     if not seen.answers:
         text = f"No answer came in the last {DAYS} days, so nobody knows how long an experiment takes."

@@ -26,7 +26,7 @@ POLL_SECONDS = 0.5
 QUIET_SECONDS = 15.0
 LONGEST_SECONDS = 300.0
 CHECK_SECONDS = 5.0
-"""How often an open stream checks that its reader may still read."""
+"""The time between two checks that the reader of an open stream may still read."""
 LARGEST_EVENT = 65_536
 UNFINISHED = "unfinished"
 _NAME = re.compile(r"[a-z_]{1,40}")

@@ -110,7 +110,7 @@ _FINISH = (
     "gen_ai.response.finish_reasons", "gen_ai.completion.0.finish_reason", "ai.response.finishReason",
     "llm.finish_reason", "finish_reason",
 )  # fmt: skip
-"""Where conventions say why an answer ended; the last one stands in events."""
+"""The attributes in which conventions say why an answer ended; the last one stands in events."""
 
 
 def is_part(value: object) -> bool:
