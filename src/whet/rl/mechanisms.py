@@ -88,6 +88,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
     _method("apo", "automatic-prompt-optimization", method="protegi"),
     _method("introspective-tips", method="tips"),
     _method("langgpt", method="minstrel"),
+    _method("miprov2", method="mipro"),
     _method("prompt-oirl", method="oirl"),
     _advantage("grpo"),
     _advantage("dr_grpo"),
