@@ -125,12 +125,8 @@ async def aadvise(
     is not above 0, and for a pilot with too few rows or too small limits.
     """
     volume = volume_of(answers_per_month, gain_value)
-    if not pilot and (keywords.get("dry_run") or keywords.get("budget") not in (None, Budget())):
-        what = parameter("dry_run" if keywords.get("dry_run") else "budget")
-        raise UsageError(
-            f"{what} applies only to paid calls, and only a pilot makes paid calls. Add "
-            f"{parameter('pilot', True)}, or omit this option."
-        )
+    if not pilot:
+        _refuse_limits(keywords)
     known = task_of(task, TaskKeywords())
     models = {name: keywords.get(name) for name in ("lm", "optimizer_lm", "judge_lm", "base_url")}
     options = build_from(Options, models)
@@ -184,6 +180,16 @@ async def aadvise(
             "warnings": warnings,
         }
     )
+
+
+def _refuse_limits(keywords: AdviseKeywords) -> None:
+    """Raise UsageError for keywords that concern only the paid calls of a pilot."""
+    if keywords.get("dry_run") or keywords.get("budget") not in (None, Budget()):
+        what = parameter("dry_run" if keywords.get("dry_run") else "budget")
+        raise UsageError(
+            f"{what} applies only to paid calls, and only a pilot makes paid calls. Add "
+            f"{parameter('pilot', True)}, or omit this option."
+        )
 
 
 def _why_no_pilot(reward: AdvisedRewardJSON, test: AdvisedTestJSON) -> str:
