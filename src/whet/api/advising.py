@@ -40,10 +40,10 @@ from whet.engine.comparison_json import (
     PayBackJSON,
     PilotJSON,
 )
-from whet.engine.forecast import say_default_model
 from whet.engine.openings import SealedTestAccess, SealedTestLedger, first_level
 from whet.engine.options import Options
 from whet.engine.plan_json import PlanJSON
+from whet.engine.plan_text import say_default_model
 from whet.engine.progress import Progress
 from whet.engine.sealed_power import WORSE, describe_power, promotion_of
 from whet.errors import UsageError, parameter, quantity, show_reward
