@@ -227,7 +227,7 @@ def app_settings(options: ServeOptions) -> ServerSettings:
 
 
 def origin_of(text: str) -> str:
-    """An origin as browsers write it: in lower case, without the usual port. Raises UsageError for what is none.
+    """An origin as browsers write it: in lower case, without the usual port. Raises UsageError for a text that is none.
 
     >>> origin_of("https://Shop.example:443/"), origin_of("http://localhost:3000")
     ('https://shop.example', 'http://localhost:3000')

@@ -137,7 +137,7 @@ class JudgedAnswers:
 
 @dataclass(frozen=True)
 class FittedPreferences:
-    """A model that learned from all inputs but those `held`, and what it is worth on inputs that it has not seen.
+    """A model that learned from all inputs but those `held`, and its quality on inputs that it has not seen.
 
     Of the judged answers to the inputs that are held: `strengths` by each member, (m, n), and `lengths` in characters, (n,).
     """
