@@ -9,7 +9,7 @@ from whet.engine.budget import describe_cut, warn_of_few_rows
 from whet.engine.plan_json import CountRangeJSON, DollarRangeJSON, LookJSON, PlanJSON
 from whet.engine.sealed_power import power_lines, promotion_warning
 from whet.engine.training_cost import describe_training
-from whet.errors import quantity, show_share
+from whet.errors import quantity, show_share, show_size
 from whet.models.scripted import readable_address
 from whet.task.spec import MEAN, SPLITS
 
@@ -43,6 +43,11 @@ def plan_lines(plan: PlanJSON) -> list[str]:
             f"{show_share(batch['share'])} of the price; each batch may take hours (24 at most), and "
             "calls without an answer are sent again"
         )
+    lines += [
+        f"plan: {readable_address(address)}: each node of the Ray cluster that lacks its files gets {show_size(size)} from this "
+        "machine, once"
+        for address, size in plan.get("sent", {}).items()
+    ]
     if plan.get("default_limit"):
         lines.append(
             f"plan: the default limit of {quantity(int(plan['limits']['calls']), 'call')} holds{each}; "

@@ -172,7 +172,12 @@ class InstructionManager:
         """The texts that were tried and taken out, the newest ones, each with the reason: what the reader remembers."""
         gone = [e.id for e in self.events if isinstance(e, Expire) and e.reason not in (UNTRIED, TOKENS)]
         left = [self.ledger[key] for key in dict.fromkeys(gone) if self.ledger[key].status == EXPIRED]
-        return [f"{one.text} ({one.reason})" for one in left[-_REMEMBERED:]]
+        return [f"{one.text} ({self._why(one)})" for one in left[-_REMEMBERED:]]
+
+    def _why(self, gone: Instruction) -> str:
+        """The reason why an instruction left; where rows demanded it, with what was answered where it stood."""
+        rows = gone.id in self.of_rows
+        return self.past.describe(gone.id, gone.text, gone.reason) if rows else gone.reason
 
     def history(self) -> list[Event]:
         """The events that lead to `prompt`."""
@@ -306,7 +311,7 @@ class InstructionManager:
             "read": partial(
                 read_critiques, critiques=judged.critiques, known=known, around=self.around, most=left, embed=self.embed,
                 manages=self.manages, dropped=self.list_dropped(), tally=judged.tally, brief=self._wants_brief(),
-                wrong=judged.full.count(False),
+                wrong=judged.full.count(False), answered=len(judged.full),
             )
         }  # fmt: skip
         if comparing:

@@ -37,7 +37,7 @@ from whet.methods.method import (
     read_entries,
 )
 from whet.models.language_model import LanguageModel
-from whet.rl.mechanisms import find_mechanism, mechanism_names
+from whet.rl.mechanisms import find_mechanism, mechanism_names, name_key
 
 __all__ = [
     "BLOCKS",
@@ -131,7 +131,8 @@ def describe_mechanism(name: str) -> dict[str, object] | None:
 
 def describe_method(name: str) -> dict[str, object]:
     """One method: its row of the table, its page where whet brings it, its config and settings; `missing` instead of these where
-    its packages are not installed. Raises UsageError for an unknown name."""
+    its packages are not installed. A name may be spelled as its paper does. Raises UsageError for an unknown name."""
+    name = next((own for own in METHODS if name_key(own) == name_key(name)), name)
     try:
         method = get_method(name)
     except UsageError as error:

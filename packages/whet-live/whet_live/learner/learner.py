@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from whet._util.blocking import blocking
@@ -37,6 +37,7 @@ from whet_live.learner.pipeline import begin_update, begin_upkeep, follow_up, ru
 from whet_live.learner.reader_check import reader_fault
 from whet_live.learner.reading import UNREADABLE
 from whet_live.learner.requirements import (
+    CONTESTED,
     LiveRequirement,
     RequirementEvidence,
     find_quarantined,
@@ -80,6 +81,16 @@ _QUARTER = _HOUR // 4
 """The time between two counts of critiques that wait for the reader, if no others came."""
 _PATTERNS = "the patterns of failures: "
 _log = logging.getLogger("whet.learner")
+
+
+@dataclass(frozen=True)
+class WaitingCount:
+    """How much waits for a person about one prompt: comments that nobody has read, where no model reads here; comments in
+    quarantine; and requirements that have their sources, and of which too many people want the contrary."""
+
+    unread: int
+    quarantined: int
+    contested: int
 
 
 class Learner:
@@ -346,31 +357,41 @@ class Learner:
             "lessons": [update.as_json() for update in recent],
         }
 
-    def count_waiting(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Count, for each of these prompts, the comments that nobody has read because no model reads here, and those in
-        quarantine; from cached state, and only for prompts with such a comment."""
+    def count_waiting(self, names: Sequence[str]) -> dict[str, WaitingCount]:
+        """Count what waits for a person, for each of these prompts about which something does; from cached state."""
         waiting = {}
         for name in names:
-            rows = self.context.snapshot.cached_state(name)[0].prompts.get(name, PromptFeedback()).rows
+            state = self.context.snapshot.cached_state(name)[0]
+            rows = state.prompts.get(name, PromptFeedback()).rows
             if not rows:
                 continue
             with self.context.database.read() as connection:
                 accepted, dismissed = learner_store.read_decisions(connection, name)
-                readings = learner_store.read_readings(connection, name).rows
+                readings = learner_store.read_readings(connection, name)
                 updates = learner_store.read_updates(connection, name)
+                settings = learner_store.read_settings(connection, name)
+            evidence = RequirementEvidence(settings.policy, in_context=settings.in_context)
             learned = {row for one in updates if one.outcome != learner_store.STALE for row in one.rows}
             left = [row for row in rows.values() if row.id not in dismissed | learned]
             flagged = sum(bool(row.flags) and row.id not in accepted for row in left)
-            read = {key for key, one in readings.items() if one.done}
-            unread_rows = [row for row in left if not row.flags and row.id not in read]
-            counts = 0 if self.context.config.reader else len(unread_rows), flagged
-            if any(counts):
-                waiting[name] = counts
+            read = {
+                evidence.wording(rows[key]) for key, one in readings.rows.items() if one.done and key in rows
+            }
+            unread_rows = [row for row in left if not row.flags and evidence.wording(row) not in read]
+            contested = 0
+            if any(one.contradicts for one in readings.requirements.values()):
+                contested = sum(one.state == CONTESTED for one in self._requirements_in(state, name))
+            count = WaitingCount(0 if self.context.config.reader else len(unread_rows), flagged, contested)
+            if any(astuple(count)):
+                waiting[name] = count
         return waiting
 
     def _requirements(self, name: str) -> list[LiveRequirement]:
         """The current requirements on a prompt."""
-        context, state = self.context, self._read_state(name)
+        return self._requirements_in(self._read_state(name), name)
+
+    def _requirements_in(self, state: FeedbackState, name: str) -> list[LiveRequirement]:
+        context = self.context
         settings = context.settings(name)
         base = context.base(name, settings)
         if base is None or name not in state.prompts:

@@ -46,8 +46,8 @@ def show(call: RequestContext) -> Response:
 
 
 def _waiting(call: RequestContext, names: Sequence[str]) -> Html:
-    """The items that wait for a decision or for a reader: proposals, comments on the prompts `names` that nobody has read or that
-    are in quarantine, and traffic that nobody has read."""
+    """The items that wait for a decision or for a reader: proposals; of the prompts `names`, comments that nobody has read or
+    that are in quarantine, and demands that others contradict; and traffic that nobody has read."""
     live = call.state.live
     proposals = live.registry.proposals(state="open", limit=LISTED)
     rows: list[Child] = [
@@ -58,13 +58,16 @@ def _waiting(call: RequestContext, names: Sequence[str]) -> Html:
         )
         for one in proposals.items[:FEW]
     ]
-    for name, (comments, flagged) in live.learner.count_waiting(names).items():
+    for name, count in live.learner.count_waiting(names).items():
         there = ui.path_to("learning", name)
-        if comments:
-            text = f"{number_format.plural(comments, 'comment')} on {name}: no model has read them"
+        if count.unread:
+            text = f"{number_format.plural(count.unread, 'comment')} on {name}: no model has read them"
             rows.append(ui.row(ui.name_link(text, there), ui.tag("learning")))
-        if flagged:
-            text = f"{number_format.plural(flagged, 'comment')} on {name} in quarantine"
+        if count.contested:
+            text = f"{number_format.plural(count.contested, 'demand')} on {name}: others want the contrary"
+            rows.append(ui.row(ui.name_link(text, there), ui.tag("contested", "bad")))
+        if count.quarantined:
+            text = f"{number_format.plural(count.quarantined, 'comment')} on {name} in quarantine"
             rows.append(ui.row(ui.name_link(text, there), ui.tag("learning", "bad")))
     _, unread = live.learner.cached_state("")
     if fault := live.learner.fault():

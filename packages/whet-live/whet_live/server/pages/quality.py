@@ -210,7 +210,9 @@ def alerts_section(alerts: Sequence[QualityAlert]) -> Html | None:
 
 def alert_row(alert: QualityAlert) -> Html:
     """One alert in a list."""
-    states = [f"{channel}: {state}" for channel, state in alert.deliveries.items()]
+    kinds = [channel.partition("-")[0] for channel in alert.deliveries]
+    names = kinds if len(set(kinds)) == len(kinds) else alert.deliveries
+    states = [f"{name}: {state}" for name, state in zip(names, alert.deliveries.values(), strict=True)]
     return ui.row(
         ui.name_link(alert.text, alert.place),
         ui.tag(alert.kind, "" if alert.kind == APPROVAL else "bad" if alert.worse else "good"),
