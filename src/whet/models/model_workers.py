@@ -1,4 +1,4 @@
-"""ModelCopies of a local model in worker processes on this machine, or in actors of a Ray cluster.
+"""Copies of a local model in worker processes on this machine, or in actors of a Ray cluster.
 
 The run keeps the tokenizer, the journal and the limits, and sends whole calls. The workers of a call compute its batches in
 turns, and each batch holds the rows that it holds in one process: the numbers are the same to the last bit. A worker that dies
@@ -73,7 +73,7 @@ def open_workers(address: str, place: str | None = None) -> ModelWorkers | None:
 
 
 class ModelWorkers:
-    """The copies of one model. They are started when the run prepares, or by the first call. `copies`: how many there are."""
+    """The copies of one model, and their number `copies`. They start when the run prepares, or with the first call."""
 
     def __init__(self, address: str, place: str | None, choice: WorkerChoice) -> None:
         self.address, self.copies = address, 1
@@ -83,7 +83,7 @@ class ModelWorkers:
         self._calls: set[asyncio.Task[Any]] = set()
 
     async def prepare(self, say: Callable[[str], None] = _log.info) -> None:
-        """Start the copies, and let each of them read the weights. `say` is told how many there are.
+        """Start the copies, and let each of them read the weights. `say` gets a message with their number.
 
         Raises UsageError where a worker cannot read them, or has other packages than this process.
         """
@@ -191,6 +191,7 @@ class ModelWorkers:
         return await asyncio.shield(_gather(sent))
 
     async def _send(self, executor: Elsewhere, call: str, arguments: Mapping[str, Any]) -> Any:
+        """The value of one call, or of one part of it, from a worker. Raises the error that the model raised there."""
         work = Work(
             f"{_CALLS}:load_call", {"address": self.address, "call": call, "arguments": json.dumps(arguments)}
         )

@@ -553,8 +553,8 @@ class Learner:
         return report_patterns(self.context.database, name, weeks, users=self._users)
 
     def name_patterns(self, name: str, daily: int) -> PatternStep:
-        """Have the reader sort the critiques of a prompt that wait, within what is left of `daily` calls today; what was done.
-        Raises UsageError without a reader and for an unknown prompt, ProviderError where the reader does not answer."""
+        """Have the reader sort the critiques of a prompt that wait, within the rest of the `daily` calls of today; returns a
+        report. Raises UsageError without a reader and for an unknown prompt, ProviderError where the reader does not answer."""
         report_patterns(self.context.database, name, 1)
         return blocking(name_patterns)(self.context, name, daily, whole_day=True, packs=daily)
 

@@ -1,4 +1,4 @@
-"""The quality of a prompt over time: a chart for each measure, what changed, and what was noticed."""
+"""The quality of a prompt over time: a chart for each measure, the changes, and the alerts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KINDS = {"version": "version", "label": "label", "model": "model", "drift": "dri
 
 @router("GET", "/quality/{name:path}", Role.VIEWER)
 def show(call: RequestContext) -> Response:
-    """The charts of one prompt; the form chooses the period, which answers, and into what parts they are split."""
+    """The charts of one prompt; the form chooses the period, the answers, and the groups into which they are split."""
     name, quality = call.path("name"), call.state.live.quality
     or_404(quality.check_prompt, name)
     fields = {field: call.query_params.get(field, "").strip() for field in FIELDS}
