@@ -55,7 +55,7 @@ _SEVERAL, _CARRIED, _AGAIN = 2, 24, 32
 _REMEMBERED = 6
 """Instructions that were tried and taken out, of which the reader is told."""
 _DOUBLES = 4
-"""Likely doubles for which the last call compares instructions instead of reading what is left over."""
+"""Likely doubles for which the last call compares instructions instead of reading the remaining critiques."""
 _LONG = 60
 """Tokens of a wording from which on a short one is asked for as well, once."""
 _SPARE, _LAST = 6, 3
@@ -72,9 +72,9 @@ class InstructionManager:
     region: str | None = None
     embed: Embed | None = None
     consolidates: bool = True
-    """Whether requirements are consolidated; False shows what that is worth."""
+    """Whether requirements are consolidated; with False, the difference shows the worth of this step."""
     measures: bool = True
-    """Whether effects are measured; False shows what that is worth."""
+    """Whether effects are measured; with False, the difference shows the worth of this step."""
     description: str = ""
     """The description of the task."""
     examples: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class InstructionManager:
 
     @property
     def prompt(self) -> Prompt:
-        """The start prompt with the instructions in its region, but for what is left out on trial."""
+        """The start prompt with the instructions in its region, without those that a trial leaves out."""
         return write_ledger(self.start, replace(self.ledger, layout=self._layout), self.region)
 
     @property
@@ -193,7 +193,7 @@ class InstructionManager:
 
     @property
     def ablated(self) -> list[str]:
-        """The examples whose answers demanded what is left out."""
+        """The examples whose answers demanded the omitted instructions."""
         return list(dict.fromkeys(row for key in sorted(self.left_out) for row in self.origins.get(key, ())))
 
     @property
@@ -626,7 +626,7 @@ class InstructionManager:
         self.left_out = self.trials.next(self.ledger, doubted, mainstays)
 
     def end_trial(self) -> None:
-        """Let what is left out stand again, and try it no more."""
+        """Restore the omitted instructions, and end their trial."""
         self.trials.settled, self.left_out = self.trials.settled | self.left_out, frozenset()
 
     def _fit(self, run: Run, at: str) -> None:

@@ -47,7 +47,7 @@ from whet.search.vocabulary import vocabulary
 ENTRY = MethodEntry(
     "random_search",
     "Random search: the control",
-    version=3,
+    version=4,
     rank=140,
     when="you want a control: a method that does not beat it has learned nothing",
 )
@@ -137,7 +137,9 @@ def _distinct(draw: Callable[[], Prompt | None], archive: Archive, k: int) -> li
     """Up to `k` different prompts that the archive does not hold; fewer when the space seems used up."""
     distinct: dict[str, Prompt] = {}
     for _ in range(20 * k):
+        if len(distinct) == k:
+            break
         prompt = draw()
-        if prompt is not None and prompt not in archive and len(distinct) < k:
+        if prompt is not None and prompt not in archive:
             distinct[prompt.id] = prompt
     return list(distinct.values())
