@@ -367,7 +367,11 @@ class ModelClient:
 
     def _give_up(self, error: ProviderError, why: str) -> NoReturn:
         """Stop the run, which can go on later. Raises ProviderError."""
-        asks = f"asks to wait {error.retry_after:g} s before the next call" if error.retry_after else "refuses calls"
+        asks = (
+            f"asks to wait {error.retry_after:g} s before the next call"
+            if error.retry_after
+            else "refuses calls"
+        )
         self.failed = ProviderError(
             f"{self.model.address} {asks}, {why}; its words: {str(error).rstrip('.')}. Everything "
             f"learned so far is kept. Run the same command again when it accepts calls again. If its words name the account, "
