@@ -84,9 +84,14 @@ class Assembly:
         """Start the workers before anything is paid: those for the user's functions (`works`, see `Executor`), and those that
         hold local models. `say` is told of the latter."""
         await self.executor.prepare(works)
-        for model in {id(client.model): client.model for client in self.clients.values()}.values():
-            if isinstance(workers := getattr(model, "workers", None), ModelWorkers):
-                await workers.prepare(say)
+        for workers in self.list_workers():
+            await workers.prepare(say)
+
+    def list_workers(self) -> list[ModelWorkers]:
+        """The workers of the local models, each once."""
+        models = {id(client.model): client.model for client in self.clients.values()}
+        found = [getattr(model, "workers", None) for model in models.values()]
+        return [workers for workers in found if isinstance(workers, ModelWorkers)]
 
     async def close(self) -> None:
         """Release every model once, and the worker processes."""
@@ -107,6 +112,8 @@ def assemble(task: Task, options: Options, limits: Budget, models: Models | None
     gaps: PlanJSON = {"missing_keys": missing} if missing else {}
     if takes_default_model(task, options):
         gaps["default_model"] = DEFAULT_MODEL
+    if sent := {workers.address: workers.sent for workers in assembly.list_workers() if workers.sent}:
+        gaps["sent"] = sent
     return replace(assembly, gaps=gaps)
 
 

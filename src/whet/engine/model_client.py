@@ -27,14 +27,14 @@ from whet_client.storable import show_value
 
 _log = logging.getLogger("whet.models")
 LONG_WAIT = 5.0
-"""Seconds: who waits longer is told for what."""
+"""A wait of so many seconds or more is reported, with its reason."""
 MAX_WAIT = 3600.0
-"""Seconds that a run waits for an endpoint that turns calls away, at most, unless the user says otherwise."""
+"""The longest wait, in seconds, for an endpoint that refuses calls, unless the user sets another."""
 OVERLOADED_WAIT = 300.0
-"""Seconds without any answer after which an endpoint that says that it is overloaded, and not for how long, is given up."""
+"""The run gives up an endpoint after so many seconds without an answer if it is overloaded and does not say for how long."""
 UNNAMED_WAIT = 600.0
-"""Seconds without any answer, beyond the longest wait that it named, after which an endpoint that allows no call (429) is given
-up, unless the user says otherwise: an account without credit gets this status too."""
+"""The run gives up an endpoint that allows no call (429) after so many seconds without an answer, beyond the longest wait that the
+endpoint named, unless the user sets another time: an account without credit gets this status too."""
 STARVED = 30
 """An endpoint that refuses one request this often, while it answers as many others, refuses that request for its content."""
 _OVERLOADED = (503, 529)
@@ -45,11 +45,11 @@ BASE_SECONDS = 0.5
 CAP_SECONDS = 30.0
 MESSAGE_OVERHEAD = 16
 UNBOUNDED_TOKENS = 4096
-"""Tokens of an answer without a bound, and of a thought beyond one, as far as none was longer."""
+"""The assumed tokens of an answer without a bound, and of a thought beyond a bound, until a longer one was seen."""
 REFUSED_ALIKE = 6
-"""Requests that a model refuses in the same way, and no other answer: it refuses all."""
+"""A model that refused this many requests in the same way, and answered none, is taken to refuse all."""
 ROOM = 8_192, 32_768
-"""Tokens beyond its bound for a model that thinks, at first and at most."""
+"""The additional tokens for a model that thinks beyond its bound: the first allowance, and the largest."""
 _GROWTH = 0.05
 
 
@@ -93,12 +93,12 @@ class AdaptiveLimiter:
 
     @property
     def in_flight(self) -> int:
-        """Calls that hold a place, those that wait for the server's wish included."""
+        """Calls that hold a place, including those that the server asked to wait."""
         return self._in_flight
 
     @property
     def rests(self) -> float:
-        """Seconds for which no call begins because the server asked for it; 0 where it did not."""
+        """Seconds for which no call begins because the server asked for a wait; 0 if it did not."""
         return max(0.0, self._held_until - self._clock())
 
     async def __aenter__(self) -> None:
