@@ -33,8 +33,8 @@ MAX_WAIT = 3600.0
 OVERLOADED_WAIT = 300.0
 """The run gives up an endpoint after so many seconds without an answer if it is overloaded and does not say for how long."""
 UNNAMED_WAIT = 600.0
-"""The run gives up an endpoint that allows no call (429) after so many seconds without an answer, beyond the longest wait that the
-endpoint named, unless the user sets another time: an account without credit gets this status too."""
+"""The run gives up an endpoint that allows no call (429) after so many seconds without an answer, beyond the longest wait that it
+named, unless the user sets another time: an account without credit gets this status too."""
 STARVED = 30
 """An endpoint that refuses one request this often, while it answers as many others, refuses that request for its content."""
 _OVERLOADED = (503, 529)
