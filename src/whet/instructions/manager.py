@@ -34,7 +34,7 @@ from whet.instructions.falls import FELL, RETURNED, find_better, find_fall
 from whet.instructions.guard import harmless
 from whet.instructions.history import History
 from whet.instructions.neighbours import Embed, comparable
-from whet.instructions.questions import Critique, mostly_rows
+from whet.instructions.questions import Critique, mostly_rows, nearly_all_right
 from whet.instructions.reader import PACK_SHOWN, PLAIN_ROWS, Reading, read_critiques
 from whet.instructions.recheck import MISREAD, Rechecks
 from whet.instructions.rewrite import Failing, find_hindered, rewrite
@@ -296,7 +296,7 @@ class InstructionManager:
     ) -> tuple[Reading, Comparison, dict[str, str] | None]:
         """Ask the model for requirements, for duplicates among the newest instructions, and for other wordings of
         instructions that are still violated, if there are any."""
-        known, failing = self.list_known(), self._failing()
+        known, failing, wrong = self.list_known(), self._failing(), judged.full.count(False)
         self.lines = {k.id: k.text for k in known if not k.managed}
         hindered = find_hindered(failing) if most is None or most > 1 else set()
         due = bool(hindered) or (self.settled and self._uncompared and most != 1)
@@ -310,8 +310,8 @@ class InstructionManager:
         asks: dict[str, Any] = {
             "read": partial(
                 read_critiques, critiques=judged.critiques, known=known, around=self.around, most=left, embed=self.embed,
-                manages=self.manages, dropped=self.list_dropped(), tally=judged.tally, brief=self._wants_brief(),
-                wrong=judged.full.count(False), answered=len(judged.full),
+                manages=self.manages, dropped=self.list_dropped(), tally=judged.tally, wrong=wrong, answered=len(judged.full),
+                brief=self._wants_brief() and not nearly_all_right(wrong, len(judged.full)),
             )
         }  # fmt: skip
         if comparing:
