@@ -132,7 +132,9 @@ def _page(
         ui.path_to("playground", name),
         ui.hidden(version=chosen, other=other),
         boxes,
-        ui.select("model", "Model (dollars for a million tokens read, written)", models, fields.get("model", "")),
+        ui.select(
+            "model", "Model (dollars for a million tokens read, written)", models, fields.get("model", "")
+        ),
         ui.buttons(
             ui.button("Run", "main", name="do", value=f"{RUN} {new_id()}"),
             ui.button("What does it cost?", name="do", value=ESTIMATE),
