@@ -171,6 +171,14 @@ async def test_where_nearly_all_answers_are_right_little_is_to_change() -> None:
     assert nearly not in half and nearly in most
 
 
+async def test_a_long_wording_with_which_nearly_all_is_right_is_not_to_become_short() -> None:
+    *_, last = await requests(
+        (answered(lambda n: False), form(entry((1, 2, 3), None, LONG))),
+        (answered(lambda n: n < 7), form(no_demand=[1])),
+    )
+    assert "Nearly all answers were right" in last and SHORT_TEXT not in last
+
+
 async def test_of_rows_with_the_same_wrong_answer_a_few_are_shown_and_all_count() -> None:
     rows = [Example(f"r{n}", {"letter": f"Letter {n}"}, "help", {}, f"Letter {n}") for n in range(30)]
     run, optimizer = run_with(lambda stage, text: form(entry((1, 2, 3, 4), None, FIRST)))

@@ -99,9 +99,14 @@ def question(
     parts += [_LOST] if any(c.lost for c in critiques) else []
     seen = sum(c.times for c in critiques if c.row)
     parts += [f"Below stand {seen} of the {wrong} wrong answers."] if wrong > seen else []
-    parts += [_NEARLY] if known and 0 < _FEW * wrong <= answered else []
+    parts += [_NEARLY] if known and nearly_all_right(wrong, answered) else []
     shown = "\n".join(f"{n}. {_block(c)}" for n, c in enumerate(critiques, 1))
     return "\n\n".join([*parts, f"Rows:\n{shown}", _form(SUPPOSED_ROWS, known)])
+
+
+def nearly_all_right(wrong: int, answered: int) -> bool:
+    """Whether so few answers are wrong that little is to change."""
+    return 0 < _FEW * wrong <= answered
 
 
 def _standing(known: Known) -> str:

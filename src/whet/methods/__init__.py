@@ -122,7 +122,7 @@ def table() -> tuple[list[dict[str, object]], list[dict[str, str]]]:
 
 
 def describe_mechanism(name: str) -> dict[str, object] | None:
-    """A mechanism: its names, what it is with its equation, how it is used, where its code and its page are; None for an unknown
+    """A mechanism: its names, its meaning with its equation, its use, the places of its code and its page; None for an unknown
     name, and for that of a method."""
     of_method = name in plugins.plugin_names(plugins.METHODS, [*METHODS, *_REGISTERED])
     mechanism = None if of_method else find_mechanism(name)

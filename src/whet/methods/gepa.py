@@ -90,7 +90,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "gepa",
     "GEPA: reflection, and a front of prompts per example",
-    version=12,
+    version=13,
     rank=20,
     when="the reward says what is wrong, and the instruction should stay one text",
     paper="Agrawal et al., 2025",
@@ -489,7 +489,7 @@ async def rewritten(
         tally(mine, full),
         LOST if any(row.id in lost for row in rows) else "",
         told_answers(pool, parent),
-        f"{VERSIONS}\n{others}" if others else "",
+        f"{VERSIONS if nearly else VERSIONS_OR_SHORT}\n{others}" if others else "",
     ]
     question = reflection(about, text, shown, facts, REQUEST_LITTLE if nearly else REQUEST)
     written = await policy.rewrite(run, base, question, sample=sample, text=text, region=region)
@@ -716,6 +716,10 @@ SOME_ANSWERS = "Some of the right answers (other inputs may need others):"
 WAS_RIGHT = "Before: right"
 LOST = f'An input with the line "{WAS_RIGHT}" was answered rightly with an earlier version. Keep what made it right then.'
 VERSIONS = (
+    "Other versions of these instructions, shortened where they are the same. Take in what helped, and leave out what did "
+    "harm:"
+)
+VERSIONS_OR_SHORT = (
     "Other versions of these instructions, shortened where they are the same. Begin from the one that earned most, take in what "
     "helped, and leave out what did harm. Where longer versions earned no more, write a short one:"
 )

@@ -8,7 +8,7 @@ from typing import Any
 _BY_TOOL = ("server_tool_use", "server_side_tool_usage_details", "server_side_tool_usage")
 """Mappings of a usage that count the calls of each tool (Anthropic and gateways; xAI)."""
 _SEARCHES = ("web_search_requests", "num_search_queries", "num_sources_used")
-"""Counts in a usage (LiteLLM, Perplexity, xAI), or in what it says of its input."""
+"""Counts in a usage (LiteLLM, Perplexity, xAI), or in its details about the input."""
 _OF_INPUT = "prompt_tokens_details"
 _MOST = 10_000
 """Calls of tools that an answer may take; more are no count of them."""
@@ -48,5 +48,5 @@ def _count_listed(message: Mapping[str, Any]) -> int:
 
 
 def _count(value: object) -> int:
-    """A whole number of calls; 0 for what is none."""
+    """A whole number of calls; 0 for a value that is none."""
     return value if type(value) is int and 0 < value <= _MOST else 0

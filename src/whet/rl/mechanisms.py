@@ -78,7 +78,18 @@ def _reward(*names: str, use: str, code: str, page: str) -> Mechanism:
 _PAIRS, _KL = "pairs-and-thumbs", "the-divergence-from-the-reference"
 _SHAPING = "environment: {gymnasium: FrozenLake-v1, turns: 20, episodes: 90, shaping: "
 
+
+def _method(*names: str, method: str) -> Mechanism:
+    """A method of whet that papers call otherwise."""
+    return Mechanism(names, f"--method {method}", f"whet.methods.{method}:", f"docs/methods/{method}.md")
+
+
 MECHANISMS: tuple[Mechanism, ...] = (
+    _method("apo", "automatic-prompt-optimization", method="protegi"),
+    _method("introspective-tips", method="tips"),
+    _method("langgpt", method="minstrel"),
+    _method("miprov2", method="mipro"),
+    _method("prompt-oirl", method="oirl"),
     _advantage("grpo"),
     _advantage("dr_grpo"),
     _advantage("rloo"),

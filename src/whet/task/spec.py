@@ -228,7 +228,7 @@ def with_longest(task: T, longest: int | None) -> T:
 
 
 def check_longest(longest: object) -> None:
-    """Raise UsageError for what is no number of tokens."""
+    """Raise UsageError for a value that is no number of tokens."""
     if not isinstance(longest, int) or isinstance(longest, bool) or longest < 1:
         raise UsageError(
             f"longest is the number of tokens that the prompt may have at most, a whole number from 1 on; this is {longest!r}."
@@ -236,7 +236,7 @@ def check_longest(longest: object) -> None:
 
 
 def check_alpha_policy(policy: object) -> None:
-    """Raise UsageError for what is no policy."""
+    """Raise UsageError for a value that is no policy."""
     if policy not in POLICIES:
         raise UsageError(
             f"{parameter('alpha_policy')} is one of {', '.join(POLICIES)} (docs/openings.md); this is {show_value(policy)}."
