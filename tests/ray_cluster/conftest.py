@@ -83,8 +83,14 @@ class Nodes:
                 "this system lets nobody hide a folder from a process (unshare --map-root-user --mount)"
             )
         command = [*mount, sys.executable, "-c", NODE, self.address]
+        alive = self._count_alive()
         with _started(command, folder / "node.log", {**os.environ, **variables}):
+            while self._count_alive() == alive:  # else Ray places all actors on the node that it knows
+                time.sleep(0.1)
             yield
+
+    def _count_alive(self) -> int:
+        return sum(bool(node["Alive"]) for node in self.cluster.global_state.node_table())
 
     def kill(self, node: Any) -> None:
         """End a node with all of its processes at once, as a machine that loses its power does."""
