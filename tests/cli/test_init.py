@@ -1179,11 +1179,12 @@ def test_a_column_that_there_is_not_is_asked_again_at_once(monkeypatch: pytest.M
     assert {row.target for row in whet.Task.load("mytask").train} == {"billing", "login"}
 
 
-def test_an_empty_answer_for_the_target_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_target_a_rubric_is_asked_for_until_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(start, "_on_terminal", lambda: True)
     name = write_csv("t.csv", ("left", body), ("right", lambda n: f"{n} words of an answer"))
-    init(typed=f"{name}\n\nright\nleft\n\nopenai/m\n")
-    assert str(whet.Task.load("mytask").train[0].target).endswith("words of an answer")
+    init(typed=f"{name}\n\n\nIt is short.\nleft\n\nopenai/m\n")
+    assert whet.Task.load("mytask").train[0].target is None
+    assert Path("mytask/rubric.md").read_text() == "It is short.\n"
 
 
 def test_a_terminal_is_asked_for_the_target_first_and_proposes_inputs_without_it(

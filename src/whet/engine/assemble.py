@@ -90,8 +90,8 @@ class Assembly:
     def list_workers(self) -> list[ModelWorkers]:
         """The workers of the local models, each once."""
         models = {id(client.model): client.model for client in self.clients.values()}
-        found = [getattr(model, "workers", None) for model in models.values()]
-        return [workers for workers in found if isinstance(workers, ModelWorkers)]
+        of_each = [getattr(model, "workers", None) for model in models.values()]
+        return [workers for workers in of_each if isinstance(workers, ModelWorkers)]
 
     async def close(self) -> None:
         """Release every model once, and the worker processes."""

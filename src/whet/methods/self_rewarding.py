@@ -52,8 +52,6 @@ from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
 from whet.rewards.agreement import Agreement, agreement, parts_with_humans, select_labelled
 from whet.rewards.judge import Judge
-from whet.rewards.program import RewardFailed
-from whet.rewards.verifiers.svg_shapes import NoPicture
 from whet.rl.policy_actor import PolicyActor
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample
 from whet.rl.preference_pairs import Pair, prefer
@@ -234,15 +232,7 @@ class TaskJudge(AnchoredJudge):
         samples = range(turn * self.judgements, (turn + 1) * self.judgements)
 
         async def one(branch: Run, answer: tuple[Example, str]) -> float | None:
-            try:
-                verdicts = await self.judge.judge_answer(
-                    branch, *answer, samples, self.turns * self.judgements
-                )
-            except NoPicture:
-                return self.judge.scale[0]
-            except RewardFailed:
-                return None
-            return fmean(verdict.score for verdict in verdicts)
+            return await self.judge.score_answer(branch, *answer, samples, self.turns * self.judgements)
 
         return await run.map(one, answers)
 

@@ -24,6 +24,7 @@ from whet.rewards.asking import (
 )
 from whet.rewards.judge_memory import JudgeMemory, read_memory
 from whet.rewards.judge_reply import agree_on, lower_keys, parse_place, read_reply
+from whet.rewards.program import RewardFailed
 from whet.rewards.reward import JUDGE
 from whet.rewards.score_reading import (
     ScoreInReply,
@@ -122,6 +123,19 @@ class Judge:
             )
 
         return await run.map(one, [(sample, place) for sample in samples for place in places])
+
+    async def score_answer(
+        self, run: Run, example: Example, answer: str, samples: Sequence[int], of: int
+    ) -> float | None:
+        """The mean score of these verdicts on the judge's scale: its lowest one for an answer without the picture that the judge
+        should see; None where a verdict cannot be read."""
+        try:
+            verdicts = await self.judge_answer(run, example, answer, samples, of)
+        except NoPicture:
+            return self.scale[0]
+        except RewardFailed:
+            return None
+        return fmean(verdict.score for verdict in verdicts)
 
     def _question(
         self, example: Example, answer: str, target: str | None, place: int | None

@@ -175,13 +175,13 @@ def _read_rubric(choices: NewTaskChoices, material: ImportedData) -> str:
     if choices.reward is not None or material.reward is not None:
         whose = "--reward names another one" if choices.reward is not None else "these rows bring a reward"
         raise UsageError(f"--rubric makes a judge the reward, and {whose}. Give only one of them.")
-    given = choices.rubric or ""
-    one_line = "\n" not in given and len(given) < LONGEST_PATH
-    if one_line and (given.endswith((".md", ".txt")) or os.path.isfile(given)):
-        given = read_text(Path(given))
-    if not given.strip():
+    text = choices.rubric or ""
+    one_line = "\n" not in text and len(text) < LONGEST_PATH
+    if one_line and (text.endswith((".md", ".txt")) or os.path.isfile(text)):
+        text = read_text(Path(text))
+    if not text.strip():
         raise UsageError("The rubric is empty. Say what a good answer is.")
-    return given.strip()
+    return text.strip()
 
 
 def _path_of_prompt(choice: str) -> Path | None:

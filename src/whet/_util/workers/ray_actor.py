@@ -44,10 +44,10 @@ class RayActor:
 
     async def find_files(self, files: SentFiles) -> bool:
         """Whether its machine has the files of the model: the worker process reads those then."""
-        found = await asyncio.to_thread(files.find)
-        if found is not None:
-            self._place[FILES_AT] = found
-        return found is not None
+        place = await asyncio.to_thread(files.find)
+        if place is not None:
+            self._place[FILES_AT] = place
+        return place is not None
 
     async def keep_files(self, files: SentFiles, parts: Parts) -> str:
         """Copy the files of the model to its machine; the reason where that fails, else nothing."""
