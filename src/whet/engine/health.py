@@ -190,7 +190,7 @@ class EndpointHealth:
         """
         if self._never and self.blank:
             return self._blank_error(address)
-        lost = self._unexplained()
+        lost = self._find_unexplained()
         if not lost:
             return None
         last = list(lost.values())[-1]
@@ -215,10 +215,10 @@ class EndpointHealth:
     @property
     def refuses_alike(self) -> bool:
         """Whether the server refused the last `REFUSED_ALIKE` requests or more for good, in the same words."""
-        lost = self._unexplained()
+        lost = self._find_unexplained()
         return bool(lost) and len(_refused_as(list(lost.values())[-1], lost)) >= REFUSED_ALIKE
 
-    def _unexplained(self) -> dict[str, ProviderError]:
+    def _find_unexplained(self) -> dict[str, ProviderError]:
         """The requests without an answer since the model's last answer that are not at fault themselves."""
         return {
             digest: error
