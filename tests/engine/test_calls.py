@@ -398,7 +398,7 @@ async def test_room_has_an_end_and_neither_task_models_nor_bounds_of_the_user_ge
     ):
         model = Thinker(10**9)
         core = open_core(tmp_path / name, model)
-        core.caller.clients = {"task": replace(core.caller.client("task"), **how)}  # type: ignore[arg-type]
+        core.caller.clients = {"task": replace(core.caller.client("task"), **how)}
         request, digest = core.caller.prepare("task", ask("one"))
         (completion,) = decode_completions(await core.caller.ask("task", request, digest))
         assert model.bounds == bounds and completion.finish == "length"
