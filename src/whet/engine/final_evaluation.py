@@ -244,8 +244,7 @@ async def _test_on_sealed_rows(
     start = Tested(Candidate(task.prompt), baseline, ())
     best = Tested(search.best, validation, ())
     start, best = await _test(plan, (env, other), (start, best), final, withheld)
-    if hold_no_text((*start.test, *best.test)):
-        core.caller.raise_if_unresponsive()
+    core.caller.raise_if_unresponsive(only_refusals=not hold_no_text((*start.test, *best.test)))
     if best is not start:
         comparison = replace(
             comparison,
