@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from whet._util.workers import HERE, Executor, Work
 from whet.engine.batched_calls import check_batches
 from whet.engine.cache import AnswerCache
-from whet.engine.model_client import MAX_WAIT, AdaptiveLimiter, ModelClient, share_limits
+from whet.engine.model_client import AdaptiveLimiter, ModelClient, share_limits
 from whet.engine.options import Options
 from whet.engine.plan_json import PlanJSON
 from whet.engine.shared_cache import open_cache
@@ -624,10 +624,12 @@ def _client(model: LanguageModel, spec: ModelSpec, options: Options) -> ModelCli
             f"{quantity(concurrency, 'call')} at once ({parameter('concurrency', concurrency)}), but "
             "each job needs at least one call. Allow more calls, or set fewer jobs."
         )
-    limiter, max_wait = AdaptiveLimiter(concurrency // options.share), options.max_wait or MAX_WAIT
+    limiter = AdaptiveLimiter(concurrency // options.share)
     rate = spec.requests_per_minute
     rate = None if rate is None else rate / options.share
-    return ModelClient(model, limiter, spec.price, rate, max_wait=max_wait)
+    client = ModelClient(model, limiter, spec.price, rate)
+    wait = options.max_wait
+    return client if wait is None else replace(client, max_wait=wait, unnamed_wait=wait)
 
 
 def _check_prices(clients: Mapping[str, ModelClient], limits: Budget) -> None:

@@ -317,10 +317,13 @@ class CallExecutor:
             self.journal.append([self.call_row(role, digest, GIVEN_UP, Usage(), 0.0)])
         health.given_up.add(digest)
 
-    def raise_if_unresponsive(self) -> None:
-        """Raise ProviderError when a model that was asked has answered nothing, or nothing any more."""
+    def raise_if_unresponsive(self, *, only_refusals: bool = False) -> None:
+        """Raise ProviderError when a model that was asked has answered nothing, or nothing any more; with `only_refusals`, only
+        where it refused its last requests in the same words, as it does for an account without credit."""
         for client in self.clients.values():
-            error = None if client.model.local else client.health.unresponsive_error(client.model.address)
+            if client.model.local or (only_refusals and not client.health.refuses_alike):
+                continue
+            error = client.health.unresponsive_error(client.model.address)
             if error is not None:
                 client.failed = error
                 raise error

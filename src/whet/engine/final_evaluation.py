@@ -93,10 +93,11 @@ AGAIN = (
     "Run the same command again when the provider answers. It requests only the missing answers, "
     "and spends no further alpha."
 )
-_CHANGE = "The provider refused these requests for good; the warnings hold its words."
+_CHANGE = "The provider refused these requests for good; the warnings hold its words, and say what to do."
 _REFUSED = (
-    ". The provider refused these requests, and would refuse the same ones again: change what its words name (the prompt, "
-    "the rows, an option of the model), or take another model."
+    ". The provider refused these requests. If its words name the account (credit, a limit, access), put that right and run "
+    "the same command again: it requests only the missing answers. If they name the requests, change the prompt, the rows or "
+    "an option of the model, or take another model."
 )
 SEARCH_END = "/search_end/1"
 
@@ -243,8 +244,7 @@ async def _test_on_sealed_rows(
     start = Tested(Candidate(task.prompt), baseline, ())
     best = Tested(search.best, validation, ())
     start, best = await _test(plan, (env, other), (start, best), final, withheld)
-    if hold_no_text((*start.test, *best.test)):
-        core.caller.raise_if_unresponsive()
+    core.caller.raise_if_unresponsive(only_refusals=not hold_no_text((*start.test, *best.test)))
     if best is not start:
         comparison = replace(
             comparison,

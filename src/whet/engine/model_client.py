@@ -32,6 +32,9 @@ MAX_WAIT = 3600.0
 """The longest wait, in seconds, for an endpoint that refuses calls, unless the user sets another."""
 OVERLOADED_WAIT = 300.0
 """The run gives up an endpoint after so many seconds without an answer if it is overloaded and does not say for how long."""
+UNNAMED_WAIT = 600.0
+"""The run gives up an endpoint that allows no call (429) after so many seconds without an answer, beyond the longest wait that it
+named, unless the user sets another time: an account without credit gets this status too."""
 STARVED = 30
 """An endpoint that refuses one request this often, while it answers as many others, refuses that request for its content."""
 _OVERLOADED = (503, 529)
@@ -241,6 +244,10 @@ class ModelClient:
     """Until when (monotonic clock) a message has announced its rest."""
     max_wait: float = MAX_WAIT
     """Seconds that a run waits for it at most while it turns calls away."""
+    unnamed_wait: float = UNNAMED_WAIT
+    """Seconds that a run waits for it beyond the longest wait that it named."""
+    named_wait: float = 0.0
+    """The longest wait, in seconds, that it has named since its last answer."""
     turned_away: float | None = None
     """Since when (monotonic clock) it has answered nothing and turned calls away; None: it does not."""
     rounds: int = 0
@@ -314,7 +321,7 @@ class ModelClient:
 
     def note_answer(self, began: float) -> None:
         """The call that began at `began` was answered."""
-        self.failures_since_success, self.rounds, self.turned_away = 0, 0, None
+        self.failures_since_success, self.rounds, self.turned_away, self.named_wait = 0, 0, None, 0.0
         self.answers += 1
         self.limiter.note_success()
         self.pace.note_answer(began)
@@ -337,31 +344,38 @@ class ModelClient:
         if self.turns_away(error):
             self.turned_away = now if self.turned_away is None else self.turned_away
             silent = now - self.turned_away
-            patient = error.status == 429 or seconds > 0
-            most = self.max_wait if patient else min(self.max_wait, OVERLOADED_WAIT)
+            self.named_wait = max(self.named_wait, seconds)
+            if error.status == 429:
+                beyond = self.named_wait + self.unnamed_wait
+            else:
+                beyond = self.max_wait if seconds > 0 else OVERLOADED_WAIT
+            most = min(self.max_wait, beyond)
             if silent + seconds > most:
+                what = f" ({parameter('max_wait')})" if error.status == 429 else ""
                 self._give_up(
-                    error, f"and has answered nothing for {silent:.0f} s; whet waits {most:g} s at most"
+                    error, f"and has answered nothing for {silent:.0f} s; whet waits {most:g} s at most{what}"
                 )
             seconds = max(seconds, self.pace.interval)
         if seconds >= LONG_WAIT and now + seconds > self.announced + LONG_WAIT:
             self.announced = now + seconds
             _log.warning(
-                "%s; the next call is sent in %.3g s. To avoid refusals, set requests_per_minute of the model.",
+                "%s; the next call is sent in %.3g s. To avoid refusals, set requests_per_minute of the model. If its words "
+                "name the account, put that right: the run waits, and the same command continues it later.",
                 str(error).rstrip("."),
                 seconds,
             )
 
     def _give_up(self, error: ProviderError, why: str) -> NoReturn:
         """Stop the run, which can go on later. Raises ProviderError."""
-        asks, later = (
-            (f"asks to wait {error.retry_after:g} s before the next call", "after that wait")
+        asks = (
+            f"asks to wait {error.retry_after:g} s before the next call"
             if error.retry_after
-            else ("refuses calls", "when it accepts calls again")
+            else "refuses calls"
         )
         self.failed = ProviderError(
             f"{self.model.address} {asks}, {why}; its words: {str(error).rstrip('.')}. Everything "
-            f"learned so far is kept. Run the same command again {later}.",
+            f"learned so far is kept. Run the same command again when it accepts calls again. If its words name the account, "
+            "put that right first.",
             fatal=True,
             status=error.status,
         )

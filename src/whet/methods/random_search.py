@@ -47,7 +47,7 @@ from whet.search.vocabulary import vocabulary
 ENTRY = MethodEntry(
     "random_search",
     "Random search: the control",
-    version=4,
+    version=3,
     rank=140,
     when="you want a control: a method that does not beat it has learned nothing",
 )
@@ -134,12 +134,13 @@ def _phrases(run: Run, env: Environment, start: Prompt, config: Config) -> Calla
 
 
 def _distinct(draw: Callable[[], Prompt | None], archive: Archive, k: int) -> list[Prompt]:
-    """Up to `k` different prompts that the archive does not hold; fewer when the space seems used up."""
+    """Up to `k` different prompts that the archive does not hold; fewer when the space seems used up.
+
+    It always makes `20 k` draws, also after the k-th prompt, so that later rounds draw the same prompts for a seed as ever.
+    """
     distinct: dict[str, Prompt] = {}
     for _ in range(20 * k):
-        if len(distinct) == k:
-            break
         prompt = draw()
-        if prompt is not None and prompt not in archive:
+        if prompt is not None and prompt not in archive and len(distinct) < k:
             distinct[prompt.id] = prompt
     return list(distinct.values())

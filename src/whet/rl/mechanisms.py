@@ -113,6 +113,12 @@ MECHANISMS: tuple[Mechanism, ...] = (
         code="critical_weights",
         part=_KL,
     ),
+    _loss(
+        "partial-kl",
+        use=f"{_PREWRITE}kl=0.02 --set kl_tag=code",
+        code="partial_weights",
+        part=_KL,
+    ),
     _loss("dpo-loss", use=f"{_DPO}loss=dpo", code="dpo", part=_PAIRS),
     _loss("ipo-loss", "identity-preference-optimisation", use=f"{_DPO}loss=ipo", code="ipo", part=_PAIRS),
     _loss("kto", use=f"{_DPO}loss=kto", part=_PAIRS),
