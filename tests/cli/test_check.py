@@ -175,7 +175,7 @@ def test_the_action_runs_the_command_as_it_is(folder: Path, tmp_path: Path) -> N
     """The step of the action, in a shell, with this environment's command."""
     steps = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))["runs"]["steps"]
     given_values = {
-        "WHET_TASKS": str(folder),
+        "WHET_NAMES": str(folder),
         "WHET_THRESHOLD": "0.95",
         "WHET_OPTIONS": "--sure",
         "WHET_JUNIT": str(tmp_path / "whet.xml"),

@@ -136,6 +136,22 @@ async def test_an_endpoint_that_turns_every_call_away_ends_the_run_after_the_lon
     await close(core)
 
 
+@pytest.mark.parametrize("named", [None, 0.02])
+async def test_refusals_that_name_no_long_wait_end_the_run_before_the_longest_wait(
+    named: float | None, tmp_path: Path
+) -> None:
+    model = Model(failing(10**6, retryable=True, status=429, retry_after=named))
+    core = open_core(tmp_path, model)
+    client = replace(core.caller.client("task"), unnamed_wait=0.2)
+    assert client.max_wait == 3600
+    core.caller.clients = {"task": client}
+    ends = r"has answered nothing for \d+ s; whet waits 0\.2\d* s at most \(.*words: try later.*Run the same command again"
+    with pytest.raises(ProviderError, match=ends) as caught:
+        await run_of(core).generate("task", ask("x"))
+    assert caught.value.fatal and core.budget.spent.calls["task"] == 0
+    await close(core)
+
+
 async def test_a_request_that_fails_for_good_is_data_while_others_succeed(tmp_path: Path) -> None:
     def behave(number: int, request: Request) -> str:
         if request.messages[0].content == "bad":

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.live.conftest import reader, reader_url  # noqa: F401 - fixtures
 from tests.server.conftest import Running
 from tests.server.test_quality_pages import words
 from tests.server.world import NAME, World, fill
 from whet.prompt import Prompt
 from whet_client.ids import now
 from whet_client.records import Feedback, Inference
+from whet_live.learner import REQUIREMENT, Learner, LearnerConfig
+from whet_live.learner.learner import WaitingCount
+from whet_live.learner.learner_store import LearnerSettings
 from whet_live.registry import EXPERIMENT
 
 
@@ -78,6 +85,33 @@ def test_comments_that_nobody_reads_wait_for_a_person(server: Running) -> None:
     assert f"1 comment on {NAME} in quarantine" in waiting
     for key in ("c0", "c1", "c2", "c3"):
         live.learner.decide(NAME, key, False, actor="ann")
+    assert "Nothing waits for you." in words(server.browser("viewer").page("/"))
+
+
+def test_demands_that_contradict_each_other_wait_for_a_person(
+    server: Running,
+    tmp_path: Path,
+    reader: str,  # noqa: F811 - the fixture
+) -> None:
+    """Nobody but a person can decide between them, and only the page of learning showed it."""
+    live = server.state.live
+    live.registry.create(NAME, Prompt.parse("Answer {{q}}."), author="ann", label="production")
+    rules = {"quorum": 3, "share": 0, "probation": 0}
+    live.learner.configure(NAME, LearnerSettings("propose", rules=rules), actor="ann")
+    texts = ["Way too chatty."] * 3 + ["Could you say more?"] * 2
+    asked = [Inference(NAME, 1, {"q": f"{n}"}, "Yes.", id=f"a{n}", user=f"u{n}") for n in range(len(texts))]
+    said = [Feedback("comment", f"a{n}", text=text, user=f"u{n}") for n, text in enumerate(texts)]
+    live.traffic.add(asked, said)
+    config = LearnerConfig(reader, root=tmp_path / "learn")
+    learner = Learner(live.database, live.registry, live.traffic, config=config)
+    assert asyncio.run(learner.step(NAME)) is None
+    found: Any = live.learner.status(NAME)["requirements"]
+    assert [one["state"] for one in found] == ["contested", "waiting"]
+    assert live.learner.count_waiting([NAME]) == {NAME: WaitingCount(0, 0, 1)}
+    page = server.browser("viewer").page("/")
+    assert f"1 demand on {NAME}: others want the contrary" in words(page).split("Prompts The")[0]
+    assert f'href="/learning/{NAME}"' in page.text
+    live.learner.decide(NAME, f"{REQUIREMENT}{found[0]['key']}", False, actor="ann")
     assert "Nothing waits for you." in words(server.browser("viewer").page("/"))
 
 

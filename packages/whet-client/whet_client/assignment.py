@@ -1,4 +1,4 @@
-"""Which version a unit sees: a pure function of the experiment's salt and the unit's id.
+"""The assignment of a version to a unit: a pure function of the experiment's salt and the unit's id.
 
 Nothing is stored and no server is called: every process that holds the definition gives the same answer. Each
 arm draws an exponential waiting time with its weight as the rate, from a hash of salt, unit and version, and
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b
 from typing import Any
 
 from whet_client.errors import UsageError
@@ -28,6 +27,8 @@ _BITS = 53
 
 def waiting(salt: str, unit: str, version: int) -> float:
     """An exponential waiting time with rate 1 for one unit and one version: > 0, the same everywhere."""
+    from hashlib import blake2b
+
     text = f"{len(salt)}:{salt}{version}:{unit}".encode("utf-8", "surrogatepass")
     drawn = int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> (64 - _BITS)
     return -math.log((drawn + 0.5) / (1 << _BITS))

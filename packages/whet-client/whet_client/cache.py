@@ -36,6 +36,8 @@ Key = tuple[str, str]
 Clock = Callable[[], float]
 
 _MOST_VERSIONS = 1000
+_NOT_READ = "not read yet"
+"""The text of a new entry, which the first answer of the server replaces."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 
@@ -117,7 +119,7 @@ class Prompts:
             try:
                 if self._clock() < self._down_until:
                     raise Unavailable(f"The server {self._url} could not be reached a moment ago.")
-                entry = _Entry(ServedPrompt(_NOTHING, key[1], "server"), 0.0)
+                entry = _Entry(ServedPrompt(load_bundled(key[0], _NOT_READ), key[1], "server"), 0.0)
                 self._fetch(key, entry)
             except WhetError as error:
                 entry = self._use_bundled(key, fallback, error)
@@ -242,6 +244,3 @@ class Prompts:
 
 def _address(name: str, query: Mapping[str, str]) -> str:
     return f"/v1/prompts/{quote(name, safe='/')}?{urlencode(query)}"
-
-
-_NOTHING = load_bundled("nothing", "nothing")

@@ -34,7 +34,7 @@ class HttpReply:
 
 
 Send = Callable[[str, str, Mapping[str, str], bytes | None], HttpReply]
-"""How requests go out: (method, path, headers, body) -> Answer; raises Unavailable."""
+"""The function that sends a request: (method, path, headers, body) -> Answer; raises Unavailable."""
 
 
 def reason_of(answer: HttpReply) -> str:

@@ -1,20 +1,21 @@
-"""Prompts as the server, or a bundled copy, gives them, and as an app uses them."""
+"""Prompts as the server, or a bundled copy, gives them, and as an app uses them.
+
+The modules that parse and render prompts are imported with the first prompt, so that importing the client stays fast.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from whet_client.assignment import UNITS, assign
 from whet_client.errors import UsageError
-from whet_client.media import content_of
-from whet_client.prompt.document import AUTO, Prompt
-from whet_client.prompt.fence import without_markers
-from whet_client.prompt.slots import checked_text
-from whet_client.types import Example, Message
+
+if TYPE_CHECKING:
+    from whet_client.prompt.document import Prompt
 
 Bundled = str | Sequence[Mapping[str, str]]
 """A prompt that comes with the app: one text, or messages as {"role", "content"}."""
@@ -110,6 +111,12 @@ class LivePrompt:
         as JSON, None as nothing, as rows of tasks fill slots. Raises UsageError for a slot without a value, and for a value
         that JSON cannot hold.
         """
+        from whet_client.media import content_of
+        from whet_client.prompt.document import AUTO
+        from whet_client.prompt.fence import without_markers
+        from whet_client.prompt.slots import checked_text
+        from whet_client.types import Example, Message
+
         texts = {name: checked_text(name, value) for name, value in values.items()}
         missing = sorted(self.slots - texts.keys())
         if missing:
@@ -129,20 +136,17 @@ class LivePrompt:
 
 
 def read_content(value: Mapping[str, Any]) -> Content:
-    """A version from the server's JSON. Raises UsageError for one that is none."""
+    """A version from the server's JSON. Raises UsageError for JSON that describes no version."""
     try:
-        messages = tuple(
-            Message(*(str(m[key]) for key in ("role", "content", "name") if key in m))
-            for m in value["messages"]
-        )
-        prompt = Prompt.from_messages(messages, str(value["name"]))
+        rows = [[str(m[key]) for key in ("role", "content", "name") if key in m] for m in value["messages"]]
+        prompt = _from_rows(rows, str(value["name"]))
         return Content(str(value["name"]), int(value["version"]), prompt, dict(value.get("config") or {}))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(f"The server's answer is no version of a prompt ({type(error).__name__}).") from None
 
 
 def read_experiment(value: Mapping[str, Any], contents: Mapping[int, Content]) -> AssignableExperiment:
-    """An experiment from the server's JSON. Raises UsageError for one that is none."""
+    """An experiment from the server's JSON. Raises UsageError for JSON that describes no experiment."""
     try:
         arms = tuple((int(arm["version"]), float(arm["weight"])) for arm in value["arms"])
         unit, variant = str(value["unit"]), str(value.get("revision", ""))
@@ -161,9 +165,10 @@ def load_bundled(name: str, fallback: Bundled) -> Content:
     """A prompt that comes with the app. Raises UsageError for a broken fence or no text."""
     where = f"fallback of {name}"
     if isinstance(fallback, str):
+        from whet_client.prompt.document import Prompt
+
         return Content(name, 0, Prompt.parse(fallback, where), {})
-    messages = tuple(Message(m["role"], m["content"]) for m in fallback)
-    return Content(name, 0, Prompt.from_messages(messages, where), {})
+    return Content(name, 0, _from_rows([(m["role"], m["content"]) for m in fallback], where), {})
 
 
 def from_folder(folder: Path, name: str, label: str) -> Content | None:
@@ -183,12 +188,18 @@ def from_folder(folder: Path, name: str, label: str) -> Content | None:
         if not isinstance(number, int):
             return None
         side = json.loads((home / f"@{number}.json").read_text("utf-8"))
-        messages = tuple(
-            Message(
-                str(row["role"]), (home / Path(str(row["file"])).name).read_text("utf-8"), row.get("name")
-            )
+        rows = [
+            (str(row["role"]), (home / Path(str(row["file"])).name).read_text("utf-8"), row.get("name"))
             for row in side["messages"]
-        )
+        ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{home}: the bundled prompt cannot be read: {error}.") from None
-    return Content(name, number, Prompt.from_messages(messages, str(home)), dict(side.get("config") or {}))
+    return Content(name, number, _from_rows(rows, str(home)), dict(side.get("config") or {}))
+
+
+def _from_rows(rows: Iterable[Sequence[Any]], where: str) -> Prompt:
+    """The prompt of messages that are given as (role, content) or (role, content, name). `where` is its place in errors."""
+    from whet_client.prompt.document import Prompt
+    from whet_client.types import Message
+
+    return Prompt.from_messages(tuple(Message(*row) for row in rows), where)

@@ -59,12 +59,12 @@ _folders: dict[Path, None] = {}
 
 
 def look_for_images_in(folder: Path) -> None:
-    """Where a part of an earlier process may lie, by its hash."""
+    """Add a folder in which a part of an earlier process may lie, by its hash."""
     _folders[folder] = None
 
 
 def keep_content(data: bytes, name: str = "") -> str | None:
-    """Remember a part by what it holds: bytes of a known kind, or the JSON of a part. Returns its mark; None for other bytes."""
+    """Remember a part by its content: bytes of a known kind, or the JSON of a part. Returns its mark; None for other bytes."""
     digest, mime = hashlib.sha256(data).hexdigest(), read_mime(data)
     if mime is not None:
         name = name or f"{media_kind(mime)} {digest[:8]}"
@@ -421,7 +421,7 @@ def contents_of(text: str) -> Iterator[tuple[str, bytes]]:
 
 
 def count_marks(text: str) -> int:
-    """How many known parts a text holds."""
+    """Count the known parts in a text."""
     return sum(_find(match[2]) is not None for match in MARK.finditer(text)) if "[[whet:" in text else 0
 
 

@@ -6,7 +6,6 @@ bounded, and nothing in it is ever executed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -32,7 +31,7 @@ LARGEST_VERSION = 2**31 - 1
 EARLIEST, LATEST = 946_684_800_000_000, 4_102_444_800_000_000
 """Bounds on a time: 2000-01-01 and 2100-01-01 in microseconds since 1970."""
 SERVICE = "otlp/"
-"""How the prompt of an answer begins that names none: the service follows, whatever its name is."""
+"""The beginning of the prompt of an answer that names none: the service follows, whatever its name is."""
 _SEGMENT = re.compile(r"[\w.+-](?:[\w .+-]*[\w.+-])?")
 
 
@@ -234,6 +233,8 @@ def encode_with_size(record: Inference | Feedback) -> tuple[bytes, int]:
     values = [getattr(record, name) for name in _CONTENT[type(record)]]
     plain = [float(value) if isinstance(value, int) else value for value in values]
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), default=dict)
+    import hashlib
+
     return hashlib.sha256(text.encode("ascii")).digest()[:16], len(text)
 
 
@@ -373,7 +374,7 @@ def _text(value: object, name: str, where: str, most: int, least: int = 0) -> No
 
 
 def checked_name(value: object, name: str, where: str, least: int = 0) -> None:
-    """Refuse what is no id and no name, which stands in addresses: a text on one line, without control characters, of 200
+    """Refuse a text that is no id and no name, which stand in addresses: a text on one line, without control characters, of 200
     characters at most. Raises UsageError naming it (`where` first)."""
     _text(value, name, where, LONGEST_ID, least)
     if not isinstance(value, str) or value.isprintable():

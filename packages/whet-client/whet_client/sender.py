@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import logging
-import random
 import threading
 import time
 from collections import deque
@@ -244,6 +243,8 @@ class Sender:
 
     def _again(self, batch: list[Line], error: Unavailable) -> float:
         """Put rows back, behind the others if they may have broken the server; how long to wait, in seconds."""
+        import random
+
         spilled: list[Line] = []
         with self._changed:
             if self._in_flight and not self._closed:

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import IO
 
@@ -41,6 +40,8 @@ class Spool:
     be read by its owner only. Every method raises OSError when the disk refuses."""
 
     def __init__(self, folder: Path, url: str, limit: int) -> None:
+        from hashlib import sha256
+
         self.folder = folder / sha256(url.encode("utf-8")).hexdigest()[:16]
         self._limit = limit
         self._log: IO[bytes] | None = None

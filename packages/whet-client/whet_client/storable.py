@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import errno
 import os
-from decimal import Decimal
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,11 @@ def plain_number(value: Any) -> Any:
     """A number of numpy and its kin, a Decimal or a Fraction as a plain one; anything else as it is."""
     if callable(getattr(value, "item", None)) and getattr(value, "ndim", None) == 0:
         return value.item()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    from decimal import Decimal
+    from fractions import Fraction
+
     return float(value) if isinstance(value, Decimal | Fraction) else value
 
 

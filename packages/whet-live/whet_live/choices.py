@@ -82,7 +82,7 @@ def _cap_votes(rows: Sequence[Any], most: int) -> list[Any]:
 
 
 def next_pair(choices: Sequence[Choice], pairs: Collection[tuple[int, int]]) -> tuple[int, int]:
-    """Which of the `pairs` of versions a person compares next: those for which there are answers to show.
+    """Choose the pair of versions, of `pairs`, that a person compares next: a pair with answers to show.
 
     Until the next choice arrives the result stays the same. A pair for which there is nothing to show is drawn again; when
     only such pairs are drawn, the result is the pair with the fewest choices. Raises UsageError without a pair.
@@ -108,7 +108,7 @@ LAPLACE = "Laplace"
 
 @dataclass(frozen=True)
 class Strength:
-    """How strong a version is: log-odds of being preferred to an average one, with a 95% interval, from `n` choices."""
+    """The strength of a version: its log-odds of being preferred to an average version, with a 95% interval, from `n` choices."""
 
     strength: float
     low: float
@@ -123,7 +123,7 @@ class Strength:
 
 
 def bradley_terry_strengths(choices: Sequence[Choice]) -> dict[int, Strength]:
-    """How strong each compared version of a prompt is (Bradley and Terry), the strongest first.
+    """Estimate the strength of each compared version of a prompt (Bradley and Terry), the strongest first.
 
     Assumes one order of strength and independent choices; the intervals are for one look, not for continuous peeking.
     """

@@ -33,7 +33,8 @@ _PAUSE = 0.05
 _PAGES = 500
 """Pages of the index of words that are merged in one step."""
 _READERS_SECONDS = 2.0
-"""How long an erasure waits for readers of the database before it leaves the write-ahead log to the server's next attempt."""
+"""The longest wait of an erasure for readers of the database, before the erasure leaves the write-ahead log to the server's
+next attempt."""
 
 
 def forget_user(database: Database, user: str, *, actor: str) -> Erased:

@@ -175,7 +175,7 @@ class _Tools:
         return {"answers": [_answer_json(row) for row in page.rows], "cursor": page.next}
 
     def learning_status(self, prompt: str) -> Json:
-        """How a prompt learns from its feedback, and what it waits for."""
+        """Report the settings by which a prompt learns from its feedback, and the causes of waits."""
         self._registry.labels(prompt)
         return dict(self._learner.status(prompt))
 

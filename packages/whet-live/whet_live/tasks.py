@@ -37,7 +37,7 @@ GOOD = 0.75
 """From this worth on, on a scale from 0 to 1, an answer is a target: four stars, or a thumb up."""
 CORRECTIONS, RATINGS, SIGNALS = SOURCES = ("corrections", "ratings", "signals")
 COMMENTS = "comments"
-"""Where a row comes from that has no target."""
+"""The origin of a row that has no target."""
 SHARES = {"train": 0.4, "validation": 0.2, "test": 0.4}
 """The parts of the rows in the order of time."""
 _PAGE = 200
@@ -45,8 +45,8 @@ _PAGE = 200
 
 @dataclass(frozen=True)
 class RowChoices:
-    """Which rows: at most `most`, the newest, of answers since a time (microseconds), with targets from `sources`. `split`: by
-    `time`, or by `users`, whose rows then stay in one split. `masked`: without personal data."""
+    """The choice of rows: at most `most`, the newest, of answers since a time (microseconds), with targets from `sources`.
+    `split`: by `time`, or by `users`, whose rows then stay in one split. `masked`: without personal data."""
 
     since: int | None = None
     most: int = MOST

@@ -172,8 +172,8 @@ def _watch(name: str, seconds: float) -> Iterator[Watched]:
 
 @contextlib.contextmanager
 def watch(name: str, seconds: float) -> Iterator[Watched]:
-    """Where what is done meanwhile holds the interpreter for longer than it may, a command ends; elsewhere standard error names
-    it."""
+    """Watch the code of the `with` block: if it holds the interpreter for longer than `seconds`, a command ends; elsewhere
+    standard error names the code."""
     watched = Watched(name, seconds)
     try:
         yield watched
@@ -234,8 +234,8 @@ def run_file(function: Callable[[], object], path: object) -> Any:
 
 
 async def call_beside(function: Callable[[], Any], seconds: float | None) -> object:
-    """As `call_within`, for functions that run beside each other and print where they like; None: for as long as it takes. The
-    caller watches."""
+    """Call a function as `call_within` does, but beside other functions and leave its output where the function prints it.
+    `seconds=None` sets no limit. The caller watches the time."""
     return await await_result(await _wait(_start_thread(function), seconds), seconds)
 
 

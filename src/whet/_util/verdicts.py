@@ -1,4 +1,5 @@
-"""Which values of a rating are good and which are bad: the constants that formats of other tools fix, and what a user states."""
+"""The values of a rating that are good and those that are bad: constants that formats of other tools fix, and statements of the
+user."""
 
 from __future__ import annotations
 

@@ -15,7 +15,13 @@ import regex
 _OPEN = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{LB=SA}\p{LB=AK}\p{LB=AP}\p{LB=AS}ー々〆]"
 """Characters of scripts that do not put blanks between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese, and others."""
 _OPEN_CHARACTER = regex.compile(_OPEN)
-_UNITS = regex.compile(rf"(?s){_OPEN}[\p{{M}}]*|(?:(?!{_OPEN}).)+")
+_SEPARATOR = r"(?=\p{P})(?!\p{Pd})\p{LB=BA}"
+"""Punctuation that stands between words or syllables in place of a blank, as in Tibetan and Ethiopic: Unicode breaks lines behind
+it."""
+_SEPARATORS = regex.compile(_SEPARATOR)
+_UNITS = regex.compile(
+    rf"(?s){_OPEN}[\p{{M}}]*|(?:(?!{_OPEN}|{_SEPARATOR}).)+(?:{_SEPARATOR})*|(?:{_SEPARATOR})+"
+)
 _MARKS = regex.compile(r"(\p{M}{30})\p{M}+")
 _INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")
 _DIGIT = regex.compile(r"(?![0-9])\p{Nd}")
@@ -28,7 +34,7 @@ _PLAIN = str.maketrans(
 )
 """Quotes, apostrophes, hyphens and the minus sign of typesetting, as a keyboard has them."""
 _DOTTED_I = "i\u0307"
-"""What Unicode's case folding makes of the Turkish capital I with a dot; its small letter is a plain i."""
+"""The result of Unicode's case folding for the Turkish capital I with a dot, whose small letter is a plain i."""
 _KEPT = regex.compile(r"[\p{DT=Super}\p{DT=Sub}\p{DT=Fraction}]+")
 _INNER = r"[^\p{P}\p{S}\p{Z}\p{C}]"
 _FIRST, _LAST = regex.compile(_INNER), regex.compile(rf"(?r){_INNER}")
@@ -104,21 +110,22 @@ def without_punctuation(text: str) -> str:
     >>> without_punctuation("«Oui», it’s 「今日」。")
     'Oui its 今日'
     """
-    return str(_PUNCTUATION.sub("", text))
+    return str(_PUNCTUATION.sub("", _SEPARATORS.sub(" ", text)))
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text: what stands between blanks, and each character of a script without blanks.
+    """The words of a text: what stands between blanks or the marks that a script has in their place, and each character of a
+    script without blanks.
 
-    >>> split_words("see 今天 ok")
-    ['see', '今', '天', 'ok']
+    >>> split_words("see 今天 ok"), split_words("ሰላም፡ዓለም")
+    (['see', '今', '天', 'ok'], ['ሰላም፡', 'ዓለም'])
     """
     return [unit for part in text.split() for unit in _UNITS.findall(part)]
 
 
 def sentence_ends(text: str) -> list[int]:
-    """Where the sentences of a text end, what follows their stops included: the default boundaries of Unicode (UAX #29, rules SB3
-    to SB998). A line is never part of two sentences.
+    """The ends of the sentences of a text, each with the text that follows its stop: the default boundaries of Unicode (UAX
+    #29, rules SB3 to SB998). A line is never part of two sentences.
 
     >>> text = "It costs 3.50. Why? 今日は。元気？"
     >>> [text[a:b] for a, b in zip([0, *sentence_ends(text)], sentence_ends(text))]
@@ -129,7 +136,7 @@ def sentence_ends(text: str) -> list[int]:
 
 
 def word_ends(text: str) -> list[int]:
-    """Where the words of a text and what stands between them end: the default boundaries of Unicode (UAX #29).
+    """The ends of the words of a text and of the text between them: the default boundaries of Unicode (UAX #29).
 
     >>> text = "Don't stop, 3.5!"
     >>> [text[a:b] for a, b in zip([0, *word_ends(text)], word_ends(text))]
@@ -237,7 +244,8 @@ class Mention:
 
 
 def mentions(text: str, names: Iterable[str], joined: Collection[str] = ()) -> list[Mention]:
-    """Where a folded text mentions folded names, as words of their own; of names that begin at one place the longest.
+    """Find the places where a folded text mentions folded names, as words of their own; of names that begin at one place the
+    longest.
 
     Parts of the names in `joined` may be joined in another way: by blanks, hyphens, underscores or marks of Markdown.
 

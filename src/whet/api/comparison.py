@@ -64,7 +64,7 @@ from whet.types import content_hash
 
 NONE = "none"
 RunTask: TypeAlias = "Callable[[Task, Options, Progress, RunMeasurements], Awaitable[RunJSON]]"
-"""How one run is made: `whet.api.running.run_task`."""
+"""The function that makes one run: `whet.api.running.run_task`."""
 
 
 class PartOfRuns(Protocol):
@@ -487,7 +487,7 @@ class _RowsJSON(TypedDict):
 
 
 def _rows_in_means(tests: Sequence[MeanJSON | None]) -> _RowsJSON:
-    """How many rows enter the means of tests, and how many there are."""
+    """Count the rows that enter the means of these tests, and all rows."""
     known = [test for test in tests if test is not None and _mean_if_known(test)]
     return {"answered": sum(t["n"] for t in known), "of": sum(t.get("of") or t["n"] for t in known)}
 

@@ -36,7 +36,7 @@ from whet.types import content_hash
 MIGRATE = "migrate"
 NEW, OLD, UNDECIDED = "new prompt", "old prompt", "undecided"
 MARGIN = 0.05
-"""How much better the new prompt may be, as a share of the range of the reward, and the old one would still have done."""
+"""The old prompt still suffices if the new prompt is surely better by at most this share of the reward's range."""
 
 
 @check_arguments

@@ -30,7 +30,7 @@ from whet.errors import UsageError, parameter, quantity, show_reward
 from whet.methods import METHODS
 
 NO_WEIGHTS = "nothing"
-"""How the entry of a method begins that trains no weights."""
+"""The beginning of the entry of a method that trains no weights."""
 _ENDS: tuple[Literal["low"], Literal["high"]] = ("low", "high")
 LONGEST = 12.0
 """Months within which a run must pay back."""

@@ -357,7 +357,7 @@ def preference_sentences(figures: Mapping[str, Any]) -> list[str]:
 
 
 def _thumbs_in_words(figures: Mapping[str, Any]) -> list[str]:
-    """How many thumbs are up and down and by which scale; nothing where there are neither thumbs nor ratings."""
+    """Say the numbers of thumbs up and down and the scales of the ratings; empty where there are neither thumbs nor ratings."""
     up, down, middle, scales = (figures[name] for name in ("up", "down", "middle", "scales"))
     if not (up or down or middle or scales):
         return []

@@ -525,7 +525,7 @@ class MigrationResult(JSONResult[Mapping[str, Any]]):
 
     @property
     def verdict(self) -> str:
-        """Which prompt to use with the new model: `new prompt`, `old prompt`, or `undecided`."""
+        """The prompt to use with the new model: `new prompt`, `old prompt`, or `undecided`."""
         return str(self["verdict"])
 
     @property

@@ -469,7 +469,7 @@ def _read_finished_evaluation(folder: Path) -> EvaluationJSON | None:
 
 
 def _unanswered_rows(finished: EvaluationJSON) -> int:
-    """How many rows of an evaluation the provider did not answer."""
+    """Count the rows of an evaluation that the provider did not answer."""
     score = finished["score"]
     return score.get("of", 0) - score.get("answered", score.get("of", 0))
 

@@ -212,7 +212,7 @@ class RunTrials:
 
     @property
     def sides(self) -> int:
-        """How many prompts there are to try."""
+        """The number of prompts to try."""
         return 1 if self.same else 2
 
     def plan(self, other: TransferModel, sides: int | None = None) -> PlanJSON:
@@ -303,8 +303,8 @@ class RunTrials:
     def _against_home(
         self, start: TrialAnswersJSON, ends: tuple[float, float], clusters: Sequence[int]
     ) -> AgainstHomeJSON:
-        """How much more start prompt and best prompt are worth with the run's own model than the start prompt with this one, on
-        the sealed rows: of these the run has the answers."""
+        """Compare the rewards of start prompt and best prompt with the run's own model and with this model, on the sealed rows,
+        whose answers are in the run's journal."""
         if self.split != "test":
             return {}
         return {

@@ -1,4 +1,4 @@
-"""Which commands there are: whet's own, imported when they are used, and those that installed packages bring."""
+"""The list of commands: whet's own, imported when they are used, and those of installed packages."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LATER: Mapping[str, tuple[str, str]] = {
     "study": ("whet.cli.study", "Measure how much each part or sentence of a prompt contributes."),
     "migrate": ("whet.cli.migrate", "Adapt a prompt from one task model to another."),
     "skill": ("whet.cli.skill", "Print or write instructions for coding agents, as a SKILL.md."),
-    "check": ("whet.cli.check", "Fail a build if a prompt is below a threshold."),
+    "check": ("whet.cli.check", "Fail a build if a prompt or a live prompt misses a threshold."),
     "merge": ("whet.cli.merge", "Join the shards of a comparison into one table."),
     "transfer": ("whet.cli.transfer", "Measure the prompts of a finished run with other task models."),
 }
@@ -91,6 +91,12 @@ class Commands(click.Group):
             else:
                 if not command.hidden:
                     yield plugin.name, command.get_short_help_str(200)
+
+
+def find_command(name: str) -> click.Command | None:
+    """The command of that name that an installed package brings. Raises UsageError for one that cannot be used."""
+    plugin = find_plugin(COMMANDS, name, ())
+    return None if plugin is None else _load(plugin)
 
 
 def _load(plugin: Plugin) -> click.Command:

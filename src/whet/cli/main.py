@@ -376,7 +376,7 @@ def runs(root: str | None, team: bool, as_json: bool) -> None:
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""How the system says that nothing more can be written."""
+"""The codes by which the system reports that a disk or a quota is full."""
 
 
 def main() -> None:

@@ -130,7 +130,7 @@ _GATE = {
 
 
 def use_lines(values: RunJSON) -> Iterator[str]:
-    """How to use the best prompt of a finished run; what to do instead where the gate did not promote it."""
+    """Yield lines that show the use of a run's best prompt, or the next step where the gate did not promote it."""
     run = shlex.quote(str(values["run"]))
     result = RunResult(values)
     if result.status == "stopped":

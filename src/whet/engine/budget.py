@@ -68,7 +68,7 @@ class Spent:
     lost: dict[str, float] = field(default_factory=dict)
     """By limit, how much was spent on answers that were lost when a run was killed."""
     cached_oldest: float | None = None
-    """When the oldest answer from the cache was made, in seconds since 1970."""
+    """The time at which the oldest answer from the cache was made, in seconds since 1970."""
     estimated: dict[str, int] = field(default_factory=dict)
     """Calls whose tokens the provider did not state, by role."""
     gateway_cached: dict[str, int] = field(default_factory=dict)
@@ -484,7 +484,7 @@ def held_from_search(
 
 
 def describe_cut(rows: int, whole: int, beside: str = "") -> str:
-    """How many of all validation rows are used, and why no more."""
+    """Say how many of the validation rows are used, and that the limits pay for no more."""
     return (
         f"prompts are validated on {rows:,} of the {whole:,} validation rows{beside}: the limits pay "
         f"for no more (a validation may take {VALIDATION_SHARE:.0%} of what the sealed test leaves, "

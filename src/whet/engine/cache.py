@@ -103,7 +103,7 @@ class Cache:
         return self._find("SELECT value FROM completions WHERE key = ?", key) if self._filled else None
 
     def made_at(self, key: str) -> float | None:
-        """When a stored value was made, in seconds since 1970; None where that is not known."""
+        """The time at which a stored value was made, in seconds since 1970; None if it is not known."""
         if key in self._pending:
             return self._pending[key][1]
         made: float | None = self._find("SELECT made FROM completions WHERE key = ?", key)

@@ -76,7 +76,7 @@ PLACES = "places"
 _SHARE_SECONDS = 0.05
 """After so long an answer goes to the cache. What a kill loses there, the next session of the run takes from its journal."""
 INTERRUPT_SECONDS = 1.0
-"""How long an interrupted run waits for calls in flight."""
+"""The longest wait of an interrupted run for calls in flight."""
 
 
 @dataclass(slots=True)
@@ -195,7 +195,7 @@ class CallExecutor:
             pending.waiters.remove(waiter)
 
     def count_sent(self) -> int:
-        """How many calls are in flight."""
+        """Count the calls in flight."""
         return sum(pending.sent for pending in self._pending.values())
 
     def _hand_over(self, digest: str, task: asyncio.Task[bytes]) -> None:
@@ -319,10 +319,13 @@ class CallExecutor:
             self.journal.append([self.call_row(role, digest, GIVEN_UP, Usage(), 0.0)])
         health.given_up.add(digest)
 
-    def raise_if_unresponsive(self) -> None:
-        """Raise ProviderError when a model that was asked has answered nothing, or nothing any more."""
+    def raise_if_unresponsive(self, *, only_refusals: bool = False) -> None:
+        """Raise ProviderError when a model that was asked has answered nothing, or nothing any more; with `only_refusals`, only
+        where it refused its last requests in the same words, as it does for an account without credit."""
         for client in self.clients.values():
-            error = None if client.model.local else client.health.unresponsive_error(client.model.address)
+            if client.model.local or (only_refusals and not client.health.refuses_alike):
+                continue
+            error = client.health.unresponsive_error(client.model.address)
             if error is not None:
                 client.failed = error
                 raise error
@@ -619,7 +622,7 @@ def _with_row(error: ProviderError, client: ModelClient) -> ProviderError:
 
 
 def _of_row() -> str:
-    """Which row a request is about, where it asks for an answer to one or for its grade."""
+    """The row that a request is about, if it asks for an answer to a row or for its grade."""
     example = EXAMPLE.get()
     return "" if example is None else f" ({example.place})"
 

@@ -98,7 +98,7 @@ class WrittenOfComparisonJSON(TypedDict, total=False):
 
 
 class ShardJSON(TypedDict):
-    """Which part of which comparison a shard is: part `number` of `of`, counted from 1, of the runs of all methods with `seeds`
+    """The place of a shard in its comparison: part `number` of `of`, counted from 1, of the runs of all methods with `seeds`
     seeds from `seed` on; `fingerprint` is that of the task."""
 
     number: int
@@ -134,7 +134,7 @@ class ComparisonJSON(OptionalComparisonJSON):
 
 
 class RunRowJSON(TypedDict):
-    """A run folder in one row: what it is, how it stands, what it found; the mean is over `n` of `of` rows."""
+    """A run folder in one row: its kind, its state, its result; the mean is over `n` of `of` rows."""
 
     run: str
     task: str | None

@@ -23,7 +23,7 @@ from whet.rewards.verifiers.sql import EMPTY_RESULT
 from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES, MOST_REPEATS, NOT_COME, REPEATED
 from whet.search.archive import BEYOND
 from whet.search.copies import longest_copy, normalize_wording
-from whet.search.from_zero import DEMONSTRATED, LISTED
+from whet.search.from_zero import DEMONSTRATED, JOINED, LISTED
 from whet.search.from_zero import EVENT as FROM_ZERO
 from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
 from whet.task import Task
@@ -127,7 +127,7 @@ def end_of_method(
 
 
 def _paying_limit(core: RunState) -> str:
-    """Which limit on calls, tokens or dollars pays for no more; empty where there is none."""
+    """The limit on calls, tokens or dollars that pays for no more; empty if there is none."""
     limits = {
         name: n for name, n in asdict(core.budget.limits).items() if n is not None and name != "seconds"
     }
@@ -164,7 +164,7 @@ def _why_asked_nothing(core: RunState, fell_short: bool) -> str:
 
 
 def _withheld(core: RunState) -> str:
-    """How many critiques the optimizer model was not shown, and why; empty where it was shown all."""
+    """Say how many critiques were withheld from the optimizer model, and why; empty if none was."""
     reasons = Counter[str]()
     events = [event.value for event in read_events(core.journal.path, ["withheld"])]
     for value in events:
@@ -320,7 +320,7 @@ def _fault_of(why: str) -> str:
 
 
 def _reasons(counts: Sequence[Any]) -> dict[str, tuple[int, str]]:
-    """How often a reply could not be used, by reason, the most frequent first, with the beginning of one of them."""
+    """Count the unusable replies by reason, the most frequent first, with the beginning of one of them."""
     times_by_reason: dict[str, tuple[int, str]] = {}
     for count in counts:
         entries = [*count.get("why", ())]
@@ -365,7 +365,7 @@ def barren_warnings(core: RunState, start: str, best: str) -> list[str]:
     tried: dict[str, float] = {}
     for event in read_events(core.journal.path, ["candidate", "validated"]):
         known = [event.value[key] for key in ("train", "validation") if event.value.get(key) is not None]
-        if known and event.value["operator"] not in (DEMONSTRATED, LISTED):
+        if known and event.value["operator"] not in (DEMONSTRATED, LISTED, JOINED):
             tried[event.value["id"]] = max(known)
     own = tried.pop(start, None)
     if len(tried) < 2 or own is None or max(tried.values()) > own:

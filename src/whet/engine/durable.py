@@ -112,7 +112,7 @@ class RunState:
 
     @property
     def incomplete_sessions(self) -> int:
-        """How often all rows of an evaluation were asked, and some had no answer in the end."""
+        """The number of evaluations that asked for all their rows and did not get all answers."""
         return int(self.journal.meta(UNFINISHED) or 0)
 
     def note_unanswered(self, rollouts: Sequence[Rollout]) -> None:

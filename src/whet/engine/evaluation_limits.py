@@ -24,8 +24,8 @@ from whet.types import Example
 
 
 def affordable_scores(limits: Budget, env: Environment, rows: Sequence[Example], turns: int) -> int:
-    """How many answers with people's scores a judge may grade beside an evaluation of `rows`, of `turns` calls each, within the
-    limits on calls."""
+    """Count the answers with people's scores that a judge may grade beside an evaluation of `rows`, of `turns` calls each,
+    within the limits on calls."""
     each, parts = row_calls(env, turns), parts_with_humans(env.reward)
     taken, judged = len(rows) * (each["task_calls"] + each["judge_calls"]), len(rows) * each["judge_calls"]
     spare = [

@@ -26,7 +26,7 @@ _MEANINGS = {
     BESIDE: "count as right for the last of two numbers with a single word between them. whet cannot read whether these are "
     "alternatives. If so, let the prompt ask for the result in \\boxed{}: an answer with several results there is wrong.",
 }
-"""What rollouts with a part of the reward `number` are, and what to do about them."""
+"""The meaning of rollouts with each part of the reward `number`, and the advice about them."""
 
 
 def grading_warnings(

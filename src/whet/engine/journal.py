@@ -296,7 +296,7 @@ def check_row(path: Path, table: str, stored_sum: int | None, *parts: str | byte
 
 
 def changed_row(path: Path, table: str, row: object) -> StorageError:
-    """The error of a row whose checksum is not that of what it holds."""
+    """The error of a row whose checksum is not that of its content."""
     reason = f"the row {str(row)[:40]} of its table {table} has changed"
     return damaged_journal(path, reason)
 

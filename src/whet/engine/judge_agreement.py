@@ -1,4 +1,4 @@
-"""How far the judges of a reward agree with the people whose scores stand in the rows, measured before they are relied on."""
+"""The agreement of a reward's judges with the people whose scores are in the rows, measured before the judges are relied on."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def scored_rows(task: Task, examples: Sequence[Example]) -> Sequence[Example]:
 
 
 def agreement_calls(reward: RewardFunction, rows: Sequence[Example], most: int = MOST) -> int:
-    """How many calls the judges make that grade at most `most` answers each that people scored."""
+    """Count the judge calls that it takes to grade at most `most` of the answers that people scored."""
     return sum(
         judge_calls_of(part, targets=example.target is not None)
         for part in parts_with_humans(reward)

@@ -21,7 +21,7 @@ LARGEST_MATRIX = 60
 def label_figures(
     task: Task, examples: Sequence[Example], rollouts: Sequence[Rollout]
 ) -> LabelFiguresJSON | None:
-    """How often each label was answered where it was right, and what was answered instead; None for a task without labels.
+    """Count, for each label, the rows whose right answer it is and the answers that they got; None for a task without labels.
 
     The labels are those of the task, or its targets where these are few, short and frequent. In the second case a reward that
     says only right or wrong may compare otherwise than by label: an answer that it calls wrong is none of the row's labels, and

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LEDGER = "openings.sqlite"
 WAIT_SECONDS = 20.0
-"""How long the file is waited for while another process writes to it."""
+"""The longest wait while another process writes to the file."""
 _TABLES = {
     "openings": (
         "CREATE TABLE IF NOT EXISTS openings(run TEXT PRIMARY KEY, time REAL NOT NULL, number INTEGER NOT NULL, "

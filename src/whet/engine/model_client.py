@@ -27,13 +27,16 @@ from whet_client.storable import show_value
 
 _log = logging.getLogger("whet.models")
 LONG_WAIT = 5.0
-"""Seconds: who waits longer is told for what."""
+"""A wait of so many seconds or more is reported, with its reason."""
 MAX_WAIT = 3600.0
-"""Seconds that a run waits for an endpoint that turns calls away, at most, unless the user says otherwise."""
+"""The longest wait, in seconds, for an endpoint that refuses calls, unless the user sets another."""
 OVERLOADED_WAIT = 300.0
-"""Seconds without any answer after which an endpoint that says that it is overloaded, and not for how long, is given up."""
+"""The run gives up an endpoint after so many seconds without an answer if it is overloaded and does not say for how long."""
+UNNAMED_WAIT = 600.0
+"""The run gives up an endpoint that allows no call (429) after so many seconds without an answer, beyond the longest wait that it
+named, unless the user sets another time: an account without credit gets this status too."""
 STARVED = 30
-"""How often an endpoint turns one request away while it answers as many others, for the request to be the reason."""
+"""An endpoint that refuses one request this often, while it answers as many others, refuses that request for its content."""
 _OVERLOADED = (503, 529)
 _TURNED_AWAY = (429, *_OVERLOADED)
 MAX_ATTEMPTS = 6
@@ -42,11 +45,11 @@ BASE_SECONDS = 0.5
 CAP_SECONDS = 30.0
 MESSAGE_OVERHEAD = 16
 UNBOUNDED_TOKENS = 4096
-"""Tokens of an answer without a bound, and of a thought beyond one, as far as none was longer."""
+"""The assumed tokens of an answer without a bound, and of a thought beyond a bound, until a longer one was seen."""
 REFUSED_ALIKE = 6
-"""Requests that a model refuses in the same way, and no other answer: it refuses all."""
+"""A model that refused this many requests in the same way, and answered none, is taken to refuse all."""
 ROOM = 8_192, 32_768
-"""Tokens beyond its bound for a model that thinks, at first and at most."""
+"""The additional tokens for a model that thinks beyond its bound: the first allowance, and the largest."""
 _GROWTH = 0.05
 
 
@@ -90,12 +93,12 @@ class AdaptiveLimiter:
 
     @property
     def in_flight(self) -> int:
-        """Calls that hold a place, those that wait for the server's wish included."""
+        """Calls that hold a place, including those that the server asked to wait."""
         return self._in_flight
 
     @property
     def rests(self) -> float:
-        """Seconds for which no call begins because the server asked for it; 0 where it did not."""
+        """Seconds for which no call begins because the server asked for a wait; 0 if it did not."""
         return max(0.0, self._held_until - self._clock())
 
     async def __aenter__(self) -> None:
@@ -244,11 +247,15 @@ class ModelClient:
     failed: ProviderError | None = None
     """Why it failed for good: calls that wait are not sent any more and fail with this error."""
     answers: int = 0
-    """How often it answered in this session."""
+    """The number of answers in this session."""
     announced: float = float("-inf")
     """Until when (monotonic clock) a message has announced its rest."""
     max_wait: float = MAX_WAIT
     """Seconds that a run waits for it at most while it turns calls away."""
+    unnamed_wait: float = UNNAMED_WAIT
+    """Seconds that a run waits for it beyond the longest wait that it named."""
+    named_wait: float = 0.0
+    """The longest wait, in seconds, that it has named since its last answer."""
     turned_away: float | None = None
     """Since when (monotonic clock) it has answered nothing and turned calls away; None: it does not."""
     rounds: int = 0
@@ -322,7 +329,7 @@ class ModelClient:
 
     def note_answer(self, began: float) -> None:
         """The call that began at `began` was answered."""
-        self.failures_since_success, self.rounds, self.turned_away = 0, 0, None
+        self.failures_since_success, self.rounds, self.turned_away, self.named_wait = 0, 0, None, 0.0
         self.answers += 1
         self.limiter.note_success()
         self.pace.note_answer(began)
@@ -345,31 +352,38 @@ class ModelClient:
         if self.turns_away(error):
             self.turned_away = now if self.turned_away is None else self.turned_away
             silent = now - self.turned_away
-            patient = error.status == 429 or seconds > 0
-            most = self.max_wait if patient else min(self.max_wait, OVERLOADED_WAIT)
+            self.named_wait = max(self.named_wait, seconds)
+            if error.status == 429:
+                beyond = self.named_wait + self.unnamed_wait
+            else:
+                beyond = self.max_wait if seconds > 0 else OVERLOADED_WAIT
+            most = min(self.max_wait, beyond)
             if silent + seconds > most:
+                what = f" ({parameter('max_wait')})" if error.status == 429 else ""
                 self._give_up(
-                    error, f"and has answered nothing for {silent:.0f} s; whet waits {most:g} s at most"
+                    error, f"and has answered nothing for {silent:.0f} s; whet waits {most:g} s at most{what}"
                 )
             seconds = max(seconds, self.pace.interval)
         if seconds >= LONG_WAIT and now + seconds > self.announced + LONG_WAIT:
             self.announced = now + seconds
             _log.warning(
-                "%s; the next call is sent in %.3g s. To avoid refusals, set requests_per_minute of the model.",
+                "%s; the next call is sent in %.3g s. To avoid refusals, set requests_per_minute of the model. If its words "
+                "name the account, put that right: the run waits, and the same command continues it later.",
                 str(error).rstrip("."),
                 seconds,
             )
 
     def _give_up(self, error: ProviderError, why: str) -> NoReturn:
         """Stop the run, which can go on later. Raises ProviderError."""
-        asks, later = (
-            (f"asks to wait {error.retry_after:g} s before the next call", "after that wait")
+        asks = (
+            f"asks to wait {error.retry_after:g} s before the next call"
             if error.retry_after
-            else ("refuses calls", "when it accepts calls again")
+            else "refuses calls"
         )
         self.failed = ProviderError(
             f"{self.model.address} {asks}, {why}; its words: {str(error).rstrip('.')}. Everything "
-            f"learned so far is kept. Run the same command again {later}.",
+            f"learned so far is kept. Run the same command again when it accepts calls again. If its words name the account, "
+            "put that right first.",
             fatal=True,
             status=error.status,
         )

@@ -90,8 +90,9 @@ class ObservedUsage:
 
     @staticmethod
     def lost_words(texts: Sequence[str], usage: Usage) -> int:
-        """How many words a prompt has that the server must have cut, even if it cuts every prompt: an answer reports fewer input
-        tokens than words between blanks, each of which has a token at least. 0 where there are enough."""
+        """Count the words that the server must have cut from a prompt, even if the server cuts every prompt: an answer reports
+        fewer input tokens than the prompt has words between blanks, and each such word has at least one token. 0 where there
+        are enough."""
         if (
             usage.estimated
             or usage.input_tokens < _LONG

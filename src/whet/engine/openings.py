@@ -307,8 +307,8 @@ class SealedTestLedger:
         return warnings
 
     def count_learned_rows(self, run: str, sealed: Sequence[Example]) -> tuple[int, str]:
-        """How many of the sealed rows another run than `run` had to learn from, and the folder of the one with the most of them,
-        where it is known."""
+        """Return the number of sealed rows that another run than `run` learned from, and the folder of the run with the most of
+        them, if known."""
         name, hashes = self._name(run), row_hashes(sealed)
         known = len(self.find_known_rows(name, sealed, (SEEN,)))
         if not known:

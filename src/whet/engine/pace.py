@@ -1,4 +1,4 @@
-"""How fast an endpoint lets calls begin: the rate that the user sets, and the one that its refusals teach.
+"""The rate at which an endpoint lets calls begin: the user's limit, and the rate that the endpoint's refusals teach.
 
 Calls in flight are bounded elsewhere; an endpoint that allows one call in eight seconds needs fewer than one of them. An endpoint
 that turns calls away is asked more slowly until it takes them, and faster again while it does, fast up to the rate at which it
@@ -30,7 +30,7 @@ _MOST_STARTS = 4096
 
 
 class Pace:
-    """When the next call may begin. Belongs to one event loop.
+    """The clock of the next call: the time at which it may begin. Belongs to one event loop.
 
     `rate`: calls a second that may begin; None while nothing slows them down.
     """

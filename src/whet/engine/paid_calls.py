@@ -1,4 +1,4 @@
-"""Which task calls a run's search paid, read off the journal by the place of each call."""
+"""The task calls that a run's search paid, read from the journal by the place of each call."""
 
 from __future__ import annotations
 

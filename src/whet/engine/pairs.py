@@ -40,7 +40,7 @@ from whet.types import NO_TEXT, Example, Rollout, content_hash, lacks_answer
 LARGEST_UNPAID_SHARE = 0.02
 START_PROMPT = "start prompt"
 UNPAID = "budget: "
-"""How the error of a rollout begins that the budget cannot pay."""
+"""The beginning of the error of a rollout that the budget cannot pay."""
 
 Side = tuple[Environment, Prompt]
 Answers = tuple[Sequence[Rollout], Sequence[Rollout]]
@@ -297,7 +297,7 @@ def decide_jointly(
     withheld = best.promoted and not worst.promoted
     reason = f"{worst.reason} {lost}; they count in the worst case for the new prompt."
     if withheld:
-        reason = f"Not promoted: no verdict. {lost}. What they hold would decide."
+        reason = f"Not promoted: no verdict. {lost}. The missing answers would decide."
     return replace(worst, objectives=figures, reason=reason, withheld=withheld)
 
 

@@ -104,7 +104,7 @@ class Progress:
     signal: str = ""
     """The training reward of a step, if it differs from the task's reward."""
     times: deque[float] = field(default_factory=lambda: deque(maxlen=STEPS_TIMED))
-    """When the last few steps ended, in seconds of the monotonic clock."""
+    """The ends of the last few steps, in seconds of the monotonic clock."""
     trains: str = ""
     """The weights that the method trains."""
     training: TrainingStep | None = None
@@ -302,7 +302,7 @@ def training_forecast(forecast: Mapping[str, float], memory: float | None) -> st
 
 @dataclass
 class Speed:
-    """How fast a run spends, by samples that a reader takes now and then.
+    """The rate at which a run spends, from samples that a reader takes now and then.
 
     `clock` counts seconds. `sample` is called before anything is read."""
 

@@ -1,4 +1,4 @@
-"""How what a method found reads: the perplexity of the text that is deployed, where it is a text."""
+"""The readability of a method's result: the perplexity of the deployed text, where the result is a text."""
 
 from __future__ import annotations
 

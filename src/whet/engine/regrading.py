@@ -37,7 +37,7 @@ class Regraded:
 
     @property
     def gap(self) -> float:
-        """How far the two grades differ."""
+        """The difference between the two grades."""
         return abs(self.second - self.first)
 
 
@@ -95,7 +95,7 @@ def _parts(reward: RewardFunction) -> list[tuple[RewardFunction, str | None]]:
 
 
 def _affordable(reward: RewardFunction, limits: Budget) -> int:
-    """How many answers a judge may grade once more; 0 without a limit on calls."""
+    """Count the answers that a judge may grade once more; 0 without a limit on calls."""
     named = [limit for limit in (limits.judge_calls, limits.calls) if limit is not None]
     each = max(1, int(getattr(reward, "judge_calls", 1)))
     return min(ROWS, min(named, default=0) // (JUDGE_SHARE * each))

@@ -134,7 +134,7 @@ class LabelJSON(TypedDict):
 
 
 class ConfusionJSON(TypedDict):
-    """How often `answer` was given where `target` was right."""
+    """The number `n` of rows that were answered with `answer` where `target` was right."""
 
     target: str
     answer: str
@@ -184,7 +184,7 @@ class ObjectiveJSON(TypedDict):
 
 
 class FrontMeanJSON(TypedDict):
-    """The mean of an objective on validation, and what it is better by than the baseline."""
+    """The mean of an objective on validation, and its lead over the baseline."""
 
     mean: float
     goal: NotRequired[Literal["max", "min"]]
@@ -379,8 +379,8 @@ class MoreJSON(TypedDict):
 
 
 class OpeningsJSON(TypedDict, total=False):
-    """Which opening of the test rows a run was, and how many of them an earlier run had learned from; how their alpha is shared
-    out, where that is not `strict`."""
+    """The number of this opening of the test rows, and the number of these rows that an earlier run had learned from; also the
+    rule that shares out their alpha, unless it is `strict`."""
 
     test_openings: int
     test_rows_seen: int
@@ -426,7 +426,8 @@ class RunJSON(IdentityJSON, OptionalRunJSON):
 
 
 class AgreementJSON(TypedDict):
-    """How far a judge agrees with people over `n` answers: `kind` is spearman or kappa, with the ends of the 95% interval."""
+    """The agreement of a judge with people over `n` answers: `kind` is spearman or kappa; the ends are those of the 95%
+    interval."""
 
     reward: str
     kind: str
@@ -471,7 +472,7 @@ class EvaluationJSON(OptionalEvaluationJSON):
 
 
 def answered_rows(answered: int | None, of: int | None, compared: int | None) -> str:
-    """How many rows enter a mean, where these are not all; else ''.
+    """Say how many rows enter a mean, if these are not all; else ''.
 
     >>> answered_rows(45, 45, None), answered_rows(39, 45, None), answered_rows(45, 45, 39)
     ('', '39 of 45 answered', '39 of 45 answered by both')

@@ -262,14 +262,14 @@ def places_of(clients: Mapping[str, ModelClient]) -> dict[str, str]:
 
 
 def describe_moved_models(run: Path, clients: Mapping[str, ModelClient]) -> str:
-    """Which models are asked elsewhere than when a run was worked on last; empty where none is, or where nobody knows."""
+    """Say which models are asked elsewhere than when the run was last worked on; empty if none is, or if nobody knows."""
     before: Mapping[str, str] = orjson.loads(noted_in(run, PLACES) or "{}")
     there = {role: place for role, place in places_of(clients).items() if before.get(role, place) != place}
     return "; ".join(f"{role} at {before[role]}, which is now {place}" for role, place in there.items())
 
 
 def ended_at(run: Path) -> str:
-    """When a finished run ended, to the minute, in UTC."""
+    """The time at which a finished run ended, to the minute, in UTC."""
     noted = noted_in(run, ENDED)
     when = (
         datetime.fromisoformat(noted)
@@ -518,7 +518,7 @@ def _read_spent(journal: Journal) -> Spent:
 
 
 def _count_answers_of(journal: Journal, role: str) -> int:
-    """How many answers of a role earlier sessions had."""
+    """Count the answers that a role got in earlier sessions."""
     sql = "SELECT COUNT(*) FROM calls WHERE role = ? AND state IN ('answered', 'cached')"
     return int(journal.rows(sql, (role,))[0][0])
 

@@ -49,7 +49,7 @@ def promotion_of(task: Task, opening: SealedTestAccess | None) -> PromotionJSON:
 
 
 def _independent(rows: Sequence[Example]) -> int:
-    """How many rows are independent of each other."""
+    """Count the rows that are independent of each other."""
     return len(set(clusters_of([input_hash(e) for e in rows], [e.group for e in rows])))
 
 
@@ -80,8 +80,8 @@ def _narrow_margins(task: Task, rows: int) -> dict[str, int]:
 
 
 def describe_power(promotion: Mapping[str, Any], runs: int = 1) -> str:
-    """Which opening of how many rows it is, and which gain that shows: one sentence, the same in plan, advice and report; empty
-    where the opening is not known."""
+    """Say in one sentence the number of the opening, the number of rows, and the gain that such a test shows, the same in plan,
+    advice and report; empty if the opening is not known."""
     if "opening" not in promotion:
         return ""
     each = f" in each of {runs:,} runs" if runs > 1 else ""

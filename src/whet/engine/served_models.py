@@ -1,4 +1,4 @@
-"""Which models answered at the address of one: a gateway may hand calls on to others, and an alias may move to a newer one."""
+"""The models that answered at an address: a gateway may hand calls on to others, and an alias may move to a newer model."""
 
 from __future__ import annotations
 

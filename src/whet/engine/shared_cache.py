@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
 REST_SECONDS = 30.0
-"""How long a database that has failed is left alone."""
+"""The time without further tries after a database has failed."""
 _BATCH = 256
 _FIND = "SELECT key, value, made FROM whet_state.answers WHERE key = ANY(%s)"
 _ADD = "INSERT INTO whet_state.answers VALUES (%s, %s, %s) ON CONFLICT (key) DO NOTHING"

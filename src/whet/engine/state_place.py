@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 STATE = "WHET_STATE"
 INSTALL = "pip install 'whet[postgres]'"
 CONNECT_SECONDS = 10
-"""How long a database is waited for, unless its address has a `connect_timeout`."""
+"""The longest wait for a database, unless its address has a `connect_timeout`."""
 LOCK_SECONDS = 15.0
-"""How long the writers of other machines are waited for."""
+"""The longest wait for the writers of other machines."""
 _FORM = "Write a folder, or postgresql://USER:PASSWORD@HOST/DATABASE."
 _SCHEMES = ("postgresql://", "postgres://")
 _HIDDEN = "[password]"

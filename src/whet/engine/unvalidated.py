@@ -28,7 +28,7 @@ class PartialRewards:
 
     @classmethod
     def of(cls, rollouts: Sequence[Rollout]) -> PartialRewards:
-        """What is known before the search: the start prompt's rollouts."""
+        """The rewards that are known before the search: those of the start prompt's rollouts."""
         known = cls()
         for rollout in rollouts:
             known._take(rollout)
@@ -67,8 +67,8 @@ class PartialRewards:
 
 
 def choose_unvalidated(core: RunState, start: str, known: PartialRewards, limit: str) -> dict[str, Any]:
-    """What the event `unvalidated` says, with the `candidate` that a search returns whose `limit` ended before any new prompt was
-    validated: the best by its training rows, else the best by the rows that it answered.
+    """Make the content of the event `unvalidated`, with the `candidate` that a search returns whose `limit` ended before any
+    new prompt was validated: the best by its training rows, else the best by the rows that it answered.
 
     Empty where a new prompt was validated, or none is better than the start prompt, whose id is `start`.
     """

@@ -43,7 +43,7 @@ class AgentRequest:
     schema_options: Mapping[str, JSON] | None = None
     """The statements about a schema: its name, its description, its strictness."""
     begun: str = ""
-    """How the answer begins."""
+    """The beginning of the answer, which the model continues."""
     ends: tuple[str, ...] = ()
     """Texts at which the answer ends."""
     history: tuple[Mapping[str, Any], ...] = ()

@@ -80,9 +80,8 @@ def tell_watcher(prompt: Prompt, rollout: Rollout) -> Rollout:
 
 @dataclass(frozen=True)
 class Generation:
-    """How the task model is asked: temperature (0 = greedy) and the bound on its output in tokens (None: its own); and whether
-    its `thoughts` are a part of its answers.
-    """
+    """The parameters of a request to the task model: the temperature (0 = greedy), the largest number of output tokens (None:
+    the model's own), and whether the model's `thoughts` are a part of its answers."""
 
     temperature: float = 0.0
     max_tokens: int | None = None

@@ -97,7 +97,7 @@ class Episode(Protocol):
 
     @property
     def turns(self) -> int:
-        """How often the actor may speak at most, 1 or more."""
+        """The largest number of turns of the actor, 1 or more."""
         ...
 
     async def step(self, run: Run, text: str) -> WorldStep:

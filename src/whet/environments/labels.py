@@ -1,4 +1,4 @@
-"""Which label an answer names, and whether it says so by itself or inside a sentence.
+"""The label that an answer names, and whether the answer consists of the label or has it inside a sentence.
 
 whet cannot tell what a sentence says about a label: "not refund" mentions it just as "refund, please" does. So an answer is
 certain only where the label stands alone. A label inside a sentence counts too, and is reported.

@@ -100,17 +100,17 @@ class ShapedWorld:
 
     @property
     def turns(self) -> int:
-        """As in the world."""
+        """The number of turns of the world."""
         return self.world.turns
 
     @property
     def graded(self) -> bool:
-        """As in the world."""
+        """Whether the reward of the task grades the final answer, as in the world."""
         return self.world.graded
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """As in the world."""
+        """The actions of the world."""
         return tuple(getattr(self.world, "actions", ()))
 
     @property
@@ -131,7 +131,7 @@ class ShapedWorld:
         self.shaping.bonus.check(example)
 
     def observe(self, example: Example) -> Example:
-        """As in the world."""
+        """Return the observation of the world."""
         return self.world.observe(example)
 
     def reset(self, example: Example, opening: Conversation) -> Episode:

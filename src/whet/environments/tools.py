@@ -32,7 +32,7 @@ from whet_client.prompt.fence import front_matter_of
 from whet_client.prompt.slots import SLOT
 
 SECONDS = 30.0
-"""How long a call may take, unless the task says otherwise."""
+"""The longest time of a call in seconds, unless the task sets another."""
 LONGEST = 4000
 """Characters of an observation at most; the rest of it is cut."""
 _QUOTED = 80
@@ -46,7 +46,7 @@ _LIST = "Tools:"
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that a model may call: its name, its head (name and parameters), what it is about, and itself.
+    """A function that a model may call: its name, its head (name and parameters), its description, and itself.
 
     `parameters`: those that are described, each with its description; `bare_head` is the head without these descriptions.
     """
@@ -65,7 +65,7 @@ class Tool:
 
     @property
     def region(self) -> str:
-        """The name of the prompt's region that says what it is about, where this is editable."""
+        """The name of the prompt's region that describes the tool, if descriptions are editable."""
         return f"tool-{self.name}"
 
     @property
@@ -142,7 +142,7 @@ class ToolWorld:
 
     @property
     def manual(self) -> str:
-        """How to call tools, which follows the prompt, and what they are, unless the prompt says that."""
+        """The text that follows the prompt: the form of a tool call, and the list of the tools unless the prompt has it."""
         if self.in_prompt:
             return _MANUAL
         return "\n".join([f"{_MANUAL}\n\n{_LIST}", *(f"- {tool.description}" for tool in self.tools)])

@@ -209,7 +209,7 @@ class FeedbackFile:
     path: Path
     watch: Path | None = None
     read: dict[str, int] = field(default_factory=dict)
-    """How many lines each episode has read."""
+    """The number of lines that have been read, by episode."""
 
     def __post_init__(self) -> None:
         self.first = len(self._lines())

@@ -1,4 +1,4 @@
-"""Which of two answers people prefer, read out of pairs, choices, ratings, thumbs and corrections.
+"""The answer of two that people prefer, read out of pairs, choices, ratings, thumbs and corrections.
 
 The rules, row by row, then input by input:
 
@@ -102,7 +102,7 @@ class ReadPreferences:
 
     @property
     def thumbs(self) -> tuple[int, int, int]:
-        """How many thumbs are up, how many down, and how many ratings in the middle were dropped."""
+        """The numbers of thumbs up, of thumbs down, and of ratings in the middle of the scale, which were dropped."""
         up = sum(label.good for label in self.judged.labels)
         return up, len(self.judged.labels) - up, self.dropped.get(MIDDLE, 0)
 
@@ -174,7 +174,7 @@ def read_preferences(
 
 
 def describe_thumbs(up: int, down: int, middle: int, scales: Sequence[Sequence[float]]) -> str:
-    """How ratings and thumbs were read, in words.
+    """Summarise ratings and thumbs in words.
 
     >>> describe_thumbs(12, 3, 1, [(1, 7)])
     '12 up, 3 down, 1 dropped in the middle; scale 1 to 7'

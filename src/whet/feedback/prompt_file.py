@@ -53,7 +53,7 @@ class Document:
 
     @property
     def newline(self) -> str:
-        """How the file ends its lines."""
+        """The line end of the file."""
         return newline_of(self.text)
 
     def events(self, stored: list[Event], at: str) -> list[Event]:

@@ -28,7 +28,7 @@ from whet_client.storable import show_value
 LONGEST = 8000
 MOST_ROWS = 100_000
 _MISSPELT = 0.75
-"""How alike (of 1) a column and a known name are where the one may be a slip of the other; model and ideal are 0.6."""
+"""The least similarity (of 1) at which a column counts as a misspelt known name; model and ideal have 0.6."""
 COLUMNS = ("input", "output", "comment")
 """The forms of a file of feedback, for its errors."""
 _KINDS = (*LINES, ".json", *TABLES)

@@ -1,4 +1,4 @@
-"""Who counts as a source, and how much it takes until something is learned.
+"""The sources of feedback, and the evidence that a change needs before it is learned.
 
 What people write reaches one model as data, the reader; what it writes becomes an instruction only when enough independent
 sources stand behind it, each of them confirmed by its own words alone, or when a person accepts it by name.
@@ -21,7 +21,7 @@ _HOUR = 3_600_000_000
 
 @dataclass(frozen=True)
 class LearningPolicy:
-    """How much evidence it takes until something is learned."""
+    """The evidence that a change needs before it is learned."""
 
     quorum: float = 3.0
     """Independent sources that must demand the same."""
@@ -78,9 +78,9 @@ class LearningPolicy:
 
 
 PROPOSE = LearningPolicy()
-"""When a person decides about every proposal."""
+"""The policy if a person decides about every proposal."""
 AUTO = LearningPolicy(quorum=5.0, share=0.1, probation=24.0)
-"""When nobody does."""
+"""The policy if no person decides."""
 
 
 def _convert_type(name: str, value: Any, standard: Any) -> object:
@@ -95,8 +95,8 @@ def _convert_type(name: str, value: Any, standard: Any) -> object:
 
 
 def principal(source: str, user: str | None, asker: str | None = None) -> str:
-    """Who speaks, for counting: `user:ID`, `annotator:ID`, `model:NAME`, `code:NAME`, or `anonymous`. A user who gives no name
-    is the `asker`, the user of the answer that it is about.
+    """The name under which a speaker counts: `user:ID`, `annotator:ID`, `model:NAME`, `code:NAME`, or `anonymous`. A user who
+    gives no name is the `asker`, the user of the answer that it is about.
 
     Everybody who gives no name is one source together: names are free, so a missing one must not count more. Names that
     differ only in case, blanks, width or invisible characters are one. An evaluator (`evaluator:NAME`) is a source for each user

@@ -1,4 +1,4 @@
-"""How prompt learning spends its calls: rounds of roll-outs, and what may be asked about each."""
+"""The budget of prompt learning: its rounds of roll-outs, and the questions about each."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ async def compare(
     most: int | None = None,
     embed: Embed | None = None,
 ) -> Comparison:
-    """Which of the fresh texts say the same as, or the contrary of, each other or a known text, in at most `most` calls.
+    """Find the fresh texts that say the same as, or the contrary of, each other or a known text, in at most `most` calls.
 
     Each is compared with its neighbours and with the known texts nearest to it, two of them or as many as a list holds, in lists
     of at most 100 (of 200 where there are too few calls); where there are several lists, what is left is compared once more in

@@ -28,8 +28,8 @@ _OTHERS, _LONG = 8, 4
 """Different inputs that tell what one row alone says, and characters of a word that tells anything."""
 _SHOWN, _LABELLED_SHOWN = 1500, 600
 """Characters that are shown of an input or an answer; fewer where there are labels: a request needs room for rows of each."""
-_RIGHT, _RIGHT_SHOWN, _RIGHT_LONGEST = "Some that were right, and must stay so:", 6, 300
-"""The heading of rows that were answered right, how many are shown, and characters of each."""
+_RIGHT, _RIGHT_SHOWN, _RIGHT_LONGEST = "Some that were right, and must stay so:", 6, 200
+"""The heading of rows that were answered right, how many are shown, and characters of an input or an answer."""
 _REMARK = "The critique of each wrong answer says the same, for example:"
 _FAILURES = "Of the wrong answers,"
 _ECHOED = "those that only repeat the input"
@@ -51,7 +51,7 @@ class CritiqueBatch:
     private: tuple[str, ...] = ()
     """Texts of the rows' data, which no instruction may copy."""
     read: int | None = None
-    """How many answers the critiques are about; None: all."""
+    """The number of answers that the critiques are about; None: all."""
     traces: tuple[tuple[TraceStep, ...], ...] = ()
     """For each answer, the steps of the program that gave it."""
     inputs: tuple[str, ...] = ()
@@ -71,20 +71,21 @@ class CritiqueBatch:
     outputs: tuple[str, ...] = ()
     """For each answer, how it begins."""
     cut: str = ""
-    """How long an answer may be, and how many were cut off; empty where none was."""
+    """A sentence with the longest length of an answer and the number of answers that were cut off; empty if none was."""
     echoes: int = 0
-    """How many answers repeat their input."""
+    """The number of answers that repeat their input."""
     again: bool = False
     """Whether these answers were read before; then they count no second time."""
 
     @property
     def counted(self) -> int:
-        """How many answers the critiques are about; those of the others are left out."""
+        """The number of answers that the critiques are about; answers without a critique are left out."""
         return len(self.rewards) if self.read is None else self.read
 
     @property
     def tally(self) -> str:
-        """How many answers were right, of each label too, some of them, and which labels were confused; empty without answers."""
+        """A sentence with the number of right answers, overall and for each label, examples of them, and the labels that were
+        confused; empty without answers."""
         if not self.full:
             return ""
         by_label = ", ".join(f"{quote([label])} {right} of {rows}" for label, right, rows in self.by_label)
@@ -261,8 +262,8 @@ def _answered_rightly(
     full = [(wanted if labels else "", row, r) for wanted, row, r in known if r.reward >= high]
     turns, ordered = Counter[str](), list[tuple[int, str]]()
     for wanted, row, rollout in full:
-        text = f"{show_example(row, _RIGHT_LONGEST)} Answered: {rollout.output}"
-        ordered.append((turns[wanted], shorten(one_line(text), _RIGHT_LONGEST)))
+        text = f"{show_example(row, _RIGHT_LONGEST)} Answered: {shorten(rollout.output, _RIGHT_LONGEST)}"
+        ordered.append((turns[wanted], one_line(text)))
         turns[wanted] += 1
     texts = [text for _, text in sorted(ordered, key=lambda item: item[0])][:_RIGHT_SHOWN]
     rows = Counter(wanted for wanted, _, _ in known)

@@ -32,8 +32,8 @@ class Drafts:
         return frozenset(self.waiting)
 
     def judge(self, rounds: Sequence[Round]) -> tuple[tuple[str, ...], str]:
-        """Which drafts leave after the last of the `rounds`, and why: those that earned less (of equals the older ones), or those
-        that wait where that round did not try them."""
+        """Choose the drafts that leave after the last of the `rounds`, and say why: those that earned less (of equals the older
+        ones), or those that wait if that round did not try them."""
         last = rounds[-1]
         older = [r.rewards for r in rounds[:-1] if set(self.standing) <= r.shown.keys()]
         before = list(chain.from_iterable(older))

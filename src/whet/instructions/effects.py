@@ -72,8 +72,8 @@ class Effects:
         self.since[keep] = min(self.since[key] for key in (keep, *others) if key in self.since)
 
     def count_violations(self, pair: tuple[str, str]) -> tuple[int, int]:
-        """How many answers violated each of two instructions that contradict each other, over the roll-outs that treated both
-        alike: both stood, or neither did."""
+        """Count the answers that violated each of two contradicting instructions, over the roll-outs that treated both alike:
+        both stood in the prompt, or neither did."""
         alike = [r for r in self.rounds if (pair[0] in r.shown) == (pair[1] in r.shown)]
         first, second = (sum(r.violated.get(key, 0) for r in alike) for key in pair)
         return first, second
@@ -92,7 +92,7 @@ class Effects:
         return self.rate(key, lambda r: r.shown.get(key) == text)
 
     def compare_wordings(self, key: str, text: str, tried: Sequence[str]) -> list[str]:
-        """How often the last earlier wordings of an instruction were violated beside the present `text`, a line each."""
+        """Compare the violations of the last earlier wordings of an instruction with those of the present `text`, a line each."""
         hits, answers = self.after(key, text)
         beside = f", the present one in {hits} of {answers}" if answers else ""
         rates = [(old, self.after(key, old)) for old in dict.fromkeys(tried) if old != text]

@@ -60,7 +60,7 @@ _PASSWORDS = re.compile(
     r"(?:[\"']?\s{0,2}=\s{0,2}[\"']?|[\"']\s{0,2}:\s{0,2}[\"'])((?![{(\[$*.%])[^\s\"'&,;<>]{3,200})",
     re.IGNORECASE,
 )
-"""What a configuration, a command or JSON gives as the value of a password: `password=...`, `"api_key": "..."`."""
+"""Matches the value of a password in a configuration, a command or JSON: `password=...`, `"api_key": "..."`."""
 _HEXADECIMAL = re.compile(
     r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7}(?:(?:\.\d{1,3}){3})?(?![\w:]|\.\d)"
 )
@@ -138,8 +138,8 @@ def _replace(text: str, find: Callable[[str], Iterator[tuple[int, int]]], name: 
 
 
 def find_codes(text: str) -> Iterator[tuple[int, int]]:
-    """Where codes stand whose issuer has no form of its own: 32 characters or more, or 16 after a scheme of HTTP, that
-    mix capitals, small letters and digits as chance does."""
+    """Find codes whose issuer has no form of its own: 32 characters or more, or 16 after a scheme of HTTP, that mix capitals,
+    small letters and digits as chance does."""
     for match in _CODED.finditer(text):
         code = match[0]
         kinds = any(c.islower() for c in code), any(c.isupper() for c in code), any(c.isdigit() for c in code)
@@ -148,7 +148,7 @@ def find_codes(text: str) -> Iterator[tuple[int, int]]:
 
 
 def find_passwords(text: str) -> Iterator[tuple[int, int]]:
-    """Where the values of passwords stand that a text gives by name and sign."""
+    """Find the values of passwords that a text gives by name and sign."""
     for match in _PASSWORDS.finditer(text):
         end = match.end(1)
         while end > match.start(1) and text[end - 1] in ".:":
@@ -158,7 +158,7 @@ def find_passwords(text: str) -> Iterator[tuple[int, int]]:
 
 
 def find_ip_addresses(text: str) -> Iterator[tuple[int, int]]:
-    """Where addresses of version 6 stand, with four groups or a first one of three signs: `a::b` is a name in many languages."""
+    """Find addresses of version 6, with four groups or a first one of three signs: `a::b` is a name in many languages."""
     for match in _HEXADECIMAL.finditer(text):
         groups = [group for group in match[0].split(":") if group]
         if len(groups) < 4 and not (groups and len(groups[0]) >= 3 and any(c.isdigit() for c in match[0])):
@@ -169,7 +169,7 @@ def find_ip_addresses(text: str) -> Iterator[tuple[int, int]]:
 
 
 def find_accounts(text: str) -> Iterator[tuple[int, int]]:
-    """Where account numbers (IBAN) stand that pass their check, in capitals or small letters, in groups or in one piece."""
+    """Find account numbers (IBAN) that pass their check, in capitals or small letters, in groups or in one piece."""
     position = 0
     while match := _ACCOUNT_SIGNS.search(text, position):
         start, position = match.start(), match.start() + 1
@@ -188,7 +188,7 @@ def _is_account(text: str) -> bool:
 
 
 def find_cards(text: str) -> Iterator[tuple[int, int]]:
-    """Where card numbers stand: 13 to 19 digits that pass the check of Luhn, in groups of which one has at least four."""
+    """Find card numbers: 13 to 19 digits that pass the check of Luhn, in groups of which one has at least four."""
     for match in _CARD_DIGITS.finditer(text):
         number = match[0]
         grouped = any(len(group) >= 4 for group in re.findall(r"\d+", number))
@@ -197,7 +197,7 @@ def find_cards(text: str) -> Iterator[tuple[int, int]]:
 
 
 def find_telephones(text: str) -> Iterator[tuple[int, int]]:
-    """Where telephone numbers stand: 9 to 15 digits, also in groups, that are no date, decimal, list or number of a book."""
+    """Find telephone numbers: 9 to 15 digits, also in groups, that are no date, decimal, list or number of a book."""
     position = 0
     while match := _TELEPHONE_DIGITS.search(text, position):
         number, position = match[0], match.end()

@@ -19,8 +19,8 @@ from whet_client.prompt.slots import SLOT
 
 @dataclass(frozen=True)
 class Giving:
-    """Which lines give way, each with the text that takes its place, the requirements that are left with it settled, and what
-    nothing settled."""
+    """The lines that give way, each with the text that takes its place, the requirements that are left with it settled, and
+    those that nothing settled."""
 
     lines: Mapping[str, str]
     requirements: tuple[Requirement, ...]
@@ -41,7 +41,7 @@ def lines_of(ledger: Ledger, examples: Sequence[str] = ()) -> tuple[list[Known],
 
 
 def block_of(examples: Sequence[str]) -> str:
-    """Examples as they stand in a prompt, below a line that says what they are; empty without any."""
+    """Examples as they stand in a prompt, below a heading line; empty without any."""
     return "\n\n".join([HEAD, *examples]) if examples else ""
 
 

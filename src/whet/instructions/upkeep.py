@@ -128,7 +128,7 @@ def suspects(ledger: Ledger, effects: Effects, settled: Collection[str] = ()) ->
 
 
 def most_of(ledger: Ledger) -> int:
-    """How many instructions a trial of doubted ones leaves out at most."""
+    """The largest number of instructions that a trial of doubted instructions leaves out."""
     return max(1, int(SHARE * len(of_models(ledger))))
 
 

@@ -101,7 +101,7 @@ class Config:
 
     @property
     def questions_at_most(self) -> int:
-        """How often the optimizer model is asked: for the pool."""
+        """The largest number of requests to the optimizer model: those for the pool."""
         return -(-self.pool // self.per_call)
 
 

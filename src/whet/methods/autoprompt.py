@@ -233,7 +233,7 @@ def _allowed_positions(model: WordGradients, env: Environment) -> Any:
 
 @dataclass(frozen=True)
 class _Query:
-    """Which `k` words should stand at a `place` of `words`, by the gradient on a batch?"""
+    """The question which `k` words should stand at a `place` of `words`, by the gradient on a batch."""
 
     start: Prompt
     words: Sequence[str]

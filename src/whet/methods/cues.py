@@ -104,7 +104,7 @@ class ExploredStep:
 
     @property
     def text(self) -> str:
-        """As a model reads it."""
+        """The text that a model reads."""
         parts = ("Seen", self.before), ("Done", self.action), ("Then", self.after)
         return "\n".join(f"{name}: {shorten(text, LONGEST)}" for name, text in parts)
 

@@ -121,7 +121,7 @@ class Config:
 
     @property
     def lora(self) -> LoraSettings:
-        """Which weights learn."""
+        """The settings of the weights that learn."""
         return LoraSettings(self.rank, self.alpha)
 
 

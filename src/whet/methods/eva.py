@@ -140,7 +140,7 @@ async def groups(
 
 
 def informativeness(rewards: Sequence[float], select: Select) -> float:
-    """How much the answers to a row can teach, 0 or more: by what `select` says; 0 of no answer."""
+    """Rate how much the answers to a row can teach, 0 or more, by the measure that `select` names; 0 without answers."""
     if not rewards:
         return 0.0
     if select == "uniform":

@@ -132,7 +132,7 @@ class Defeat:
 
 @dataclass
 class Evaluator:
-    """Who compares champion and challenger. What a prompt has answered, it is not asked again."""
+    """The comparison of champion and challenger. A prompt is not asked again for a row that it has answered."""
 
     env: Environment
     policy: LanguagePolicy
@@ -159,7 +159,8 @@ class Evaluator:
     def compare_rewards(
         self, rows: Sequence[Example], olds: Sequence[Rollout], news: Sequence[Rollout]
     ) -> tuple[float, str]:
-        """Who earned more, and the challenger's answers that lack most, those first that the champion gave better."""
+        """Compare what both earned: the difference, and the challenger's answers that lack most, those first that the champion
+        gave better."""
         if not answered_rollouts(news):
             return 0.5, ""
         by_id, before = {row.id: row for row in rows}, {old.example_id: old.reward for old in olds}

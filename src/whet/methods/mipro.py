@@ -197,7 +197,7 @@ class JointSpace:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """How many there are to choose from, by region, and of demonstrations."""
+        """The number of options of each region, and of sets of demonstrations."""
         return {**{name: len(self.options[name]) for name in self.names}, REGION: len(self.sets)}
 
     def prompt(self, choices: Mapping[str, int]) -> Prompt:
@@ -221,7 +221,7 @@ class JointSearch:
     seen: dict[str, Observed]
 
     async def affords(self, run: Run, validations: int) -> bool:
-        """Whether what is left pays for another trial and so many validations."""
+        """Whether the remaining limits pay for another trial and so many validations."""
         kept = validations * len(self.plan.env.validation)
         return await payable_width(run, replace(self.plan, width=1, asks_each=0.0), kept) > 0
 

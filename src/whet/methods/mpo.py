@@ -148,7 +148,7 @@ class Rubrics:
 
     @property
     def version(self) -> int:
-        """How often the rubric was replaced."""
+        """The number of times that the rubric was replaced."""
         return int(self.notes["version"])
 
     @property
@@ -170,7 +170,7 @@ class Rubrics:
         self.notes["recent"] = [*self.notes["recent"], *known][-RECENT * max(1, self.config.samples) :]
 
     async def agree(self, run: Run, judge: Judge) -> float:
-        """How far a judge's scores agree with people's on the anchors."""
+        """Measure the agreement of a judge's scores with people's on the anchors."""
 
         async def grade(branch: Run, anchor: tuple[Example, str, float]) -> float:
             row, text, _ = anchor

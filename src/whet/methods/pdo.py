@@ -81,7 +81,7 @@ class Config:
 
     @property
     def questions_at_most(self) -> int:
-        """How often the optimizer model is asked: for the pool, in duels, and where the pool changes."""
+        """The largest number of requests to the optimizer model: for the pool, in duels, and for changes of the pool."""
         return self.pool - 1 + ASKS * self.duels + max(0, self.duels - 1) // self.every
 
 
@@ -139,7 +139,7 @@ class DuelPool:
         return places[one], places[other]
 
     async def compare(self, run: Run, first: int, second: int, number: int) -> float:
-        """Who wins a duel on rows that are drawn anew: 1 the first, 0 the second, 0.5 nobody."""
+        """Judge a duel on rows that are drawn anew: 1 if the first wins, 0 if the second wins, 0.5 for neither."""
         rows = minibatch(run.rng, self.env.train, self.config.questions)
         one, other = await run.map(lambda branch, place: self.answer(branch, place, rows), [first, second])
         for rollout in (*one, *other):
@@ -148,7 +148,7 @@ class DuelPool:
         return await duel(run, (rows, one, other), self.policy, wanted, number)
 
     async def answer(self, run: Run, place: int, rows: Sequence[Example]) -> list[Rollout]:
-        """The answers of a prompt to rows; what it has answered it is not asked again."""
+        """The answers of a prompt to rows. A row that it has answered is not asked again."""
         prompt = self.members[place].prompt
         new = [row for row in rows if (prompt.id, row.id) not in self.answers]
         fresh = (

@@ -231,7 +231,7 @@ def mark_request(most: int) -> str:
 
 
 LOOK = 2
-"""How many prompts' worth of calls the look at the rows of a leader takes at most."""
+"""The largest cost of the look at the rows of a leader, in prompts' worth of calls."""
 STRIDE = 1000
 """Sample numbers of a round."""
 HARD = "With this instruction the right answer to the following input is least likely:"

@@ -148,7 +148,7 @@ def answer_in(completion: str) -> str | None:
 
 
 def format_reward(completion: str, think: bool = True) -> float:
-    """How well-formed a completion is, 0 to 1.5; see the module."""
+    """Rate the form of a completion, from 0 to 1.5; see the module."""
     tags = ("<think>", "</think>", "<answer>", "</answer>") if think else ("<answer>", "</answer>")
     pattern = r"\s*<think>.*</think>\s*<answer>.*</answer>\s*" if think else r"\s*<answer>.*</answer>\s*"
     once = sum(completion.count(tag) == 1 for tag in tags)

@@ -147,7 +147,7 @@ class JudgedAnswer:
 
     @property
     def text(self) -> str:
-        """It on a line of its own, as a writer of items reads it."""
+        """The item on a line of its own, as a writer of items reads it."""
         return f"\n{RIGHT if self.right else WRONG} {self.why}".rstrip()
 
 

@@ -54,7 +54,7 @@ ENTRY = MethodEntry(
     "SkillOpt-Sleep: rules from the good and bad answers of a day",
     version=1,
     rank=23,
-    when="rows arrive day by day, and the model answers the same input well one time and badly another",
+    when="rows arrive day by day, and the model answers the same input sometimes well and sometimes badly",
     paper="Microsoft, 2026",
     arxiv="2605.23904",
     needs=("optimizer",),
@@ -114,7 +114,7 @@ async def skillopt_sleep(
 
 
 def payable_nights(plan: SearchPlan, config: Config, days: Sequence[Sequence[Example]]) -> int:
-    """How many nights the limits pay for."""
+    """Count the nights that the limits pay for."""
     spent = held = nights = 0
     for day in days if plan.asks is None else days[: plan.asks]:
         mine = held_size(len(day))
@@ -127,7 +127,7 @@ def payable_nights(plan: SearchPlan, config: Config, days: Sequence[Sequence[Exa
 
 
 def held_size(rows: int) -> int:
-    """How many of a day's rows are held for the gate."""
+    """The number of a day's rows that are held for the gate."""
     return max(1, round(HELD * rows))
 
 

@@ -102,7 +102,7 @@ class Config:
 
     @property
     def questions_at_most(self) -> int:
-        """How often the optimizer model is asked: for the pool."""
+        """The largest number of requests to the optimizer model: those for the pool."""
         return -(-min(self.pool, LARGEST * self.queries) // self.per_call)
 
 
@@ -161,7 +161,7 @@ async def zopo(
 
 @dataclass
 class LocalSearch:
-    """Where the search stands: vectors of the pool, the scores that are known, the place of the current prompt."""
+    """The state of the search: vectors of the pool, the known scores, the place of the current prompt."""
 
     points: Array
     config: Config

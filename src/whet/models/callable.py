@@ -23,7 +23,7 @@ from whet_client.storable import show_value
 
 Answer: TypeAlias = Callable[..., Any | Awaitable[Any]]
 ModelChoice: TypeAlias = str | LanguageModel | Answer
-"""How a caller names a model: an address, an object with the methods of `LanguageModel`, or a function."""
+"""The forms in which a caller names a model: an address, an object with the methods of `LanguageModel`, or a function."""
 
 BROKEN_AFTER, DEAD_AFTER = 5, 100
 """Failed calls after which a function that never answered is broken, and those in a row, of one kind, after which one that has
@@ -193,7 +193,7 @@ def takes_request(function: Answer) -> bool:
 
 
 def _of_row() -> str:
-    """Which row the function was called for, where it answers one."""
+    """The row that the function was called for, if it answers a row."""
     example = EXAMPLE.get()
     return "" if example is None else f" ({example.place})"
 

@@ -1,4 +1,4 @@
-"""How the loss of the wanted answers changes with the words of a prompt: gradients through a frozen local model.
+"""Gradients of the loss of the wanted answers by the words of a prompt, through a frozen local model.
 
 For every word of a prompt the derivative of the mean loss by the word's input embedding. To a first order, putting
 word v in its place changes the loss by (E_v - E_word) . gradient (HotFlip, Ebrahimi et al. 2018, arXiv:1712.06751;

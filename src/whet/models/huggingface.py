@@ -88,7 +88,7 @@ class HuggingFaceModel:
         return HuggingFaceModel(self.address, weights, self._batch_size)
 
     def word_gradients(self) -> TransformersGradients:
-        """How this model's loss changes with the words of a prompt (autoprompt)."""
+        """The change of this model's loss with the words of a prompt (for autoprompt)."""
         from whet.models.huggingface_words import MaskedTransformersGradients, TransformersGradients
 
         kind = MaskedTransformersGradients if self.weights.kind == "masked" else TransformersGradients

@@ -39,8 +39,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BatchPart:
-    """Which batches of a call are computed: the first of them after `skipped`, and then every `every`-th. So as many workers
-    share a call, and each batch holds the rows that it holds in one process."""
+    """The batches of a call that this worker computes: the first of them after `skipped`, and then every `every`-th. So as many
+    workers share a call, and each batch holds the rows that it holds in one process."""
 
     skipped: int = 0
     every: int = 1

@@ -315,7 +315,7 @@ class OpenAIModel(AnswersOnly):
         )
 
     def _note_stream(self, answer: bytes) -> None:
-        """Ask for a stream from now on where one came unasked: then it says what it took."""
+        """Ask for a stream from now on where one came unasked: then the usage is reported."""
         if not self._streams and self._options.stream is None and is_event_stream(answer):
             self._streams = True
 

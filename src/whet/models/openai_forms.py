@@ -1,4 +1,4 @@
-"""Which form of structured output an endpoint takes: a JSON schema, any JSON object, or none.
+"""The form of structured output that an endpoint takes: a JSON schema, any JSON object, or none.
 
 An endpoint that does not take a form says so in many ways: by a 400 or 422 that names the field, or by a 400, 422, 500
 or 501 that does not. So a request that fails without a named reason is sent again in the next form. When it succeeds

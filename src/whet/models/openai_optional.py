@@ -1,4 +1,4 @@
-"""Which optional parameters an endpoint takes that refuses without naming one.
+"""The optional parameters that an endpoint takes, if its refusals name none.
 
 Most endpoints name the parameter that they refuse. One that answers a 400, 422 or 500 to a request with optional parameters that
 were never answered may mean any of them: the next attempt of this request goes without them, and what is answered then is kept.

@@ -106,17 +106,18 @@ _OF_INPUT = ("prompt_tokens_details", "input_tokens_details", "prompt_token_deta
 _OF_OUTPUT = ("completion_tokens_details", "output_tokens_details")
 """Mappings of a usage that say more of its input or its output; some providers say that in the usage itself."""
 _REASONING = ("reasoning_tokens", "thinking_tokens")
-"""How providers call the part of the output that is thought."""
+"""The providers' names for the part of the output that is reasoning."""
 _CACHED = (
     *("cached_tokens", "cache_read_input_tokens", "prompt_cache_hit_tokens"),
     *("num_cached_tokens", "cached_read_tokens", "cache_read_tokens"),
 )
-"""How providers and gateways call the part of the input that they had in their cache."""
+"""The names that providers and gateways give to input tokens that came from their cache."""
 _STORED = (
     *("cache_creation_input_tokens", "cache_write_tokens", "cache_creation_tokens"),
     *("cached_write_tokens", "cache_write_input_tokens"),
 )
-"""How they (Anthropic, OpenRouter, LiteLLM, DashScope, Bifrost) call the part of the input that they wrote into it."""
+"""The names that they (Anthropic, OpenRouter, LiteLLM, DashScope, Bifrost) give to input tokens that they wrote into the cache.
+"""
 _STORED_BY_TIME = (("", "cache_creation"), ("prompt_tokens_details", "cache_creation_token_details"))
 """The fields in which Anthropic and LiteLLM say how many of these tokens were cached for five minutes and for an hour."""
 _DETAILS = {*_REASONING, *_CACHED, *_STORED, *(name for _, name in _STORED_BY_TIME)}

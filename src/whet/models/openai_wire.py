@@ -35,7 +35,8 @@ _INSISTS = re.compile(
     r"\b(?:only|must be|set to) 1(?:\.0{1,9})?(?![\d.]{0,20}\d)",
     re.IGNORECASE,
 )
-"""How a model says that it takes its own temperature only. One that takes no 0 is another matter: `whet doctor` names 0.01."""
+"""Matches the error of a model that takes only its own temperature. A model that refuses 0 is another matter: `whet doctor`
+names 0.01."""
 _ABOUT_SCHEMA = (404, 500, 501)
 _ABOUT_ROLES = (400, 422, 500)
 _RETRYABLE = (408, 409, 424, 425, 429, 499)
@@ -70,7 +71,7 @@ _MOST_LOGPROBS = re.compile(
     r"|between \d+ and|\[\d+, ?)[: ]*(\d+)",
     re.IGNORECASE,
 )
-"""How servers (vLLM, OpenAI, Together, DeepSeek) name the most candidates of a token."""
+"""Matches the largest number of candidates of a token in the errors of servers (vLLM, OpenAI, Together, DeepSeek)."""
 _WANTS_COMPLETION_TOKENS = re.compile(r"max_completion_tokens")
 PAGE = re.compile(rb"\s*<(?:!doctype html|html|head|body)\b", re.IGNORECASE)
 WEB_PAGE = (
@@ -89,10 +90,10 @@ _FILTER_WORDS = re.compile(
     r"|blocked by (?:the |our |a )?content filter|violates usage guidelines|ContentPolicyViolation",
     re.IGNORECASE,
 )
-"""How providers (OpenAI, Azure, Google and OpenRouter, Alibaba, DeepSeek, Anthropic, Amazon, xAI, LiteLLM) say that a filter took
-a request."""
+"""Matches the errors by which providers (OpenAI, Azure, Google and OpenRouter, Alibaba, DeepSeek, Anthropic, Amazon, xAI,
+LiteLLM) report that a filter stopped a request."""
 _LONGEST_WORDS, _DEEPEST_CODE = 100_000, 6
-"""How much of an error is read, and how deep, for what a filter says."""
+"""The characters of an error, and the levels of its nesting, that are searched for the report of a filter."""
 _FILTER_STATUSES = (400, 403, 422, 451)
 _TOO_LARGE = re.compile(r"\blimit:? (\d[\d,]*)\b.*?\brequested:? (\d[\d,]*)", re.IGNORECASE | re.DOTALL)
 """The allowance of a limit a minute, and the part of it that one request takes."""
@@ -455,7 +456,7 @@ def refused_features(failure: Failure, body: Mapping[str, object]) -> set[str]:
 
 
 def logprobs_allowed(failure: Failure, body: Mapping[str, object]) -> int | None:
-    """How many candidates of a token the model names at most, where a failure says that `body` asks for more."""
+    """Return the largest number of candidates of a token that the model names, if a failure says that `body` asks for more."""
     sent = body.get("top_logprobs")
     if failure.status not in (400, 422) or not isinstance(sent, int):
         return None

@@ -1,4 +1,4 @@
-"""How many tokens a model may write: what endpoints say when a request asks for more, and what is asked for then.
+"""Bounds on the tokens of an answer: the messages by which endpoints refuse a larger one, and the bound that is sent next.
 
 Every server says it in other words. The numbers are what counts: the size of the context, the tokens of the input, the most
 that an answer may have, and the bound that was sent.

@@ -75,7 +75,7 @@ class Prefixed:
         return self._encode
 
     def generate(self, input_ids: Tensor, attention_mask: Tensor, **options: Any) -> Any:
-        """As the model's `generate`; the virtual tokens are not in the answer, and the processors don't see them."""
+        """Generate as the model's `generate` does; the virtual tokens are not in the answer or seen by the processors."""
         if self._in_encoder:
             states, mask = self._encode(input_ids, attention_mask), self._longer(attention_mask)
             return self.base.generate(encoder_outputs=states, attention_mask=mask, **options)

@@ -8,7 +8,7 @@ from typing import Any
 _BY_TOOL = ("server_tool_use", "server_side_tool_usage_details", "server_side_tool_usage")
 """Mappings of a usage that count the calls of each tool (Anthropic and gateways; xAI)."""
 _SEARCHES = ("web_search_requests", "num_search_queries", "num_sources_used")
-"""Counts in a usage (LiteLLM, Perplexity, xAI), or in what it says of its input."""
+"""Counts in a usage (LiteLLM, Perplexity, xAI), or in its details about the input."""
 _OF_INPUT = "prompt_tokens_details"
 _PLACES = {*_BY_TOOL, *_SEARCHES, _OF_INPUT}
 _MOST = 10_000
@@ -16,8 +16,8 @@ _MOST = 10_000
 
 
 def count_provider_tools(data: Mapping[str, Any]) -> int:
-    """How many calls of its own tools the body of an answer reports: in its usage, else those that its messages list (Groq), else
-    a search for each message that cites web pages (OpenAI).
+    """Count the calls of the provider's own tools that the body of an answer reports: in its usage, else those that its
+    messages list (Groq), else a search for each message that cites web pages (OpenAI).
 
     >>> count_provider_tools({"usage": {"server_tool_use": {"web_search_requests": 3, "web_fetch_requests": 1}}})
     4
@@ -49,5 +49,5 @@ def _count_listed(message: Mapping[str, Any]) -> int:
 
 
 def _count(value: object) -> int:
-    """A whole number of calls; 0 for what is none."""
+    """A whole number of calls; 0 for a value that is none."""
     return value if type(value) is int and 0 < value <= _MOST else 0

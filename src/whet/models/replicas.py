@@ -49,11 +49,11 @@ class Replica:
     rests_until: float = -math.inf
     """Until when (clock of the event loop) it gets no call."""
     outages: int = 0
-    """How often in a row it had to rest because it did not answer."""
+    """The number of rests in a row for lack of an answer."""
     failures: int = 0
     """Statuses 500 in a row."""
     last_answer: tuple[float, float] = (-math.inf, -math.inf)
-    """When the call that it answered last began, and when it answered."""
+    """The times of the last answered call: its begin, and its answer."""
     _out_since: float = -math.inf
     _clients: dict[asyncio.AbstractEventLoop, HttpClient] = field(default_factory=dict)
     _targets: dict[tuple[str, ...], str] = field(default_factory=dict)
@@ -82,7 +82,7 @@ class Replica:
         return client
 
     def bytes_known(self, beginnings: Sequence[tuple[int, int]]) -> int:
-        """How many bytes of a request it has read at least, as far as is remembered."""
+        """Return the least number of bytes at the beginning of a request that the replica has read, as far as is remembered."""
         return next((size for size, mark in reversed(beginnings) if mark in self._beginnings), 0)
 
     def remember(self, beginnings: Sequence[tuple[int, int]]) -> None:
@@ -103,7 +103,7 @@ class Replica:
         return self.outages == 1
 
     def note_answer(self) -> bool:
-        """It answered. Whether it had not before."""
+        """Note an answer. Returns whether the replica had not answered before."""
         again, self.outages, self.failures = self.outages > 0, 0, 0
         self.rests_until = -math.inf
         return again

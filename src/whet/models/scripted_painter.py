@@ -58,7 +58,7 @@ Luck = Callable[..., float]
 
 @dataclass(frozen=True)
 class PainterHabits:
-    """How often the painter misreads, and the words that make it careful or careless."""
+    """The rate at which the painter misreads, and the words that make the painter careful or careless."""
 
     miscount: float = 0.6
     bleed: float = 0.5

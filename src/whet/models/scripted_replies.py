@@ -85,7 +85,7 @@ def asks_whole(text: str) -> bool:
 
 
 def asked_count(text: str) -> int:
-    """How many proposals a request asks for (1 when it names no number)."""
+    """Read the number of proposals that a request asks for (1 when it names no number)."""
     match = _COUNT.search(text)
     if not match:
         return 1

@@ -1,4 +1,4 @@
-"""How long a provider asks to wait before the next call: in headers, in the body of its refusal, or in its words."""
+"""The time that a provider asks to wait before the next call: in headers, in the body of its refusal, or in its words."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ from whet_client.prompt.slots import SLOT
 
 LONGEST = 4000
 MERGED_INTO = "merged into "
-"""How the reason of an instruction begins that became part of another one, whose id follows."""
+"""The beginning of the reason of an instruction that became part of another instruction, whose id follows."""
 
 _LIST_MARKS = re.compile(r"(?:[-*•][ \t]+)+(?=\S)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x85\u2028\u2029]")

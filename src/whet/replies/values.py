@@ -166,9 +166,8 @@ def find_values(reply: str, whole: bool) -> list[Value]:
 
 @dataclass
 class _Allowance:
-    """How much of a reply may still be read again after a bracket that led nowhere: in characters, and in single reads
-    of a character by json-repair.
-    """
+    """The part of a reply that may still be read again after a bracket that led nowhere: in characters, and in single reads of
+    a character by json-repair."""
 
     fast: int
     slow: int

@@ -77,7 +77,7 @@ FIGURES = {
     "seconds": ("Seconds", "Time of an update."),
     "memory": ("Memory", "Peak memory of the training up to this step, in GiB."),
 }  # fmt: skip
-"""The figures that methods log at their steps: how each is called, and what it is."""
+"""The figures that methods log at their steps: the name and the meaning of each."""
 SO_FAR = frozenset(("best", "update_seconds", "backbone_seconds", "memory"))
 """Figures that hold all steps up to theirs, of which a running mean would show something that never was."""
 
@@ -143,7 +143,7 @@ def interval_rows(record: Record) -> list[IntervalRow]:
 
 
 def _shares(gain: Mapping[str, object]) -> Html | None:
-    """How many test examples got better, stayed equal and got worse, as a bar and in words."""
+    """Show the numbers of test examples that got better, stayed equal and got worse, as a bar and in words."""
     kinds = (("up", "▲", "wins", "better"), ("same", "=", "ties", "equal"), ("down", "▼", "losses", "worse"))
     counts = [(kind, sign, word, gain.get(key)) for kind, sign, key, word in kinds]
     known = [(kind, f"{sign} {n:,} {word}", n) for kind, sign, word, n in counts if isinstance(n, int)]

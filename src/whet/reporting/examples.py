@@ -46,7 +46,7 @@ def examples_section(record: Record) -> Section | None:
 
 
 def _lacking(record: Record) -> str:
-    """How many rows are left out because a prompt has no answer to them."""
+    """Say the number of rows that are left out because a prompt has no answer to them."""
     rows = {
         str(row.get("id"))
         for name in ("baseline", "best")

@@ -198,7 +198,7 @@ def _of_kept(record: Record) -> Iterator[Child]:
 
 
 def _more_rows(record: Record) -> Iterator[Child]:
-    """How many rows the test lacks."""
+    """Say the number of rows that the test lacks."""
     gain = side(record.result, "improvement")
     promotion = side(side(record.result, "plan"), "promotion")
     if promotion.get("possible") is False:

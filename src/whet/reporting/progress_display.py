@@ -17,14 +17,14 @@ from typing import Any
 
 from whet._util.terminal import announce
 from whet._util.user_code import under_way
-from whet.engine.forecast import plan_lines
 from whet.engine.plan_json import PlanJSON
+from whet.engine.plan_text import plan_lines
 from whet.engine.progress import STALLED, Progress, Speed, waits
 from whet.errors import quantity, show_duration, show_reward
 from whet.instructions import visible
 
 PLAIN_SECONDS = (3.0, 10.0, 20.0, 30.0)
-"""When plain lines are written, in seconds; then every 30 s."""
+"""The times at which plain lines are written, in seconds; then every 30 s."""
 LIVE_SECONDS, TICK_SECONDS = 0.25, 1.0
 COMPUTING = 3.0
 """Seconds from which on code of the user that is under way is named."""
@@ -70,7 +70,7 @@ class Display:
             _SCREEN.remove(self)
 
     def line(self) -> str:
-        """How it goes on, in one line."""
+        """The state of the run, in one line."""
         progress = self.progress
         self.sample()
         reading = self.subject and progress.core is None
@@ -82,7 +82,7 @@ class Display:
         )
 
     def lines(self) -> list[str]:
-        """How it goes on, and below it how each of its parts does that go on at once."""
+        """The state of the run, and below it the state of each part that works at the same time."""
         return [self.line(), *(f"  {name}: {text}" for name, text in list(self.progress.parts.items()))]
 
     def sample(self) -> None:

@@ -175,7 +175,7 @@ def _warnings(record: Record) -> Html | None:
 
 
 def _control_opening(record: Record, times: int) -> str:
-    """Which opening its control was, where that came later."""
+    """Say which opening the run's control was, if it came later."""
     later = side(side(record.result, "control"), "improvement").get("opening")
     return f", and its control opening {later:,}" if isinstance(later, int) and later > times else ""
 
@@ -190,7 +190,7 @@ def _power(promotion: Mapping[str, object]) -> str:
 
 
 def openings(record: Record) -> Html | None:
-    """How often the sealed test split has been opened."""
+    """Say the number of openings of the sealed test split."""
     times = record.result.get("test_openings")
     if not isinstance(times, int):
         return None

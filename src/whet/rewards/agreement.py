@@ -1,4 +1,4 @@
-"""How far a judge agrees with people, and a warning when that is not far.
+"""The agreement of a judge with people, and a warning when it is low.
 
 Cohen's kappa where people's scores have two levels, one on each side of the middle of the scale (Cohen 1960), else rank
 correlation (Spearman 1904). Both are 1 for full agreement and about 0 for a judge that knows nothing.
@@ -143,7 +143,7 @@ def _kappa(table: NDArray[np.float64]) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class RaterPair:
-    """How far two raters agree on the answers that both scored."""
+    """The agreement of two raters on the answers that both scored."""
 
     first: str
     second: str

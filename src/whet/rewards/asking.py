@@ -25,10 +25,10 @@ T = TypeVar("T")
 
 MAX_TOKENS = 1024
 ASKED_TWICE = 2
-"""How often a judge is asked one question at most."""
+"""The largest number of times that a judge gets one question."""
 SAMPLING = 1.0
 MORE_ROOM = 4
-"""How many times the tokens the second answer may have where the first one was cut off."""
+"""The tokens of the second answer, as a multiple of those of the first answer, which was cut off."""
 _FILES = (".md", ".txt")
 _SHOWN = 120
 
@@ -58,7 +58,7 @@ def enclose_in_markers(name: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class JudgeQuestion:
-    """One question to the judge: what it is told, what it is shown, and the form of its answer."""
+    """One question to the judge: its instructions, the texts that it sees, and the form of its answer."""
 
     rules: str
     shown: str

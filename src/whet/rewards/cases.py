@@ -37,7 +37,7 @@ class CaseRewards:
 
     @property
     def judge_calls_without_target(self) -> int:
-        """As `judge_calls`, for rows without a target."""
+        """The judge calls for a row without a target."""
         return max((judge_calls_of(one, targets=False) for one in self.rewards.values()), default=0)
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:

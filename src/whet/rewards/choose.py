@@ -1,4 +1,4 @@
-"""Which reward fits a column of targets."""
+"""The reward that fits a column of targets."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def find_labels(targets: Sequence[object]) -> list[str]:
 
 
 def count_names(targets: Sequence[object]) -> Counter[str]:
-    """How often each different target is there, where targets may be names of something: texts, few numbers, none of which
-    differs from another one in case only; else nothing."""
+    """Count the different targets if targets may be names: texts, or few numbers, with no two that differ only in case; else
+    nothing."""
     if not all(isinstance(t, str | bool | int) and str(t).strip() for t in targets):
         return Counter()
     counts = Counter(json.dumps(t) if isinstance(t, bool) else str(t) for t in targets)

@@ -64,7 +64,7 @@ class Clip:
 
 
 def _cosine(model: str, text: str, picture: bytes) -> float:
-    """How alike the embeddings of a text and of a picture are."""
+    """The cosine of the embeddings of a text and of a picture."""
     import torch
 
     opening = importlib.import_module("PIL.Image")

@@ -51,7 +51,7 @@ class Weighted:
 
     @property
     def judge_calls_without_target(self) -> int:
-        """As `judge_calls`, for rows without a target."""
+        """The judge calls for a row without a target."""
         return sum(judge_calls_of(reward, targets=False) for _, reward in self.parts)
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:

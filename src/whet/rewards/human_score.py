@@ -1,4 +1,4 @@
-"""How near a judge's score is to a person's: the reward of a task whose prompt is the rubric of a judge."""
+"""The reward of a task whose prompt is the rubric of a judge: the closeness of the judge's score to a person's."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Alignment:
             yield from _pairs_of_one(MISSING if self._extra else value, target, path)
 
     def _count_faults(self, value: object, target: object) -> int:
-        """How many fields differ, or stand on one side only."""
+        """Count the fields that differ or that only one side has."""
         key = id(value), id(target)
         if key not in self._faults:
             pairs = self.pairs(value, target)
@@ -95,7 +95,7 @@ class Alignment:
         return self._faults[key]
 
     def _count_same(self, values: Iterator[object], targets: Iterator[object]) -> int:
-        """How many items from the first one on are the same."""
+        """Count the items that are the same, from the first item on."""
         pairs = zip(values, targets, strict=False)
         return sum(1 for _ in takewhile(lambda pair: not self._count_faults(*pair), pairs))
 

@@ -36,7 +36,7 @@ class LabelledText:
 
     @property
     def text(self) -> str:
-        """It as a judge reads it."""
+        """The note as a judge reads it."""
         reason = f"\nReason: {self.reason}" if self.reason else ""
         return f"{self.shown}\nA person's judgement: {self.label}{reason}"
 

@@ -273,7 +273,7 @@ def _values_first(folded: str, matches: list[regex.Match[str]], only: bool = Fal
 
 
 def _standing_before(folded: str, match: regex.Match[str]) -> list[str]:
-    """Where a number is one digit directly behind a letter, which may be part of a unit or formula (12 m2, 12 t CO2), the last
+    """If a number is one digit directly behind a letter, which may be part of a unit or formula (12 m2, 12 t CO2), the last
     number before it on its line; else nothing."""
     start = match.start()
     if len(match.group()) > 1 or not _IN_WORD.search(folded, max(0, start - 1), start):
@@ -300,7 +300,7 @@ def words_behind(text: str, decimal: str = "") -> Iterator[tuple[Decimal, str]]:
 
 
 def number_of(target: object) -> Decimal | None:
-    """The number that a target is by its type; None for a text, a truth value and what is no finite number.
+    """The number that a target is by its type; None for a text, a truth value and a number that is not finite.
 
     >>> number_of(18.0), number_of("18"), number_of(True)
     (Decimal('18.0'), None, None)
@@ -484,7 +484,7 @@ class Number:
         return len(places) == len(values) == 2 and is_between(sentence[places[0].end() : places[1].start()])
 
     def _explain_reading(self, text: str, numbers: list[Decimal]) -> str:
-        """How a number was read that a sign behind it multiplied; empty where none did."""
+        """Say the value that was read where a sign behind a number multiplied it; empty where no sign did."""
         plain = replace(self, multiples={})._find_numbers(text)
         return f", read as {numbers[0]:f}," if numbers and plain and numbers[0] != plain[0] else ""
 

@@ -30,7 +30,8 @@ _PARTS = (
     r"\\N\{[^}]*(?:\}|\Z)|\\.|\(\?#[^)]*(?:\)|\Z)|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*(?:\]|\Z))"
     r"|\{(?:[0-9]+|[0-9]*,[0-9]*)\}|(?P<brace>\{)"
 )
-"""What is open at the end goes to the end, so that nothing is read twice; `re` takes no such pattern."""
+"""Matches the parts of a pattern. An unclosed part extends to the end, so that nothing is read twice; `re` takes no such
+pattern."""
 _PLAIN, _VERBOSE = (re.compile(f"{comment}{_PARTS}", re.DOTALL) for comment in ("", r"#[^\n]*|"))
 _NO_LETTER = "\ue000"
 _IN_SET = re.compile(r"\\.|(?<!^)\[", re.DOTALL)

@@ -497,7 +497,8 @@ def _is_report(value: object) -> bool:
 _ROUNDING = 1e-9
 """The share of the range by which sums of floats may miss it."""
 _NEARLY = 0.01
-"""How far beyond 0 to 1 a value may lie that was meant to be inside: it is told to be clipped, not to state another range."""
+"""The distance beyond 0 and 1 at which a value still counts as meant to be inside: the message then says to clip the value, and
+not to state another range."""
 
 
 def program_of_file(
@@ -647,7 +648,7 @@ def _without_rounding(value: float, low: float, high: float) -> float:
 
 
 def read_number(value: Any) -> float | None:
-    """A number of any type, such as one of NumPy or a Decimal, as a float; None for a text and what is no finite number."""
+    """A number of any type, such as one of NumPy or a Decimal, as a float; None for a text and a number that is not finite."""
     dimensions: object = getattr(value, "ndim", None)
     if isinstance(value, str | bytes) or dimensions:
         return None

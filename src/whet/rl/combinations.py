@@ -60,8 +60,8 @@ class Combination:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How many prompts survive a step, children a step has, and steps there are; rows of a block, and blocks that a prompt
-    answers at most."""
+    """The numbers of prompts that survive a step, of children in a step, and of steps; of rows in a block, and of blocks that a
+    prompt answers at most."""
 
     population: int
     crossovers: int

@@ -18,12 +18,13 @@ KL_CAP = 10.0
 """Most that one token counts, as in `losses.kl`."""
 
 
-def divergences(policy: PolicyModel, samples: Sequence[Sample], power: float = 0.0) -> Rows:
-    """k1 = log pi_old - log reference of the own tokens of each sample; with `power` times `losses.critical_weights`.
+def divergences(policy: PolicyModel, samples: Sequence[Sample], power: float = 0.0, tag: str = "") -> Rows:
+    """k1 = log pi_old - log reference of the own tokens of each sample; with `power` times `losses.critical_weights`, with `tag`
+    times `losses.partial_weights`.
 
     It belongs into the reward: only there has it the gradient of KL(policy || reference) of whole texts (docs/mechanics.md).
     """
-    rows = policy.critical_gaps(samples, power)
+    rows = policy.critical_gaps(samples, power, tag)
     return [
         [gap for gap, own in zip(row, s.own, strict=True) if own]
         for s, row in zip(samples, rows, strict=True)
@@ -83,7 +84,7 @@ def split_by_sizes(items: Iterable[T], sizes: Sequence[int]) -> Iterator[list[T]
 def learnable(
     groups: Sequence[Sequence[Sample]], least: int, *, cut_too: bool
 ) -> list[tuple[int, list[int]]]:
-    """Which samples are learned from: the places of groups, and in each the places of its samples.
+    """Choose the samples that are learned from: the places of groups, and in each the places of its samples.
 
     Unless `cut_too`, samples that the bound on tokens cut are left out, of the comparison in the group too: what the whole
     text would have earned is not known (the overlong filter of DAPO, Yu et al. 2025, arXiv:2503.14476, section 3.4). Groups with

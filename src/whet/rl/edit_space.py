@@ -61,7 +61,7 @@ class Space:
     pool: tuple[Example, ...]
     """P examples."""
     shots: int
-    """How many of them stand in the prompt."""
+    """The number of demonstrations in the prompt."""
     words: tuple[tuple[str, ...], ...]
     """M sets of words, each in the order of the labels; the first set is the task's own."""
     phrases: tuple[str, ...]
@@ -109,7 +109,7 @@ class Space:
         return EditState(tuple(range(len(self.pool))), 0, tuple(range(self.own)), kept)
 
     def mask_actions(self, state: EditState) -> NDArray[np.bool_]:
-        """Which actions change something and leave a phrase of the start's own in the prompt; stop is always allowed."""
+        """Mark the actions that change something and leave a phrase of the start's own in the prompt; stop is always allowed."""
         last = sum(state.kept[: self.own]) == 1
 
         def may(action: Action) -> bool:

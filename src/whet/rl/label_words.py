@@ -1,4 +1,4 @@
-"""Which words stand for a label: what a classifier of a masked model's states says of the words that the model can write.
+"""The words that stand for a label: a classifier of a masked model's states rates the words that the model can write.
 
 Shin et al. 2020 (arXiv:2010.15980), section 2.3: a logistic classifier learns the labels from the states at the mask; it then
 reads the output embedding of each word as if that were a state, and the words that it is surest of stand for the label.

@@ -65,9 +65,9 @@ IN_VAIN = 10
 
 @dataclass
 class FormUse:
-    """How replies to questions with a form were. First ones: `copied` from the form or the question, or `filled` in somehow. By
-    tag: `useful` texts, and for each question how many texts it gave up (`vain`). How often the `last` rewritten text came in a
-    row (`repeats`), and how many texts in a row were lost because no reply came (`absent`)."""
+    """The quality of replies to questions with a form. First ones: `copied` from the form or the question, or `filled` in
+    somehow. By tag: `useful` texts, and for each question how many texts it gave up (`vain`). How often the `last` rewritten
+    text came in a row (`repeats`), and how many texts in a row were lost because no reply came (`absent`)."""
 
     copied: int = 0
     filled: int = 0
@@ -113,7 +113,7 @@ class LanguagePolicy:
     max_tokens: int = 1024
     """The bound on one reply; a rewrite of a long text gets more."""
     attempts: int = 2
-    """How often a text is asked for at most."""
+    """The largest number of requests for one text."""
     charge: Callable[[int], None] = lambda calls: None
     """Called with the number of calls that each question took."""
     plain: bool = False
@@ -273,7 +273,7 @@ class _Unusable:
 
 
 def _counts(unusable: Iterable[_Unusable]) -> dict[str, JSON]:
-    """How many replies could not be used, by kind; and by reason, with the beginning of the first of each."""
+    """Count the unusable replies by kind; and by reason, with the beginning of the first reply of each."""
     counts: dict[str, int] = {"off_format": 0, "rejected": 0}
     reasons: dict[str, list[JSON]] = {}
     for one in unusable:

@@ -29,7 +29,7 @@ class OpenPoint:
 
     @property
     def spread(self) -> float:
-        """How far the answers differ: 0 where all are equal, 1 where no two have three characters in a row in common."""
+        """The spread of the answers: 0 if all are equal, 1 if no two have three characters in a row in common."""
         texts = [character_trigrams(answer) for answer in self.answers]
         pairs = combinations(texts, 2)
         return fmean(

@@ -39,7 +39,8 @@ def choose_pairs(
 def pair_weight(
     chosen: float, rejected: float, reference_chosen: float, reference_rejected: float, beta: float
 ) -> float:
-    """How strongly DPO pulls a pair apart: beta sigmoid(-beta m), with m the gain of the log-ratio over the reference policy.
+    """The weight with which DPO pulls a pair apart: beta sigmoid(-beta m), with m the gain of the log-ratio over the reference
+    policy.
 
     Minus this is the derivative of the loss by the log-probability of the preferred text, and this that of the other one.
     """

@@ -1,4 +1,4 @@
-"""Which prompt for which input: a model of rewards, fitted to a log, and the task in which it chooses.
+"""The choice of a prompt for each input: a model of rewards, fitted to a log, and the task in which it chooses.
 
 A log says what prompts earned on rows. From features of a row the model predicts the reward of each prompt of a pool; the
 prompt with the best prediction is used where that is better by a margin than the one for the best single prompt, and the best
@@ -50,7 +50,7 @@ async def features_of(run: Run, texts: Sequence[str], embedding: str) -> Array:
 
 
 def prompt_kernel(texts: Sequence[str]) -> Array:
-    """How much prompts are expected to earn alike (P, P): half by their trigrams, half of each one's own."""
+    """The kernel of prompts (P, P), their expected similarity in reward: half by their trigrams, half of each prompt's own."""
     counts = np.zeros((len(texts), WIDTH))
     for row, text in enumerate(texts):
         for gram in grams(text):
@@ -289,7 +289,8 @@ def deploy_router(env: Environment, blob: bytes) -> Routed:
 
 @dataclass(frozen=True)
 class RouterTraining:
-    """How a router is learned: a fit and the strengths to choose from, the folds of the cross-validation, a level.
+    """The settings by which a router is learned: a fit and the strengths to choose from, the folds of the cross-validation, a
+    level.
 
     0 folds: no check and no margin. `shuffled`: features are dealt out anew among the rows, the control.
     """

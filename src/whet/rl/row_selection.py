@@ -1,4 +1,4 @@
-"""Which training rows the next step of a training asks about, and which of their groups it learns from.
+"""The choice of the training rows that the next step of a training asks about, and of the groups that the step learns from.
 
 A group is the texts that a policy was rewarded for on one row. A group of equal rewards has no advantage, so the calls for it
 teach nothing. For rewards of 0 and 1, n texts and a probability of success p, a group is mixed with probability

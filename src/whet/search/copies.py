@@ -98,7 +98,7 @@ def _longest(text: str, other: str, background: str) -> str:
 
 
 def _whole(text: str, start: int, stop: int, other: str) -> tuple[int, int]:
-    """Where the piece around text[start:stop] that stands in `other` begins and ends, grown to the left first."""
+    """The ends of the piece around text[start:stop] that stands in `other`, grown to the left first."""
     first = start - _most(lambda n: text[start - n : stop] in other, start)
     return first, stop + _most(lambda n: text[first : stop + n] in other, len(text) - stop)
 

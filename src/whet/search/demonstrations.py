@@ -44,12 +44,12 @@ class Demonstration:
 
     @property
     def text(self) -> str:
-        """As it stands in a prompt; of a program, as it stands in all of them."""
+        """The text in a prompt; of a program, the text in all its prompts."""
         return "\n\n".join(self.texts.values())
 
     @property
     def texts(self) -> dict[str, str]:
-        """As it stands in each prompt of a program, by name; in the only prompt, by ''."""
+        """The text in each prompt of a program, by name; in the only prompt, by ''."""
         if not self.steps:
             labelled_input = self.labelled_input or f"{INPUT} {self.question.strip()}"
             return {"": f"{labelled_input}\n{self.cue or ANSWER} {self.answer.strip()}"}

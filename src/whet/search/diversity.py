@@ -99,8 +99,8 @@ def _standard(values: Numbers) -> Numbers:
 
 @dataclass
 class DiversityBandit:
-    """Which weight diversity has in a generation. A success is a best reward above the best of the `RECENT` generations before; a
-    tie counts one half."""
+    """The bandit that chooses the weight of diversity in a generation. A success is a best reward above the best of the
+    `RECENT` generations before; a tie counts one half."""
 
     arms: Sequence[float] = LAMBDAS
     choices: list[int] = field(default_factory=list)
@@ -133,7 +133,7 @@ class DiversityBandit:
 
 @dataclass
 class Survival:
-    """Who survives a generation, by fitness alone (`none`), with the weight one half on diversity, or with a bandit's weight."""
+    """The rule of survival in a generation: fitness alone (`none`), the weight one half on diversity, or a bandit's weight."""
 
     rule: Diversity
     span: float

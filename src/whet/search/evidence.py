@@ -91,7 +91,7 @@ class Evidence:
         return order[max(places, key=lambda n: (round(means[n], 9), -len(order[n].prompt.text), n))]
 
     def _peak(self, order: Sequence[Candidate]) -> int:
-        """How many of the prompts there are up to the one after which the rewards fell most surely; all where they did not fall.
+        """Return the number of prompts up to the one after which the rewards fell most surely; all if they did not fall.
         Prompts follow one another by small steps, so that each has too few rewards of its own to show a slow fall."""
         rows = [self.rewards.get(c.prompt.id, []) for c in order]
         surest, peak = _SURE, len(order)

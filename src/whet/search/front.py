@@ -40,7 +40,7 @@ def vectors_of(env: Environment, rollouts: Sequence[Rollout]) -> Vectors:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How much better one candidate is than another on an objective, where more is better: the mean with its 95% interval."""
+    """The gain of one candidate over another on an objective, where more is better: the mean with its 95% interval."""
 
     mean: float
     low: float
@@ -73,7 +73,7 @@ class Front:
         return fmean(row[name] for row in rows) if rows else math.nan
 
     def gains(self, one: str, other: str) -> dict[str, Gain]:
-        """How much better `one` is than `other`, by objective, on the rows that both have; nothing where there are none."""
+        """The gains of `one` over `other`, by objective, on the rows that both have; empty if there are none."""
         first, second = self.vectors[one], self.vectors[other]
         rows = [row for row in first if row in second]
         gains: dict[str, Gain] = {}
@@ -123,8 +123,8 @@ class Front:
         return leaders
 
     def nearest(self, one: str, others: Sequence[str]) -> str:
-        """Which of `others` (at least one) has the values nearest to those of `one`, on the rows that both have: by Euclid, each
-        objective divided by its range over all of them. Those without a row in common come last."""
+        """The member of `others` (at least one) with the values nearest to those of `one`, on the rows that both have: by
+        Euclid, each objective divided by its range over all of them. Those without a row in common come last."""
         gains = {other: self.gains(one, other) for other in others}
         means = {other: {name: gain.mean for name, gain in gained.items()} for other, gained in gains.items()}
         widths = {
@@ -139,8 +139,8 @@ class Front:
         return min(others, key=distance)
 
     def spread(self, members: Sequence[str]) -> dict[str, float]:
-        """How far each member stands from its neighbours: the crowding distance of NSGA-II (Deb et al. 2002), with the means of
-        their own rows. Infinite at the ends of an objective."""
+        """The distance of each member from its neighbours: the crowding distance of NSGA-II (Deb et al. 2002), with the means
+        of their own rows. Infinite at the ends of an objective."""
         spread = dict.fromkeys(members, 0.0)
         for item in self.objectives:
             order = sorted(members, key=lambda member: self.mean(member, item.name))

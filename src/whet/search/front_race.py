@@ -27,7 +27,7 @@ class FrontRace(Track):
     measure: Callable[[Sequence[Rollout]], Vectors] = lambda rollouts: {}
     """Turns rollouts into values."""
     keep: int = 10
-    """How many prompts stay in all."""
+    """The number of prompts that stay."""
     drops: bool = True
     """Whether a challenger drops out when it is beaten; otherwise it answers all rows that all incumbents answered."""
     incumbents: list[str] = field(default_factory=list)

@@ -34,7 +34,7 @@ def pair_by_position(sizes: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def pair_by_square(sizes: Sequence[int], turn: int) -> list[tuple[int, ...]]:
-    """As many configurations, those of the row number `turn` of a Latin square: part i is shifted by i in each turn.
+    """The configurations of the row number `turn` of a Latin square: part i is shifted by i in each turn.
 
     >>> [pair_by_square([2, 2], turn) for turn in range(2)]
     [[(0, 0), (1, 1)], [(0, 1), (1, 0)]]

@@ -136,7 +136,8 @@ class LessonList:
 async def begin_lessons(
     run: Run, plan: SearchPlan, archive: Archive, start: Prompt, most: int, objections: Objections
 ) -> tuple[SearchPlan, Candidate, LessonList]:
-    """Where a search for lessons begins: at the validated start, or at the prompt by which it leaves a start that earns nothing.
+    """Begin a search for lessons at the validated start, or at the prompt by which the search leaves a start that earns
+    nothing.
 
     The plan less what that took, the candidate, and no lessons behind its text. A lesson that copies a single training input,
     or to which there are `objections`, will not be taken in.
@@ -149,7 +150,7 @@ async def begin_lessons(
 
 
 def _line(text: object) -> str:
-    """A text on one line; empty for what is no text, or is too long."""
+    """A text on one line; empty for a value that is no text, or is too long."""
     line = " ".join(text.split()) if isinstance(text, str) else ""
     return line if len(line) <= LONGEST else ""
 

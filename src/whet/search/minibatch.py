@@ -71,7 +71,7 @@ def mistakes(rollouts: Sequence[Rollout], high: float) -> list[Rollout]:
 
 
 _ANSWERED_BADLY = ("model:", "parse:", "reward:", "program:")
-"""How the errors of rollouts begin that the model, or the prompt, is the reason of."""
+"""The beginnings of the errors of rollouts that the model or the prompt caused."""
 
 
 def answered_rollouts(rollouts: Sequence[Rollout]) -> list[Rollout]:
@@ -81,7 +81,7 @@ def answered_rollouts(rollouts: Sequence[Rollout]) -> list[Rollout]:
 
 
 def gains(olds: Sequence[Rollout], news: Sequence[Rollout]) -> list[float]:
-    """How much more reward new rollouts have than old ones on the same examples, where both were answered."""
+    """The gains in reward of new rollouts over old ones on the same examples, where both were answered."""
     both = [(a, b) for a, b in zip(olds, news, strict=True) if len(answered_rollouts([a, b])) == 2]
     return [b.reward - a.reward for a, b in both]
 
@@ -157,7 +157,7 @@ def show_answer(rollout: Rollout, longest: int = _SHOWN, graded: bool = True) ->
 
 
 def say_cut(rollouts: Sequence[Rollout]) -> str:
-    """How many answers were cut off, and after how many tokens where all cut ones have as many; empty where none was.
+    """Say how many answers were cut off, and the number of their tokens if it is the same for all; empty if none was cut off.
 
     >>> from whet.types import Usage
     >>> short = Rollout("p", "1", "The capital of", 0.0, usage=Usage(output_tokens=3), cut=True)

@@ -49,7 +49,7 @@ class OverOptimisation:
 def over_optimisation(
     rewards: Sequence[Figure], metrics: Sequence[Figure], n: int, low: float = 0.0, high: float = 1.0
 ) -> OverOptimisation | None:
-    """How far reward and metric have moved apart at the end of a run; None when they have not, or it may be chance.
+    """Compare the trends of reward and metric at the end of a run; None if they have not moved apart, or if that may be chance.
 
     `metrics` are means over `n` held-out examples in the range [low, high]; at least 3 are needed. A reward belongs to the
     first metric that was measured at its time or later; between two metrics the mean counts. The fall must be more than

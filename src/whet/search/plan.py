@@ -1,4 +1,4 @@
-"""How large a search can be: rounds, minibatches and validations that fit what the run may spend.
+"""The size of a search: rounds, minibatches and validations that fit the limits of the run.
 
 Limits on calls are planned for: from what the run is told at its start, and between rounds from what it says is left,
 which it records, so that a resumed search is the same search. Limits on tokens, dollars and seconds are among them, as the
@@ -64,11 +64,11 @@ class SearchPlan:
         return self.rollouts is not None or self.asks is not None
 
     def payable(self, wanted: int, each: int) -> int:
-        """How many of the `wanted` things that cost `each` rollouts (1 or more) are paid for."""
+        """Count the things, of the `wanted` ones, that can be paid for if each costs `each` rollouts (1 or more)."""
         return wanted if self.rollouts is None else min(wanted, self.rollouts // each)
 
     def payable_groups(self, each: int) -> int | None:
-        """How many things that cost `each` rollouts (1 or more) are paid for; None without a limit."""
+        """Count the things that can be paid for if each costs `each` rollouts (1 or more); None without a limit."""
         return None if self.rollouts is None else self.rollouts // each
 
     def without(self, rollouts: int) -> SearchPlan:
@@ -105,7 +105,7 @@ def least_rows(env: Environment) -> int:
 
 
 def validation_rows(rollouts: float, env: Environment) -> int:
-    """How many of the validation rows prompts are validated on where so many rollouts can be paid for.
+    """The number of validation rows of a prompt if so many rollouts can be paid for.
 
     One validation takes a tenth of them, or up to an eighth where a tenth is fewer than `least_rows`; 5 rows at least.
     """
@@ -297,9 +297,9 @@ async def rounds_of(
 
 
 async def payable_width(run: Run, plan: SearchPlan, kept: int = 0, *, first: bool = False) -> int:
-    """How many new prompts, up to the width of the plan, what is left pays for beside so many `kept` rollouts. A quarter of their
-    calls of the optimizer model may be replies that must be asked for again. In the `first` round the fewest that a round has may
-    take the calls that are left over for a kill."""
+    """The number of new prompts, up to the width of the plan, that the remaining limits pay for beside so many `kept` rollouts.
+    A quarter of their calls of the optimizer model may be replies that must be asked for again. In the `first` round the fewest
+    that a round has may take the calls that are left over for a kill."""
     left = await run.read_remaining()
     pays = (
         (purse_of(without_lost(run.limits, left), plan.env), plan.width),

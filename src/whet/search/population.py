@@ -30,8 +30,8 @@ class Individual(Generic[G]):
 
 
 def population_size(run: Run, env: Environment, wanted: int, asks: float = 1.0, least: int = 3) -> int:
-    """How many members a population has: as many as are wanted, or the root of the number of prompts that a limit pays for, so
-    that there are about as many generations. `asks`: calls of the optimizer model that one new prompt takes."""
+    """The number of members of a population: `wanted`, or the root of the number of prompts that a limit pays for, so that
+    there are about as many generations. `asks`: calls of the optimizer model that one new prompt takes."""
     rollouts = payable_rollouts(run, env, writes=asks > 0)
     askable = payable_asks(run, env, rollouts)
     prompts = [wanted * wanted]

@@ -1,4 +1,4 @@
-"""Which region of a prompt a search edits: every region in its turn, each from the best prompt so far, or one of them.
+"""The region of a prompt that a search edits: every region in its turn, each from the best prompt so far, or one of them.
 
 A method sees the region in focus only (`Prompt.focused`); the budget is shared out here.
 """
@@ -17,7 +17,7 @@ from whet.types import Rollout
 
 @dataclass(frozen=True)
 class RegionTurn:
-    """One region's turn in a search, and the share (0 to 1) of what is left of the budget that it may use."""
+    """One region's turn in a search, and the share (0 to 1) of the remaining budget that it may use."""
 
     region: str
     share: float

@@ -141,7 +141,7 @@ async def record_stage(run: Run, name: str, version: int | None) -> None:
 
 
 def stage_limits(limits: Budget, spent: Mapping[str, int], kept: int, stages: int) -> Budget:
-    """The limits on calls of the next of so many stages: an equal share of what is left, `kept` calls of the task model aside.
+    """The limits on calls of the next of so many stages: an equal share of the remaining calls, without `kept` task calls.
 
     Limits on tokens, cost and seconds hold for the whole run.
     """
@@ -158,6 +158,6 @@ def stage_limits(limits: Budget, spent: Mapping[str, int], kept: int, stages: in
 
 
 def most_stages(limits: Budget, task: int, optimizer: int) -> float:
-    """How many stages of so many calls of the task and of the optimizer model the limits pay for."""
+    """The number of stages, of so many calls of the task and of the optimizer model each, that the limits pay for."""
     pairs = (limits.task_calls, task), (limits.optimizer_calls, optimizer), (limits.calls, task + optimizer)
     return min((limit // each for limit, each in pairs if limit is not None), default=math.inf)

@@ -28,7 +28,7 @@ from whet.stats.intervals import say_p, show_number
 from whet.stats.paired import Array, cluster_sums, fewest_clusters, is_left_skewed, p_value_curve, paired_test
 
 TOLERANCE = 0.05
-"""How much a case may lose on average, as a share of the range of its reward, before a shown loss forbids a promotion."""
+"""The largest mean loss of a case, as a share of the range of its reward, that does not forbid a promotion."""
 BETTER, NOT_WORSE, NOT_SHOWN, WORSE = "better", "not worse", "not shown", "worse"
 _STEPS = 20
 

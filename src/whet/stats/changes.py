@@ -1,4 +1,4 @@
-"""When a stream of values in [0, 1] is no longer what it was: a watch for a changed mean that states its false alarms.
+"""A watch for a changed mean of a stream of values in [0, 1] that states its false alarms.
 
 Nothing is known of the stream but that its mean, given the past, is some number theta until it changes. The watch has two parts.
 

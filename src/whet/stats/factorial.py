@@ -89,7 +89,7 @@ class Design:
 
     @property
     def generators(self) -> tuple[str, ...]:
-        """How the further factors are made, such as `E = ABCD`."""
+        """The generators of the further factors, such as `E = ABCD`."""
         made = []
         for number, column in enumerate(self.columns):
             if column & (column - 1):

@@ -51,7 +51,7 @@ class Improvement:
     """The independent units among the examples."""
     alpha: float
     method: str
-    """How the interval was made."""
+    """The method by which the interval was made."""
     more_examples: int | None = None
     """If a gain was seen but not shown: roughly how many more examples would show it if it stays the same; None: unknown."""
     missing: int = 0
@@ -111,7 +111,7 @@ def decide_anytime(
     clusters: Sequence[int] | None = None,
     largest: int = 1,
 ) -> Improvement:
-    """As `decide`, with a verdict that holds at every look while examples are added.
+    """Decide as `decide` does, with a verdict that holds at every look while examples are added.
 
     The claim is about the mean over examples, as in `decide`, and a cluster is staked as one value, by `ClusterBets`. `largest`:
     the most examples that one cluster is known to have, beside those that are here; later clusters should not be larger.
@@ -192,7 +192,7 @@ def _reason_with_missing(verdict: Improvement, seen: Improvement, of: int, minim
     lost = f"{verdict.missing:,} of {quantity(of, 'pair')} have no answer"
     if verdict.withheld:
         figures = f"; the others differ by {show_number(seen.difference)} on average" if verdict.n else ""
-        return f"Not promoted: no verdict. {lost}{figures}. What they hold would decide."
+        return f"Not promoted: no verdict. {lost}{figures}. The missing answers would decide."
     if verdict.promoted:
         words = _reason(verdict, minimum_effect, 0, None)
         return f"{words} {lost}; interval and p-value count them in the worst case for the new prompt."

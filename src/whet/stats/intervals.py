@@ -84,8 +84,8 @@ def _clustered_interval(sums: Array, sizes: Array, method: str, confidence: floa
 
 
 def _worth(sums: Array, sizes: Array) -> float:
-    """How many independent right-or-wrong values tell as much as these clusters: between sum^2 / sum of squares of the sizes
-    and their number.
+    """The number of independent right-or-wrong values that tell as much as these clusters: between sum^2 / sum of squares of
+    the sizes and their number.
 
     That is the number of values over the design effect (Kish 1965), estimated from the linearised variance of a ratio. One more
     cluster of the usual size with equal values is counted in: a few clusters that are alike by chance do not show that their

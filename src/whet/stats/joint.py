@@ -85,7 +85,7 @@ class Goal:
         return self.margin
 
     def tolerance_at(self, baseline: float) -> float:
-        """How much worse than this mean another may be; 0 where only absolute bounds say."""
+        """The allowed distance of another mean below this mean; 0 if there are only absolute bounds."""
         if self.allowed is not None:
             return self.allowed
         return min((abs(b.value - 1.0) * abs(baseline) for b in self.limits if b.relative), default=0.0)

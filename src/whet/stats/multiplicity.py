@@ -12,7 +12,7 @@ from collections.abc import Sequence
 FIRST_SHARE = 0.8
 STRICT, FDR = "strict", "fdr"
 POLICIES = (STRICT, FDR)
-"""How the alpha of rows is shared out over their openings; the first is the default."""
+"""The rules that share out the alpha of rows over their openings; the first is the default."""
 _DECAY = 1.6
 _SUM = 2.2857656656801293
 """Riemann's zeta function at 1.6: what the reciprocals 1/1 + 1/2^1.6 + 1/3^1.6 + ... sum to."""

@@ -1,4 +1,4 @@
-"""Who is preferred, as a small network learns it from duels, and which pair to compare next.
+"""Preferences that a small network learns from duels, and the choice of the next pair to compare.
 
 Lin, Dai, Verma, Ng, Jaillet, Low: Prompt Optimization with Human Feedback. 2024 (arXiv:2405.17346): the network h has two hidden
 layers of 32 and is fitted to P(i beats j) = sigmoid(h(x_i) - h(x_j)). With g(x), the gradient of h by its weights:
@@ -38,7 +38,7 @@ class PreferenceNetwork:
         return cls(np.concatenate(layers), size)
 
     def scores(self, points: Array) -> Array:
-        """How good points (n, d) are: (n,)."""
+        """The scores (n,) of points (n, d)."""
         scores: Array = self._inputs(_with_constant(points))[2] @ self._layers()[2]
         return scores
 

@@ -87,8 +87,8 @@ class NeuralProcess:
         return covariance
 
     def rise(self, start: Array, end: Array) -> tuple[float, float]:
-        """How much larger the value at one point (d,) is expected to be than at another, and the standard deviation of that; both
-        in units of the spread of the values."""
+        """The expected rise of the value from one point (d,) to another, and its standard deviation; both in units of the
+        spread of the values."""
         points = np.vstack([end, start])
         covariance, (after, before) = self.covariance(points), self.mean(points)
         variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]

@@ -306,7 +306,7 @@ class _Flips:
 
 @lru_cache(maxsize=1)
 def _subsets(n: int, draws: int) -> Array:
-    """Which of n clusters each of some random subsets has, (clusters, subsets); the same for all samples of that size."""
+    """The clusters, of n, that each of some random subsets has, (clusters, subsets); the same for all samples of that size."""
     taken = np.random.default_rng([n, n]).integers(0, 2, (draws, n), np.int8)
     return np.ascontiguousarray(taken.T, dtype=np.float64)
 

@@ -46,7 +46,8 @@ def smallest_gain(rows: int, alpha: float, worse: float = 0.0) -> float | None:
 
 
 def rows_for_gain(gain: float, alpha: float, worse: float = 0.0) -> int | None:
-    """How many independent rows show a gain with a power of 80%; above 400 by the normal approximation, None above a million."""
+    """Return the number of independent rows that show a gain with a power of 80%; above 400 by the normal approximation, None
+    above a million."""
     rows = clusters_for_power(gain, _spread(gain, worse), alpha, exact=True)
     while rows is not None and rows <= _MOST_EXACT and power(rows, gain, worse, alpha) < POWER:
         rows += 1

@@ -1,4 +1,4 @@
-"""Which columns of imported rows are the input and the target of a new task, by their names and values."""
+"""The choice of the input and target columns of a new task, by the names and values of imported rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def columns_of_reward(material: ImportedData, reward: str | None) -> list[str]:
 
 
 def count_values(material: ImportedData, name: str) -> Counter[str]:
-    """How often each value of a column occurs; empty ones do not count."""
+    """Count the occurrences of each value of a column, without empty values."""
     return Counter(
         text_of_cell(row.get(name)) for row in material.all_rows() if row.get(name) not in (None, "")
     )
@@ -132,7 +132,7 @@ def _stands_beside(name: str) -> bool:
 
 
 def _conflicts(inputs: Sequence[str], target: str, rows: Sequence[Mapping[str, object]]) -> int:
-    """How many rows have the same input as an earlier row and another target."""
+    """Count the rows with the same input as an earlier row and another target."""
     first: dict[tuple[str, ...], str] = {}
     keys = [tuple(text_of_cell(row.get(name)) for name in inputs) for row in rows]
     return sum(
@@ -157,7 +157,7 @@ def is_number_of_rows(name: str, rows: Sequence[Mapping[str, object]]) -> bool:
 
 
 def find_leak(name: str, target: str | None, rows: Sequence[Mapping[str, object]]) -> str | None:
-    """How a column gives the target away, in words; None if it does not."""
+    """Say in words why a column gives the target away; None if it does not."""
     if target is None or name == target:
         return None
     pairs = [

@@ -25,7 +25,8 @@ _UNMARKED = (
     ("utf-16-le", (False, True, False, True)),
     ("utf-16-be", (True, False, True, False)),
 )
-"""Which of the first four bytes are zero where a text without a mark begins with two letters of ASCII (RFC 4627, section 3)."""
+"""The bytes, of the first four, that are zero if a text without a mark begins with two letters of ASCII (RFC 4627, section 3).
+"""
 _PACKED = ".gz"
 
 

@@ -75,7 +75,7 @@ def divide_rows(
 
 
 def describe_splits(column: str, numbers: Mapping[str, Sequence[int]], decline: str) -> str:
-    """How a column divides the rows, and what to write against it."""
+    """Say how a column divides the rows, and how to decline that."""
     counts = ", ".join(f"{len(part)} {split}" for split, part in numbers.items())
     cut = "" if SPLITS[1] in numbers else "; validation is cut from train"
     return f'splits: by the column "{column}" ({counts}{cut}); to divide the rows anew: {decline}'

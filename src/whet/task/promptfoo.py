@@ -46,7 +46,7 @@ _OTHERS = (
 _EXPECTED = re.compile(r"([a-z0-9-]+)(?:\([0-9]+(?:[.][0-9]+)?\))?(?::(.*))?", re.DOTALL)
 """A cell of `__expected` as promptfoo reads it: a type, perhaps with a threshold, perhaps with a value; any other is equal."""
 EXPECTED = "__expected"
-"""How the columns of a table of tests begin that hold assertions."""
+"""The beginning of the names of columns with assertions, in a table of tests."""
 _OLDER = {"grade": "llm-rubric", "fn": "javascript", "eval": "javascript"}
 MOST_NODES, MOST_ROWS, DEEPEST = 1_000_000, 100_000, 8
 """YAML values in a file, rows that the lists of one test's variables make, files of tests that name each other."""
@@ -57,7 +57,7 @@ _COMMENT = re.compile(r"\{#[^\n]{0,40}")
 _TEMPLATE = re.compile(r"\{%|\{\{([^{}]{0,500})\}\}")
 """A block of a template, or what stands in the braces of a variable."""
 ROUNDS, LONGEST = 5, 1_000_000
-"""How often promptfoo fills variables that name variables; characters that a variable may grow to."""
+"""The rounds in which promptfoo fills variables that name variables; the characters that a variable may grow to."""
 _OPENAI = re.compile(r"openai:(?:chat:|responses:)?([A-Za-z0-9][\w.-]*)")
 _TAKEN: Mapping[str, tuple[str, ...]] = {
     "the file": ("prompts", "providers", "targets", "tests", "defaultTest"),

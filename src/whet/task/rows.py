@@ -62,7 +62,8 @@ _FEW_BITS = {
     **{"float16": "f2", "Float16": "f2", "halffloat": "f2"},
     **{"float32": "f4", "Float32": "f4", "float": "f4"},
 }
-"""How numpy, torch and datasets, pandas and polars, and Arrow call numbers of 16 and 32 bits, and how numpy makes one."""
+"""The names of numbers of 16 and 32 bits in numpy, torch and datasets, pandas and polars, and Arrow, with numpy's type for
+each."""
 _FIXED = "Seed its random numbers and fix what it reads: rows of a run must be the same at every start."
 _EXAMPLE = '{"input": "...", "target": "..."}'
 
@@ -216,8 +217,8 @@ class _Lines:
 
 
 def _find_wrapped_list(text: str, at: int) -> int:
-    """Where the list of rows begins in the valid object at `at`, as {"examples": [{...}, ...]} has it: the only value that is a
-    list of objects; `at` itself where there is none, or several."""
+    """Find the begin of the list of rows in the valid object at `at`, such as {"examples": [{...}, ...]}: the only value that
+    is a list of objects; `at` itself if there is none, or several."""
     read, places, here = json.JSONDecoder().raw_decode, list[int](), _skip_space(text, at + 1)
     while text[here] != "}":
         here = _skip_space(text, _skip_space(text, read(text, here)[1]) + 1)

@@ -99,6 +99,10 @@ class ModelEntry(Entry):
     """Seed of the first sample of a request; the next samples count on."""
     stream: IfSet[bool] = UNSET
     """Whether to ask for a stream of events; by default, whet finds out whether the endpoint requires one."""
+    device: IfSet[Annotated[str, _like("cpu, cuda, cuda:1 or mps")]] = UNSET
+    """The device of a model at hf/PATH: cpu, cuda, cuda:1 or mps."""
+    batch_size: IfSet[PositiveInt] = UNSET
+    """The largest number of texts that a model at hf/PATH generates together."""
 
 
 class PolicyEntry(Entry):
@@ -330,7 +334,7 @@ class ProgramEntry(Entry):
     calls: IfSet[PositiveInt] = UNSET
     """Calls that one row may make at most."""
     seconds: IfSet[PositiveFloat] = UNSET
-    """How long one row may take."""
+    """The longest time of one row, in seconds."""
     command: IfSet[Annotated[str | list[str], _like("command: [python, agent.py]")]] = UNSET
     """In the place of a file: the command of an agent, which reads its prompts from files."""
     workspace: IfSet[str] = UNSET
@@ -393,7 +397,7 @@ class TaskFile(Entry):
     prompts: IfSet[dict[str, str]] = UNSET
     """With `program`: the files of its prompts by name."""
     region: IfSet[Annotated[str, _like("region: round_robin")]] = UNSET
-    """Which editable region a search edits: round_robin, blame, all, a name, headings, or a heading."""
+    """The editable region that a search edits: round_robin, blame, all, a name, headings, or a heading."""
     objectives: IfSet[dict[str, ObjectiveEntry]] = UNSET
     """Several objectives with directions and bounds."""
     longest: IfSet[PositiveInt] = UNSET

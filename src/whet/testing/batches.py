@@ -24,10 +24,10 @@ _ENDED = ("completed", "failed", "expired", "cancelled")
 @named_fields
 @dataclass(frozen=True)
 class BatchBehaviour:
-    """How the batches of the local server go."""
+    """The behaviour of the local server's batches."""
 
     looks: int = 2
-    """How often a batch must be looked at until it has ended."""
+    """The number of looks at a batch until it has ended."""
     unanswered: float = 0.0
     """The share (0 to 1) of a batch's requests that it does not reach before it expires."""
     refused: float = 0.0
@@ -41,7 +41,7 @@ class BatchBehaviour:
     listed: bool = True
     """Whether batches are listed."""
     lost: int = 0
-    """How many of the first batches begin although their creator gets no answer."""
+    """The number of first batches that begin although their creator gets no answer."""
     seed: int = 0
     """With the id of a request, decides which requests are unanswered or refused."""
 
@@ -126,7 +126,7 @@ class LocalBatches:
         return web.json_response(rows if bare else {"object": "list", "data": rows, "has_more": False})
 
     async def look(self, http: web.Request) -> web.Response:
-        """How far a batch is; each look takes it on."""
+        """Answer with the state of a batch; each look advances the batch."""
         batch = self.batches.get(http.match_info["batch"])
         if batch is None:
             return _refuse(404, "No such batch.")

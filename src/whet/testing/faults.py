@@ -1,4 +1,4 @@
-"""How the local server misbehaves, and the ledger of what reached it."""
+"""The faults of the local server, and the ledger of the requests that reached it."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ _LOGPROBS: Mapping[str, Mapping[str, object]] = {
 @named_fields
 @dataclass(frozen=True)
 class ServerBehaviour:
-    """How the local server behaves beside its faults."""
+    """The behaviour of the local server beside its faults."""
 
     latency: float = 0.0
     """Seconds before each answer."""

@@ -76,7 +76,7 @@ def advantage(
     seeds: Sequence[int],
     settings: Mapping[str, Mapping[str, object]] | None = None,
 ) -> Advantage:
-    """How much better `method` is than `control` at an equal budget of task calls, over worlds drawn by seed.
+    """Measure the advantage of `method` over `control` at an equal budget of task calls, over worlds drawn by seed.
 
     The number of seeds is one of those in T_95. `settings` belong to the methods by name.
     """
@@ -88,7 +88,7 @@ def advantage(
 
 
 def paired_difference(first: Sequence[float], second: Sequence[float]) -> Advantage:
-    """How much more the `first` figures are than the `second`, in pairs; as many as one of T_95."""
+    """Compare the `first` figures with the `second`, in pairs; their number must be one of those in T_95."""
     differences = [a - b for a, b in zip(first, second, strict=True)]
     half = T_95[len(differences)] * stdev(differences) / len(differences) ** 0.5
     return Advantage(fmean(differences), fmean(differences) - half, fmean(differences) + half)

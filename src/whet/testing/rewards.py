@@ -57,7 +57,7 @@ class RewardConformance:
     random: ClassVar[bool] = False
     """Whether an answer that is graded anew, in another run, may have another reward."""
     seconds: ClassVar[float] = 5.0
-    """How long a huge answer may take."""
+    """The longest time for a huge answer."""
 
     def load(self) -> RewardFunction:
         """The reward under test."""

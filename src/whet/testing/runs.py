@@ -85,7 +85,7 @@ class ShuffledRun(MeteredRun):
     order = 0
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
-        """As `Run.map`: results in the order of the items, whatever the order in which they come."""
+        """Map as `Run.map` does: results in the order of the items, whatever the order in which they come."""
         position = self._next()
         order = list(range(len(items)))
         random.Random(f"{self.order}|{self.path}|{position}").shuffle(order)
@@ -114,7 +114,7 @@ class RecordedRun(MeteredRun):
         return again
 
     def branch(self, name: str) -> Self:
-        """As `Run.branch`, with the same record."""
+        """Branch as `Run.branch` does, with the same record."""
         _ = self.record  # made before it is shared
         return super().branch(name)
 

@@ -1,4 +1,4 @@
-"""`whet prompts quality` and `whet prompts alerts`: what they print and refuse."""
+"""`whet prompts quality`, `whet prompts alerts` and `whet check PROMPT`: what they print and refuse."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tests.live.quality.traffic import BEGIN, DAY, NAME, Weeks, fill_weeks, make_prompt
 
+from whet.cli.main import cli
 from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet_client.ids import now
@@ -57,8 +58,8 @@ def test_the_same_as_json(run: Any) -> None:
 
 
 def check(url: str, *arguments: str) -> tuple[int, str]:
-    """The exit code and what `whet prompts check` prints."""
-    done = CliRunner().invoke(prompts, ["--database", url, "check", *arguments])
+    """The exit code and what `whet check` prints."""
+    done = CliRunner().invoke(cli, ["check", *arguments, "--database", url])
     if isinstance(done.exception, UsageError):
         raise done.exception
     return done.exit_code, done.stdout
@@ -114,6 +115,60 @@ def test_a_check_of_live_quality_that_cannot_be_is_refused(
         live.traffic.add([Inference(NAME, 1, {}, "Yes.", id="a1")], [Feedback("thumb", "a1", 1.0, id="t1")])
     with pytest.raises(UsageError, match=said):
         check(sqlite_url, NAME, *words)
+
+
+def make_task(folder: Path) -> Path:
+    """A task that a scripted model answers, with a reward that is always 1."""
+    folder.mkdir(parents=True)
+    (folder / "task.yaml").write_text(
+        "name: words\nprompt: prompt.md\ndata: rows.jsonl\nreward: contains\nmodels: {task: scripted/echo}\n"
+    )
+    (folder / "prompt.md").write_text("Say {{input}}")
+    rows = [{"input": f"w{n}", "target": f"w{n}"} for n in range(80)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_one_check_takes_tasks_and_prompts(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_task(tmp_path / "words")
+    with open_live(sqlite_url) as live:
+        make_prompt(live)
+        live.traffic.add([Inference(NAME, 1, {}, "Yes.", id="a1")], [Feedback("thumb", "a1", 0.0, id="t1")])
+    code, printed = check(sqlite_url, NAME, "words", "--threshold", "0.5", "--junit", "whet.xml", "--json")
+    checks = json.loads(printed)["checks"]
+    assert code == 1
+    assert [(one["task"], one["outcome"]) for one in checks] == [(NAME, "failed"), ("words", "passed")]
+    cases = ElementTree.parse(tmp_path / "whet.xml").getroot().findall("testcase")
+    assert [case.get("name") for case in cases] == [NAME, "words"]
+    with pytest.raises(UsageError, match="--days is an option for prompts"):
+        check(sqlite_url, "words", "--threshold", "0.5", "--days", "3")
+    with pytest.raises(UsageError, match="--split is an option for tasks"):
+        check(sqlite_url, NAME, "--threshold", "0.5", "--split", "test")
+
+
+def test_a_name_that_is_both_or_neither_is_refused(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_task(tmp_path / NAME)
+    with open_live(sqlite_url) as live:
+        make_prompt(live)
+    with pytest.raises(
+        UsageError, match=rf"{NAME} is a task folder and a prompt of the registry. Write ./{NAME}"
+    ):
+        check(sqlite_url, NAME, "--threshold", "0.5")
+    assert check(sqlite_url, f"./{NAME}", "--threshold", "0.5")[0] == 0
+    (tmp_path / "whet.xml").write_text("an outcome of yesterday")
+    with pytest.raises(UsageError, match=r'there is no such task folder.* There is no prompt "shop/hlep"'):
+        check(sqlite_url, "shop/hlep", "--threshold", "0.5", "--junit", "whet.xml")
+    assert not (tmp_path / "whet.xml").exists()
+    with pytest.raises(UsageError, match=r"there is no such task folder.* There is no database"):
+        check(f"sqlite:///{tmp_path}/none.db", "shop/hlep", "--threshold", "0.5")
+    assert check(f"sqlite:///{tmp_path}/none.db", NAME, "--threshold", "0.5")[0] == 0, "no registry, a task"
+    assert not (tmp_path / "none.db").exists()
 
 
 def test_alerts_are_listed_the_newest_first(run: Any) -> None:

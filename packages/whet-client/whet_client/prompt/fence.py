@@ -105,7 +105,7 @@ def regions_of(text: str, where: str = "prompt", message: int = 0) -> tuple[Regi
 
 
 def _inner(text: str, begin: re.Match[str], end: re.Match[str]) -> tuple[int, int]:
-    """Where the editable text between two markers lies."""
+    """The ends of the editable text between two markers."""
     start, stop = begin.end(), end.start()
     after = _eats_line(text, begin.start(), begin.end())
     if after > start and after <= stop:

@@ -1,4 +1,4 @@
-"""How long a prompt may become: a bound in tokens that travels with a prompt through its edits."""
+"""The largest length of a prompt: a bound in tokens that travels with a prompt through its edits."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from whet_client.errors import UsageError
 from whet_client.storable import plain_number, show_value
 
 _OUTSIDE = r"/:-@\[-^`{-\x9f\u2028\u2029"
-"""What stands in no name, with the ASCII characters before `/`. Patterns name what is outside of a name, and not what is inside:
-that compiles in half a millisecond instead of seven, and every app that imports the client waits for it."""
+"""The characters that stand in no name, with the ASCII characters before `/`. Patterns name what is outside of a name, and not
+what is inside: that compiles in half a millisecond instead of seven, and every app that imports the client waits for it."""
 _NAME = rf"[^\x00-.{_OUTSIDE}](?:[^\x00-\x1f!-,{_OUTSIDE}]{{0,200}}[^\x00-\-{_OUTSIDE}])?"
 SLOT = re.compile(rf"\{{\{{[ \t]*+(?![0-9 .-]++[ \t]*+\}}\}})({_NAME})[ \t]*+\}}\}}")
 """A slot; the group is its name as it was written. Figures alone are no name."""
@@ -78,7 +78,7 @@ def slots(text: str) -> frozenset[str]:
 
 
 def slots_in_addresses(text: str) -> Counter[str]:
-    """How often each slot stands inside an address of the web, which would carry its value away."""
+    """Count the occurrences of each slot inside addresses of the web, which would carry the slot's value away."""
     counts: Counter[str] = Counter()
     for match in SLOT.finditer(text):
         before = text[: match.start()]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _LONGEST_HINT = 300
 READERS_SECONDS = 30.0
-"""How long `whet feedback forget` waits for other readers of the database."""
+"""The longest wait of `whet feedback forget` for other readers of the database."""
 
 
 @click.group(

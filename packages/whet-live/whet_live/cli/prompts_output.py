@@ -155,7 +155,7 @@ def show_proposal_lines(proposals: Sequence[Proposal]) -> None:
 
 
 def show_proposal(proposal: Proposal) -> None:
-    """A proposal with what it does to each instruction, and why."""
+    """A proposal with its change of each instruction, and the reason."""
     show_proposal_line(proposal)
     for unit in proposal.units:
         change = unit.change
@@ -178,7 +178,7 @@ def show_proposal(proposal: Proposal) -> None:
 
 
 def show_exported(done: Mapping[str, Any]) -> None:
-    """How many prompts an export wrote, and where."""
+    """Print the number of prompts that an export wrote, and the folder."""
     number = len(done["prompts"])
     click.echo(f"{count_noun(number, 'prompt')} {'is' if number == 1 else 'are'} in {done['folder']}.")
     if labels := done["left"]["labels"]:
@@ -216,7 +216,7 @@ def show_verdict(verdict: AuditVerdict) -> None:
 
 
 def show_learning(status: Mapping[str, Any]) -> None:
-    """How a prompt learns, and what it waits for."""
+    """Print the settings by which a prompt learns, and the causes of waits."""
     settings = status["settings"]
     policy = "  ".join(f"{key}={value}" for key, value in settings["policy"].items() if value != [])
     reads = f"reads {settings['reads']}"

@@ -1,92 +1,84 @@
-"""`whet prompts check`: whether the live quality of prompts meets a threshold, for a build server."""
+"""The check of live prompts in `whet check`: whether their quality meets a threshold, for a build server."""
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import click
 
-from whet.cli.common import emit, examples, json_option, say
-from whet.errors import ProviderError, UsageError
+from whet.cli.check import PromptCheck, make_room, report_checks, threshold_options
+from whet.errors import UsageError
+from whet.reporting import ThresholdCheck
 from whet_live.cli.common import open_here
 
-_COLORS = {"passed": "green", "failed": "red", "undecided": "yellow"}
+
+class QualityCheck(PromptCheck):
+    """The check of live prompts by their quality over the last days."""
+
+    def find_unknown(self, names: Sequence[str]) -> dict[str, str]:
+        """Those of the names that neither have a version nor traffic."""
+        unknown = {}
+        with open_here() as live:
+            for name in names:
+                try:
+                    live.quality.check_prompt(name)
+                except UsageError as error:
+                    unknown[name] = str(error)
+        return unknown
+
+    def measure(
+        self, names: Sequence[str], threshold: float, *, sure: bool, **options: Any
+    ) -> list[ThresholdCheck]:
+        """The check of each prompt; `measure` is the name of a measure, the other options are those of a report of quality."""
+        from whet_live.quality import check_quality
+
+        measure = options.pop("measure")
+        with open_here() as live:
+            reports = [live.quality.measure(name, **options) for name in names]
+        return [check_quality(report, threshold, measure, sure=sure) for report in reports]
 
 
-@click.command(
-    "check",
-    epilog=examples(
-        "whet prompts check shop/greeting --threshold 0.8",
-        "whet prompts check shop/greeting shop/help --measure correction --threshold 0.05 --days 7 --sure",
-        "whet prompts check shop/greeting --measure latency --threshold 2 --junit whet.xml",
-    ),
-)
+@click.command("check", cls=QualityCheck, hidden=True)
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option(
-    "--threshold",
-    type=float,
-    required=True,
-    metavar="R",
-    help="Lowest mean that passes or, where less is better, the highest.",
-)
+@threshold_options
 @click.option(
     "--measure",
     default="",
     metavar="M",
-    help="Measure of quality: thumb, rating, correction, error, latency, score:NAME, ... "
+    help="Measure of a prompt's quality: thumb, rating, correction, error, latency, score:NAME, ... "
     "(default: what people said, else a score).",
 )
 @click.option(
-    "--sure", is_flag=True, help="Apply the threshold to the worse end of the 95% interval, not to the mean."
+    "--days",
+    type=click.IntRange(1, 1098),
+    default=7,
+    show_default=True,
+    metavar="N",
+    help="Days of a prompt's answers.",
 )
-@click.option("--days", type=click.IntRange(1, 1098), default=7, show_default=True, metavar="N")
-@click.option("--version", type=click.IntRange(min=0), metavar="N", help="Only answers of this version.")
-@click.option("--label", metavar="LABEL", help="Only answers of the version that had this label.")
-@click.option("--model", metavar="MODEL", help="Only answers of this model.")
 @click.option(
-    "--junit", "junit_file", metavar="FILE", help="Also write the outcome as JUnit XML to this file."
+    "--version", type=click.IntRange(min=0), metavar="N", help="Only answers of this version of a prompt."
 )
-@json_option
+@click.option("--label", metavar="LABEL", help="Only answers of the version of a prompt that had this label.")
+@click.option("--model", metavar="MODEL", help="Only answers of this model to a prompt.")
 def check(
     names: tuple[str, ...],
     threshold: float,
-    measure: str,
     sure: bool,
-    days: int,
-    version: int | None,
-    label: str | None,
-    model: str | None,
     junit_file: str | None,
     as_json: bool,
+    **options: Any,
 ) -> None:
-    """Fail if the quality of live prompts is on the wrong side of a threshold.
+    """The same as `whet check` for names of prompts only."""
+    file = make_room(junit_file)
+    live = click.get_current_context().command
+    assert isinstance(live, QualityCheck)
+    checks = live.measure(names, threshold, sure=sure, **options)
+    jobs: list[tuple[str, Callable[[], ThresholdCheck]]] = [(one.task, partial(_same, one)) for one in checks]
+    report_checks(jobs, {"threshold": threshold}, file, as_json)
 
-    Exit code 0: every prompt passed. 1: a prompt failed. 3: no prompt failed, but a prompt is undecided, because no answer of the
-    period has the measure.
-    """
-    from whet.reporting import write_junit
-    from whet_live.quality import check_quality
 
-    file = None if junit_file is None else Path(junit_file)
-    if file is not None:
-        if not file.absolute().parent.is_dir():
-            raise UsageError(f"--junit: there is no folder {file.parent} for {file.name}. Make it.")
-        file.unlink(missing_ok=True)
-    with open_here() as live:
-        reports = [
-            live.quality.measure(name, days=days, version=version, label=label, model=model) for name in names
-        ]
-    checks = [check_quality(report, threshold, measure, sure=sure) for report in reports]
-    if as_json:
-        emit({"threshold": threshold, "checks": [dataclasses.asdict(one) for one in checks]})
-    else:
-        for one in checks:
-            say(f"{one.outcome}  {one.task}: {one.sentence}", fg=_COLORS[one.outcome])
-    if file is not None:
-        write_junit(file, checks)
-    outcomes = {one.outcome for one in checks}
-    if "failed" in outcomes:
-        raise SystemExit(1)
-    if "undecided" in outcomes:
-        raise SystemExit(ProviderError.exit_code)
+def _same(check: ThresholdCheck) -> ThresholdCheck:
+    return check

@@ -19,7 +19,7 @@ _PREFIX = "oidc_"
 
 
 def oidc_options() -> Callable[[Command], Command]:
-    """Which provider, as which client, and who gets which role."""
+    """The options of the sign-in: the provider, the client, and the roles."""
     return options(*_declare())
 
 

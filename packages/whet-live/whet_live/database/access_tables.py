@@ -72,8 +72,8 @@ identities = Table(
     UniqueConstraint("issuer", "subject"),
     Index("ix_access_identities_email", "email"),
 )
-"""Who a user is at an identity provider. `issuer` and `subject` are NULL until the first sign-in with the address, which an admin
-linked to the user; `email` is the address of the last sign-in."""
+"""The identity of a user at an identity provider. `issuer` and `subject` are NULL until the first sign-in with the address,
+which an admin linked to the user; `email` is the address of the last sign-in."""
 
 finished_sign_ins = Table(
     "access_sign_ins",

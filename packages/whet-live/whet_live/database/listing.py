@@ -29,7 +29,7 @@ class ListPage(Generic[Item]):
 
 
 def one_more(limit: int) -> int:
-    """How many rows to read for a page of `limit`. Raises UsageError for a page that is empty or too large."""
+    """The number of rows to read for a page of `limit`. Raises UsageError for a page that is empty or too large."""
     if not 1 <= limit <= MOST:
         raise UsageError(f"A page has 1 to {MOST} rows, not {limit}.")
     return limit + 1

@@ -1,4 +1,4 @@
-"""How a bandit shares the next units among the arms: from what is known to weights, without chance.
+"""The rules by which a bandit shares the next units among the arms: from the known outcomes to weights, without chance.
 
 Assignment by a hash with these weights is the random draw, so that the weights are the whole rule: Thompson
 sampling is the vector of probabilities of being best. Means are on the scale from 0 (worst) to 1 (best).

@@ -46,9 +46,9 @@ HEAD = 1024
 FAR = 4.0
 """Later units are stored one by one if they lie so many spreads from the mean of the first units."""
 ROOM = 0.2
-"""How far above that mean a null may lie for bets on stored sums."""
+"""The largest distance above that mean at which bets on stored sums can test a null."""
 LEAD_SCALE = 0.085
-"""Where the bound of a lead is tightest, in standard deviations of one score: in the middle of the bets."""
+"""The place at which the bound of a lead is tightest, in standard deviations of one score: in the middle of the bets."""
 _ORDER = 6
 _NEAREST = 0.6
 _SIZES = int((SIZES * FAR <= _NEAREST).sum())
@@ -218,7 +218,7 @@ class Capital:
 
 
 def lead_width(n: Numbers | int, needed: float) -> Array:
-    """How far the bound of `Capital.lead` lies below the mean of n scores, in standard deviations of one."""
+    """The distance of the bound of `Capital.lead` below the mean of n scores, in standard deviations of one score."""
     scaled = n * LEAD_SCALE**2 + 1.0
     return np.asarray(np.sqrt(2.0 * scaled * np.log1p(np.sqrt(scaled) * needed / 2.0)) / (n * LEAD_SCALE))
 

@@ -31,7 +31,7 @@ LEAST_SHARE = 0.001
 """The smallest share of the units that an arm may start with."""
 
 PLACE = "experiment"
-"""How messages call a definition."""
+"""The name of a definition in messages."""
 _BOUNDS = {"at_most": "min", "at_least": "max", "margin": None}
 """The words of a task's objectives, each with the direction of the metric that it bounds."""
 
@@ -93,7 +93,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class AllocationPolicy:
-    """How the traffic is shared while the experiment runs.
+    """The rule by which the traffic is shared while the experiment runs.
 
     fixed: by the weights. ramp: the arms other than the control together get each of `shares` in turn, a step
     after every `units` settled units. thompson: by the probability of being best. top_two: the same with
@@ -171,7 +171,7 @@ class Definition:
         return tuple(weight / sum(weights) for weight in weights)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON; `read` reads it back."""
+        """The definition as JSON; `read` reads it back."""
         return asdict(self)
 
 

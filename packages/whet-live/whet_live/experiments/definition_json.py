@@ -39,7 +39,7 @@ class MetricKeys(Entry):
     window: IfSet[NonNegativeFloat] = UNSET
     """Seconds after a unit's first exposure in which values count."""
     aggregate: IfSet[Aggregate] = UNSET
-    """Which of a unit's values is its outcome."""
+    """The value, of a unit's values, that is its outcome."""
     missing: IfSet[float | None] = UNSET
     """The outcome of a unit without values; null leaves such units out."""
     reward: IfSet[dict[str, Any] | None] = UNSET
@@ -72,7 +72,7 @@ class GuardEntry(MetricKeys, kw_only=True):
 
 
 class AllocationEntry(Entry):
-    """How the traffic is shared while the experiment runs."""
+    """The rule by which the traffic is shared while the experiment runs."""
 
     kind: IfSet[Kind] = UNSET
     floor: IfSet[PositiveFloat] = UNSET

@@ -1,4 +1,4 @@
-"""How much better one arm is than another, with evidence that stays valid whenever one looks.
+"""The effect of one arm over another, with evidence that stays valid at any number of looks.
 
 Units are randomised with known chances, so the difference of two arms can be scored one unit at a time. For
 arms 1 and 0, a unit that got arm 1 with the chance p (given that it got one of the two), and predictions m1

@@ -1,4 +1,4 @@
-"""How long an experiment on a prompt would take, from what its newest answers show: units a day, and how outcomes spread.
+"""A forecast of the length of an experiment on a prompt, from its newest answers: units a day, and the spread of outcomes.
 
 The scores of `effects` have a variance of about v (1/p + 1/(1-p)), with v that of a unit's outcome and p the share of the traffic
 that tries the new version. The median experiment decides after about `NEEDED` times that variance over the squared difference:
@@ -20,7 +20,7 @@ from whet_live.traffic.dataset import PEOPLE, RATED_BY_PEOPLE
 from whet_live.traffic.traffic_tables import feedback, inferences
 
 DAYS = 14
-"""How far back answers are looked at."""
+"""The days of answers that a forecast looks back on."""
 MOST_ANSWERS, MOST_ROWS = 20_000, 50_000
 NEEDED = 8.5
 """Two versions, an error of 5%."""

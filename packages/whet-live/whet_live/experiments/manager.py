@@ -33,7 +33,7 @@ from whet_live.registry.proposals import ask_for_move, open_request, rest_on_exp
 from whet_live.registry.registry_store import is_protected, read_labels, version_number_of
 
 GRACE = 2 * MICROSECONDS
-"""How long after its window an outcome may still be on its way into the database."""
+"""The time after the end of its window in which an outcome may still be on its way into the database."""
 
 log = logging.getLogger("whet.experiments")
 
@@ -140,7 +140,7 @@ class Experiments:
         return self._describe(record, looked), counting
 
     def units(self, prompt: str) -> NamedUnits:
-        """Which units the newest answers of a prompt name."""
+        """Count the units that the newest answers of a prompt name."""
         with self.database.read() as connection:
             return units_of(connection, prompt)
 

@@ -93,7 +93,7 @@ def _is_closed(connection: Connection, experiment: Experiment) -> bool:
 
 
 def until(experiment: Experiment) -> int:
-    """When a watch is over at the latest, in microseconds: its time, and until the last outcomes are settled."""
+    """The latest end of a watch, in microseconds: its time, and the time until the last outcomes are settled."""
     seconds = 0.0 if experiment.definition.watch is None else experiment.definition.watch.seconds
     window = max(guard.metric.window for guard in experiment.definition.guards)
     return experiment.created + round((seconds + window) * MICROSECONDS)

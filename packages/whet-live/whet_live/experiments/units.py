@@ -1,4 +1,4 @@
-"""Which units the answers of a prompt name, so that an experiment counts what there is."""
+"""The units that the answers of a prompt name, so that an experiment counts units that exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _USUAL = ("session", "user", "episode")
 
 @dataclass(frozen=True, slots=True)
 class NamedUnits:
-    """How many of the newest `answers` of a prompt name a user, a session, an episode."""
+    """The numbers of the newest `answers` of a prompt that name a user, a session, an episode."""
 
     answers: int
     named: Mapping[str, int]

@@ -41,7 +41,7 @@ _IMBALANCE_ALPHA = 0.01
 LEAST_UNITS = 10
 """Units with an outcome that each arm must have before a winner is named."""
 _ODD_ALPHA = 0.01
-"""How often counts of units hold a winner by chance: it then waits for a person, no more."""
+"""The probability with which the counts of units hold a winner by chance: the winner then only waits for a person."""
 _MOST_CLIPPED = 0.05
 _MOST_LATE = 0.05
 _DIFFERENCES, _MEANS = (-1.0, 1.0), (0.0, 1.0)
@@ -201,7 +201,7 @@ def _cycle_reason(snapshot: Snapshot) -> str:
 
 
 def _few_units(snapshot: Snapshot, live: Sequence[int]) -> str:
-    """Which arm has fewer outcomes than a winner may rest on: of so few, nobody can see whether others were lost."""
+    """Say which arm has too few outcomes for a winner: of so few, nobody can see whether others were lost."""
     sample, versions = snapshot.decisive, snapshot.definition.versions
     assert sample is not None
     for arm in live:
@@ -211,8 +211,8 @@ def _few_units(snapshot: Snapshot, live: Sequence[int]) -> str:
 
 
 def _answer_rates(snapshot: Snapshot, live: Sequence[int]) -> str:
-    """How arms differ in the share of their units that have an outcome, where they do so significantly and such a unit is left
-    out: then the outcomes are those of different people."""
+    """Say how arms differ in the share of their units that have an outcome, if the difference is significant and units without
+    an outcome are left out: the outcomes are then those of different people."""
     goal, versions = snapshot.definition.goal, snapshot.definition.versions
     sample = snapshot.decisive
     if goal.missing is not None or sample is None:

@@ -231,7 +231,7 @@ class _Columns:
 
     @property
     def rated(self) -> Mask:
-        """Which answers are rated."""
+        """Whether each answer is rated."""
         return ~np.isnan(self.rating)
 
     @classmethod
@@ -343,7 +343,7 @@ def _with_notes(one: VersionReward, notes: Sequence[str]) -> VersionReward:
 
 
 def _population(rows: Sequence[AssignedAnswer], version: int, inside: Mask) -> Mask:
-    """Which answers could have got the version by a draw whose chances are known."""
+    """Mark the answers that could have got the version by a draw whose chances are known."""
     logged = any(row.draw == LOGGED and row.version == version for row in rows)
     could = [
         (logged if row.draw == LOGGED else row.chances.get(version, 0.0) > 0.0) if row.draw else False

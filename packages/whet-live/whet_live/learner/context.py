@@ -196,7 +196,7 @@ class LearnerContext:
     experiments: Callable[[], Experiments] | None = None
 
     def settings(self, name: str) -> LearnerSettings:
-        """How a prompt learns."""
+        """Return the settings by which a prompt learns."""
         with self.database.read() as connection:
             return learner_store.read_settings(connection, name)
 

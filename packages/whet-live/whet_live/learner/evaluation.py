@@ -69,7 +69,7 @@ class EvaluatorState:
     failed: int = 0
     """Those of `answers` that could not be graded."""
     at: int = 0
-    """When it last did something (microseconds)."""
+    """The time of the evaluator's last action (microseconds)."""
 
     def as_json(self) -> dict[str, Any]:
         """The state as JSON values."""
@@ -101,8 +101,8 @@ def read_evaluators(connection: Connection, prompt: str) -> list[EvaluatorState]
 
 
 def allowance(config: EvaluatorConfig, state: EvaluatorState, moment: int) -> int:
-    """How many answers may be graded at a time (microseconds). None where the state is of the next day: the clock of another
-    server runs ahead, and has the budget of that day."""
+    """The number of answers that may be graded at a time (microseconds). None where the state is of the next day: the clock of
+    another server runs ahead, and has the budget of that day."""
     today = iso(moment)[:10]
     if today < state.day <= iso(moment + _DAY)[:10]:
         return 0

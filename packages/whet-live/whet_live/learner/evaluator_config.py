@@ -1,4 +1,4 @@
-"""Which evaluator looks at the live answers of a prompt, and how many a day."""
+"""The choice of the evaluator that looks at the live answers of a prompt, and their number a day."""
 
 from __future__ import annotations
 

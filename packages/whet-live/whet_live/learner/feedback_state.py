@@ -44,7 +44,7 @@ class Comment:
     id: str
     seq: int
     at: int
-    """When it came in (microseconds)."""
+    """The time of arrival (microseconds)."""
     who: str
     """The source that it counts for."""
     version: int

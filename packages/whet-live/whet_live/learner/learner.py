@@ -11,7 +11,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, astuple, dataclass
 from typing import TYPE_CHECKING, Any
 
 from whet._util.blocking import blocking
@@ -37,6 +37,7 @@ from whet_live.learner.pipeline import begin_update, begin_upkeep, follow_up, ru
 from whet_live.learner.reader_check import reader_fault
 from whet_live.learner.reading import UNREADABLE
 from whet_live.learner.requirements import (
+    CONTESTED,
     LiveRequirement,
     RequirementEvidence,
     find_quarantined,
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from whet_live.experiments import Experiments
 
 SECONDS = 5.0
-"""How often traffic is looked at."""
+"""The time between two looks at the traffic."""
 REQUIREMENT = "requirement "
 """The prefix of a requirement's key where a row could be meant as well."""
 AUTO_NEEDS_READER = "The mode auto needs a model that reads feedback (--optimizer-lm). Without one a person writes instructions."
@@ -77,9 +78,19 @@ _MOST_TRIALS = 200
 _LONGEST_PAUSE = 300.0
 _HOUR = 3_600_000_000
 _QUARTER = _HOUR // 4
-"""How often critiques that wait for the reader are counted where no others came."""
+"""The time between two counts of critiques that wait for the reader, if no others came."""
 _PATTERNS = "the patterns of failures: "
 _log = logging.getLogger("whet.learner")
+
+
+@dataclass(frozen=True)
+class WaitingCount:
+    """How much waits for a person about one prompt: comments that nobody has read, where no model reads here; comments in
+    quarantine; and requirements that have their sources, and of which too many people want the contrary."""
+
+    unread: int
+    quarantined: int
+    contested: int
 
 
 class Learner:
@@ -121,7 +132,7 @@ class Learner:
         self.context.snapshot.keep()
 
     def settings(self, name: str) -> LearnerSettings:
-        """How a prompt learns."""
+        """Return the settings by which a prompt learns."""
         return self.context.settings(name)
 
     def modes(self, names: Sequence[str]) -> list[str]:
@@ -306,6 +317,8 @@ class Learner:
             requirements = find_requirements(feedback, state.clock, base, region, facts)
             to_read = len(unread(feedback, base, region, facts))
         verdicts = Counter(row.verdict for row in facts.readings.rows.values() if row.verdict)
+        read = verdicts or any(not one.author for one in facts.readings.requirements.values())
+        unguided = settings.mode == MODE_AUTO and not context.config.reader and not read
         with context.database.read() as connection:
             recent = learner_store.read_updates(connection, name, limit=10)
             faults = learner_store.read_faults(connection, [learner_store.READER, name])
@@ -329,7 +342,7 @@ class Learner:
             "reader": context.config.reader or None,
             "to_read": to_read,
             "verdicts": dict(sorted(verdicts.items())),
-            "warning": AUTO_NEEDS_READER if settings.mode == MODE_AUTO and not context.config.reader else "",
+            "warning": AUTO_NEEDS_READER if unguided else "",
             "faults": [{"message": why, "at": iso(at)} for why, at in faults.values()],
             "evaluators": evaluators,
             "searches": searches,
@@ -346,31 +359,41 @@ class Learner:
             "lessons": [update.as_json() for update in recent],
         }
 
-    def count_waiting(self, names: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """How many comments on each of these prompts nobody has read, where no model reads here, and how many are in quarantine;
-        by what is known already, and only of prompts with such a comment."""
+    def count_waiting(self, names: Sequence[str]) -> dict[str, WaitingCount]:
+        """Count what waits for a person, for each of these prompts about which something does; from cached state."""
         waiting = {}
         for name in names:
-            rows = self.context.snapshot.cached_state(name)[0].prompts.get(name, PromptFeedback()).rows
+            state = self.context.snapshot.cached_state(name)[0]
+            rows = state.prompts.get(name, PromptFeedback()).rows
             if not rows:
                 continue
             with self.context.database.read() as connection:
                 accepted, dismissed = learner_store.read_decisions(connection, name)
-                readings = learner_store.read_readings(connection, name).rows
+                readings = learner_store.read_readings(connection, name)
                 updates = learner_store.read_updates(connection, name)
+                settings = learner_store.read_settings(connection, name)
+            evidence = RequirementEvidence(settings.policy, in_context=settings.in_context)
             learned = {row for one in updates if one.outcome != learner_store.STALE for row in one.rows}
             left = [row for row in rows.values() if row.id not in dismissed | learned]
             flagged = sum(bool(row.flags) and row.id not in accepted for row in left)
-            read = {key for key, one in readings.items() if one.done}
-            unread_rows = [row for row in left if not row.flags and row.id not in read]
-            counts = 0 if self.context.config.reader else len(unread_rows), flagged
-            if any(counts):
-                waiting[name] = counts
+            read = {
+                evidence.wording(rows[key]) for key, one in readings.rows.items() if one.done and key in rows
+            }
+            unread_rows = [row for row in left if not row.flags and evidence.wording(row) not in read]
+            contested = 0
+            if any(one.contradicts for one in readings.requirements.values()):
+                contested = sum(one.state == CONTESTED for one in self._requirements_in(state, name))
+            count = WaitingCount(0 if self.context.config.reader else len(unread_rows), flagged, contested)
+            if any(astuple(count)):
+                waiting[name] = count
         return waiting
 
     def _requirements(self, name: str) -> list[LiveRequirement]:
         """The current requirements on a prompt."""
-        context, state = self.context, self._read_state(name)
+        return self._requirements_in(self._read_state(name), name)
+
+    def _requirements_in(self, state: FeedbackState, name: str) -> list[LiveRequirement]:
+        context = self.context
         settings = context.settings(name)
         base = context.base(name, settings)
         if base is None or name not in state.prompts:
@@ -532,8 +555,8 @@ class Learner:
         return report_patterns(self.context.database, name, weeks, users=self._users)
 
     def name_patterns(self, name: str, daily: int) -> PatternStep:
-        """Have the reader sort the critiques of a prompt that wait, within what is left of `daily` calls today; what was done.
-        Raises UsageError without a reader and for an unknown prompt, ProviderError where the reader does not answer."""
+        """Have the reader sort the critiques of a prompt that wait, within the rest of the `daily` calls of today; returns a
+        report. Raises UsageError without a reader and for an unknown prompt, ProviderError where the reader does not answer."""
         report_patterns(self.context.database, name, 1)
         return blocking(name_patterns)(self.context, name, daily, whole_day=True, packs=daily)
 

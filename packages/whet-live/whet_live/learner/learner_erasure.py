@@ -128,7 +128,7 @@ class _QuoteErasure:
         return self.connection.execute(select(table).where(table.c.name == self.name)).all()
 
     def _sort(self, requirements: Iterable[Json]) -> None:
-        """Which rows share a requirement with a deleted one, and which of them keep their words."""
+        """Sort out the rows that share a requirement with a deleted row, and those of them that keep their words."""
         lost: set[str] = set()
         self.touched |= self.ids
         for requirement in requirements:

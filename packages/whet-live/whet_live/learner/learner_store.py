@@ -43,9 +43,9 @@ MOVED = "moved"
 
 @dataclass(frozen=True)
 class LearnerSettings:
-    """How a prompt learns: `mode` is propose, auto or off; `label` stands on the version that is updated, `region` is the
-    fence (None: `instructions`, else the first); `rules` are those of the policy that differ from the mode's own; `reads` is what
-    the reader may see: comment, answer or conversation."""
+    """The settings by which a prompt learns: `mode` is propose, auto or off; `label` stands on the version that is updated,
+    `region` is the fence (None: `instructions`, else the first); `rules` are those of the policy that differ from the mode's
+    own; `reads` is what the reader may see: comment, answer or conversation."""
 
     mode: str = MODE_PROPOSE
     label: str = DEFAULT_LABEL
@@ -64,7 +64,7 @@ class LearnerSettings:
 
     @property
     def policy(self) -> LearningPolicy:
-        """How much it takes."""
+        """The evidence that a change needs."""
         return LearningPolicy.read(self.rules, AUTO if self.mode == MODE_AUTO else PROPOSE)
 
     def as_json(self) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def read_decisions(connection: Connection, name: str) -> tuple[set[str], set[str
 
 
 def read_accepters(connection: Connection, name: str, requirements: Sequence[LiveRequirement]) -> list[str]:
-    """Who ever accepted one of these requirements, or a row behind it, whatever was decided about it since."""
+    """The people who ever accepted one of these requirements, or a row behind it, whatever was decided about it since."""
     keys = {f"requirement {requirement.key}" for requirement in requirements}
     for one in requirements:
         keys.update(key for row in (*one.rows, *one.origin) for key in (row, f"requirement row {row}"))
@@ -377,7 +377,7 @@ def read_update(connection: Connection, key: str) -> PromptUpdate:
 
 
 def count_gated_updates(connection: Connection, name: str) -> int:
-    """How many updates of a prompt that meet requirements came to the gate so far."""
+    """Count the updates of a prompt that meet requirements and came to the gate."""
     here = (updates.c.name == name, updates.c.gate.is_not(None), updates.c.plan.is_(None))
     query = select(func.count()).where(*here)
     return int(connection.execute(query).scalar_one())

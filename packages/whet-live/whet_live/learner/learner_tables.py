@@ -23,7 +23,7 @@ learner_settings = Table(
     Column("actor", String(LONGEST_ACTOR), nullable=False),
     Column("changed", When, nullable=False),
 )
-"""How each prompt learns; a prompt without a row learns in the usual way."""
+"""The settings by which each prompt learns; a prompt without a row has the default settings."""
 
 learner_decisions = Table(
     "learner_decisions",
@@ -213,8 +213,8 @@ pattern_days = Table(
     Column("newest", Integer, nullable=False),
     Column("at", When, nullable=False),
 )
-"""What naming the patterns of a prompt took: `calls` on the `day` (UTC), and the `newest` number of a pattern, so that no number
-is used twice."""
+"""The cost of naming the patterns of a prompt: `calls` on the `day` (UTC), and the `newest` number of a pattern, so that no
+number is used twice."""
 
 leases = Table(
     "leases",
@@ -224,4 +224,4 @@ leases = Table(
     Column("token", RowNumber, nullable=False),
     Column("until", When, nullable=False),
 )
-"""Who may work on what, until when; `token` grows with every holder, so that one who lost it notices."""
+"""The right to work on something until a time; `token` grows with every holder, so that a holder who lost the right notices."""

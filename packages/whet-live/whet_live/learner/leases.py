@@ -15,7 +15,7 @@ from whet_live.learner.learner_tables import leases
 
 SECONDS = 60.0
 AGAIN_SECONDS = 1.0
-"""How long after a renewal that failed the next one is tried."""
+"""The time between a failed renewal and the next try."""
 
 
 @dataclass(frozen=True, slots=True)

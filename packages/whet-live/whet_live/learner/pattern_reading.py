@@ -36,7 +36,7 @@ class PatternName:
 
     @property
     def id(self) -> str:
-        """How it is written."""
+        """The written form of the id."""
         return f"k{self.number}"
 
 
@@ -55,7 +55,7 @@ class SortedCritiques:
 async def sort_critiques(
     run: Run, critiques: Sequence[Critique], known: Sequence[PatternName]
 ) -> SortedCritiques:
-    """Which pattern each critique belongs to, from one call. Raises ProviderError when the model does not answer."""
+    """Sort each critique into its pattern with one call. Raises ProviderError when the model does not answer."""
     message = Message("user", sorting_question(critiques, known))
     try:
         answers = await run.generate(ROLE, Request((message,), TEMPERATURE, MAX_TOKENS, schema=SCHEMA))

@@ -61,7 +61,7 @@ class FailurePattern:
     name: str
     description: str
     model: str
-    """Who named it: the reader's model, or a person."""
+    """The author of the name: the reader's model, or a person."""
     named: int
     critiques: int
     """All critiques of the pattern."""
@@ -112,8 +112,8 @@ class PatternReport:
 
 
 class WeeklyUsers:
-    """How many users had an answer in each week. What was counted is known for some minutes: it takes long where there are many
-    answers, and changes little. Threads may share it."""
+    """The number of users with an answer in each week. Counts are reused for some minutes, because they take long where there
+    are many answers, and change little. Threads may share it."""
 
     def __init__(self, seconds: float = KNOWN_SECONDS) -> None:
         self._seconds = seconds
@@ -174,7 +174,7 @@ def _week(connection: Connection) -> ColumnElement[Any]:
 
 
 def _users_of_weeks(connection: Connection, prompt: str, begins: tuple[int, ...]) -> Mapping[int, int] | None:
-    """How many users had an answer in each week, by its begin; None for more answers than are counted."""
+    """Count the users with an answer in each week, by the week's begin; None if there are more answers than are counted."""
     wanted = AnswerFilter(prompt, begins[0], begins[-1] + WEEK)
     if count_answers(connection, wanted) > MOST_COUNTED:
         return None

@@ -65,7 +65,7 @@ def new_critiques(prompt: str, since: int) -> Select[tuple[str]]:
 
 
 def count_waiting(connection: Connection, prompt: str, since: int) -> tuple[int, int | None]:
-    """How many critiques are not sorted yet, and when the first of them came."""
+    """Return the number of critiques that are not sorted yet, and the time of the first of them."""
     query = new_critiques(prompt, since).where(~_is_sorted())
     row = connection.execute(query.with_only_columns(func.count(), func.min(_f.received))).one()
     return int(row[0]), row[1]

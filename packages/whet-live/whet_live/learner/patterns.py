@@ -76,7 +76,7 @@ def since_when(moment: int) -> int:
 
 
 def calls_left(daily: int, day: PatternDay, moment: int, *, whole_day: bool = False) -> int:
-    """How many calls may be made at a time (microseconds): by hour h (UTC) (h + 1) / 24 of the day's, or all of them
+    """The number of calls that may be made at a time (microseconds): by hour h (UTC) (h + 1) / 24 of the day's, or all of them
     (`whole_day`). None where the state is of the next day: the clock of another server runs ahead, and has the budget of that
     day."""
     today = iso(moment)[:10]

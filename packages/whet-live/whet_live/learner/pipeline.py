@@ -65,8 +65,8 @@ from whet_live.traffic.erase import erased_after
 STAGING = "staging"
 """The label that a version learned without a person gets first."""
 TRIAL_SPANS = 2
-"""How many times as long as a winner takes at least an experiment of the learner may go on without a verdict while other
-requirements wait for its end. Each trial of the same version that ended without a winner doubles it."""
+"""While other requirements wait for its end, an experiment of the learner without a verdict may take this many times the
+shortest time of a winner. Each trial of the same version that ended without a winner doubles the number."""
 _MICROSECONDS = 1_000_000
 
 
@@ -427,7 +427,8 @@ def _find_giving_way(
 
 
 def _sources(context: LearnerContext, update: PromptUpdate) -> list[str]:
-    """Who sent the feedback behind an update, or what its texts were written from: users of apps and accounts, by name."""
+    """The senders of the feedback behind an update, or of the rows from which its texts were written: users of apps and
+    accounts, by name."""
     kept = context.feedback(update.name).rows
     keys = dict.fromkeys(
         row for requirement in update.requirements for row in (*requirement.rows, *requirement.origin)
@@ -437,7 +438,8 @@ def _sources(context: LearnerContext, update: PromptUpdate) -> list[str]:
 
 
 def _provenance(connection: Connection, result: _UpdateResult) -> dict[str, list[str]]:
-    """Who shaped an update: the people who wrote texts of it, accepted what it rests on, or sent feedback behind it."""
+    """The people who shaped an update: those who wrote texts of it, accepted a requirement that it rests on, or sent feedback
+    behind it."""
     requirements = result.update.requirements
     return {
         AUTHORS: [requirement.author for requirement in requirements],

@@ -29,7 +29,7 @@ MOST_READ = 96
 MOST_KNOWN = 200
 """Requirements that the reader is shown beside the instructions."""
 TRIES = 3
-"""How often a row is read, or confirmed, whose answer cannot be used."""
+"""The number of tries to read, or to confirm, a row whose answer cannot be used."""
 ALONE = "alone"
 """The mark under which it is remembered that a row was read alone."""
 UNREADABLE = "unreadable"

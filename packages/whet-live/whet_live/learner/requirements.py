@@ -52,7 +52,8 @@ class RequirementEvidence:
     behind: Mapping[str, Collection[str]] = field(default_factory=dict)
     """The rows that each rejected text rested on."""
     until: Mapping[str, int] = field(default_factory=dict)
-    """When some requirements were rolled back (microseconds); whoever asked for one before that is no new evidence."""
+    """The times at which some requirements were rolled back (microseconds); whoever asked for one before that is no new
+    evidence."""
     standing: Mapping[int, Collection[str]] = field(default_factory=dict)
     """The instructions that each version shows."""
     in_context: bool = False

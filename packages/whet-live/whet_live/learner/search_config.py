@@ -1,4 +1,4 @@
-"""Which method searches for a better prompt beside the feedback, on which rows, and what it may spend a day."""
+"""The choice of the method that searches for a better prompt beside the feedback, of its rows, and of its budget a day."""
 
 from __future__ import annotations
 

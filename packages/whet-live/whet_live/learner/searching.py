@@ -71,7 +71,7 @@ class PromptSearch:
     """The reason of the state, in words."""
     proposal: str | None = None
     at: int = 0
-    """When the state was reached (microseconds)."""
+    """The time at which the state was reached (microseconds)."""
     rests_on: Sequence[str] | None = None
     """Ids of the answers and the feedback that the task was made of."""
 
@@ -250,7 +250,7 @@ def _rows_behind(context: LearnerContext, task: Task) -> list[str]:
 
 
 def _correctors(context: LearnerContext, task: Task) -> list[str]:
-    """Who corrected the answers that the rows of a task were made of, by name: they shaped what is proposed."""
+    """The people, by name, who corrected the answers that the rows of a task were made of: they shaped what is proposed."""
     names = set[str]()
     for example in (*task.train, *task.validation, *task.test):
         stored = context.traffic.inference(example.id)

@@ -43,11 +43,11 @@ class InstructionTerms:
     review: str = ""
     """A date; empty: none."""
     actor: str = ""
-    """Who set the terms last."""
+    """The person who set the terms last."""
     reason: str = ""
     """Why they were set."""
     at: int = 0
-    """When they were set (microseconds, UTC)."""
+    """The time at which the terms were set (microseconds, UTC)."""
 
     @property
     def dates(self) -> str:

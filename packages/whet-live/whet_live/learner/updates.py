@@ -117,7 +117,7 @@ async def _wants_rewording(run: Run, text: str, votes: Sequence[Voter], needed: 
 
 
 def voters_of(votes: Sequence[Voter], needed: float) -> int:
-    """How many of those who require an instruction are asked about another wording of it."""
+    """The number of people who require an instruction that are asked about another wording of it."""
     return min(len(votes), ceil(needed) + _SPARE)
 
 
@@ -171,7 +171,7 @@ class Inspection:
 
 
 def examine_events(base: Version, region: str, new: Sequence[Event], against: Inspection) -> CandidateUpdate:
-    """The events that may be applied; none where the text would stay what it is.
+    """The events that may be applied; none if the text would stay the same.
 
     Those are left out that look like an attack, contradict what stands, hold a secret, or copy somebody's data. They are
     flagged; a person may accept the first two kinds by their rows, and what is accepted against an instruction replaces it.
@@ -233,7 +233,7 @@ def _objection(key: str, old: Ledger, locked: bool) -> Objection:
 
 
 def _find_locked(event: Event, old: Ledger, against: Inspection) -> list[str]:
-    """Which locked instructions an event would change, or contradicts."""
+    """The locked instructions that an event would change, or contradicts."""
     if not isinstance(event, Add | Rewrite):
         return []
     keys = [key for key in (event.id, *_contrary(event, old, against)) if key in against.locked]

@@ -1,4 +1,4 @@
-"""Where alerts go: webhooks, Slack, mail. The file of `whet serve --alerts` names them.
+"""The channels of alerts: webhooks, Slack, mail. The file of `whet serve --alerts` names them.
 
 A channel is known by its kind and a hash of its address, so that no address, which may be a secret, is stored beside alerts.
 """
@@ -27,7 +27,7 @@ from whet_client.version import __version__
 from whet_live.quality.alerts import APPROVAL, QualityAlert
 
 SECONDS = 10.0
-"""How long one delivery may take before it is tried again."""
+"""The longest time of one delivery before it is tried again."""
 FROM_ENVIRONMENT = "env:"
 _KINDS: Mapping[str, frozenset[str]] = {
     "webhook": frozenset(),

@@ -1,4 +1,4 @@
-"""How alerts are delivered: each once on every channel, again later where that did not work, by one server at a time.
+"""The delivery of alerts: each once on every channel, again later after a failure, by one server at a time.
 
 A server takes a delivery for as long as a try may last, and then sends. If it dies in between, another one tries again: the
 same alert then arrives twice, under the same id.

@@ -76,8 +76,8 @@ class MeasuredNow:
 
 
 def measured_now(database: Database, most: int = 100) -> tuple[dict[str, int], list[MeasuredNow]]:
-    """How many answers each prompt gave in the last day, and the means of its measures; of the `most` prompts at most that gave
-    the most answers so far."""
+    """Return the number of answers of each prompt in the last day, and the means of its measures; for at most `most` prompts,
+    those with the most answers so far."""
     until = database.read_time()
     c = traffic_counts.c
     total = func.sum(c.n).label("total")

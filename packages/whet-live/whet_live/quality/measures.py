@@ -69,6 +69,6 @@ def measure_named(name: str) -> QualityMeasure:
 
 
 def order_of(name: str) -> tuple[int, str]:
-    """Where a measure stands: scores first, which are what somebody asked for."""
+    """The place of a measure in the order: scores come first, because somebody asked for them."""
     names = list(BY_NAME)
     return (names.index(name) + 1 if name in BY_NAME else 0, name)

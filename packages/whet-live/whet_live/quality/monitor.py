@@ -52,14 +52,14 @@ from whet_live.traffic.traffic_tables import feedback, inferences, traffic_count
 FALSE_ALARMS = 1.0
 """Expected false alarms of one prompt in a year, over all its measures and both directions, at most."""
 WATCHES = 24
-"""As many watches of a prompt share its false alarms: eleven measures and all scores together, two directions."""
+"""The number of watches of a prompt that share its false alarms: eleven measures and all scores together, two directions."""
 THRESHOLD = 365.25 * WATCHES / FALSE_ALARMS
 """The capital of a watch that is an alarm: the mean number of days until a false one, at least."""
 SAMPLE = 200
 BACK = 90 * DAY
-"""How far back the first look at a prompt begins, and how late something may come."""
+"""The time before now at which the first look at a prompt begins, and the longest delay of a row."""
 LATE = 600 * SECOND
-"""How long after its end an hour is looked at: clients send with a delay."""
+"""The time between the end of an hour and the look at it: clients send with a delay."""
 SETTLED = DAY
 AWAY = DAY
 """A model that has not answered for so long, while others did, comes back as a change."""
@@ -187,7 +187,7 @@ def _new_answers(connection: Connection, prompt: str, before: QualityLook, look:
 
 
 def _earliest_time(before: QualityLook, late: Sequence[int | None]) -> int:
-    """Where the hours of a look begin, given the earliest times of what came since the one before."""
+    """The begin of the hours of a look, given the earliest times of the rows that came since the look before."""
     return max(min([before.until, *(one for one in late if one is not None)]), before.until - BACK)
 
 
@@ -411,7 +411,7 @@ class _ModelSpan:
 
 
 def _models(connection: Connection, answers: AnswerFilter) -> list[_ModelSpan]:
-    """Which models gave these answers on each day, in the order of their first answers. Answers that name none say nothing."""
+    """The models that gave these answers on each day, in the order of their first answers. Answers that name none say nothing."""
     i = inferences.c
     mark = func.coalesce(metadata_text(connection, inferences, "system_fingerprint"), "").label("mark")
     model = func.coalesce(i.model, "")

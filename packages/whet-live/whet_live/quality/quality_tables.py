@@ -15,7 +15,7 @@ quality_prompts = Table(
     Column("prompt", String(LONGEST_NAME), primary_key=True),
     Column("looks", Json, nullable=False, server_default="[]"),
 )
-"""How far the traffic of a prompt was watched: the looks as pairs of a time and the newest `seq` that there was. A look took the
+"""The traffic of a prompt that was watched: the looks as pairs of a time and the newest `seq` at that time. A look took the
 rows before its time up to that number. The last look is the newest; the first is the newest whose answers were also looked at
 after a day."""
 
@@ -58,8 +58,8 @@ quality_alerts = Table(
     Index(None, "prompt", "began"),
     Index(None, "at"),
 )
-"""What was noticed, or waits for a person: `kind` is drift, model or approval, `began` when it is likeliest to have begun, `at`
-when the traffic showed it. `worse` is 1 for what is reported, 0 for what is only marked."""
+"""The alerts, and the proposals that wait for a person: `kind` is drift, model or approval, `began` the likeliest begin, `at`
+the time at which the traffic showed it. `worse` is 1 for what is reported, 0 for what is only marked."""
 
 quality_deliveries = Table(
     "quality_deliveries",

@@ -171,7 +171,7 @@ def _has_row(connection: Connection, query: Select[Any]) -> bool:
 
 
 def _those_there(what: str, names: Sequence[str]) -> str:
-    """The first few names of what is there instead."""
+    """The first few names that exist instead."""
     more = ", ..." if len(names) > _MOST_NAMED else ""
     return f" Its {what}: {', '.join(names[:_MOST_NAMED])}{more}." if names else f" It has no {what}."
 
@@ -199,7 +199,7 @@ def _groups(
 
 
 def _spans_of_label(connection: Connection, prompt: str, label: str) -> list[tuple[int, int | None]]:
-    """As `label_spans`. Raises UsageError for a label that never stood on the prompt."""
+    """The spans of a label as `label_spans` gives them. Raises UsageError for a label that never stood on the prompt."""
     spans = label_spans(connection, prompt, label)
     if not spans:
         known = {NEWEST, *_labels_that_stood(connection, prompt)}
@@ -217,7 +217,7 @@ def _labels_that_stood(connection: Connection, prompt: str) -> list[str]:
 
 
 def _under_label(answers: AnswerColumns, spans: Sequence[tuple[int, int | None]]) -> NDArray[np.bool_]:
-    """Which answers are of the version on which the label stood when they were given."""
+    """Mark the answers of the version on which the label stood when they were given."""
     standing = np.zeros(len(answers.time), dtype=np.int64)
     for at, version in spans:
         standing[answers.time >= at] = version or 0

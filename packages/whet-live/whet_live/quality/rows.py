@@ -48,8 +48,8 @@ class QualityLook:
 
 @dataclass(frozen=True, slots=True)
 class AnswerFilter:
-    """Which answers: of a prompt, from `since` to before `until` (microseconds), of a version and a model where named; with
-    `newest` only up to that number, and without those that the look `taken` took."""
+    """A choice of answers: of a prompt, from `since` to before `until` (microseconds), of a version and a model where named;
+    with `newest` only up to that number, and without those that the look `taken` took."""
 
     prompt: str
     since: int
@@ -129,7 +129,7 @@ def who_asked() -> ColumnElement[Any]:
 
 
 def count_answers(connection: Connection, wanted: AnswerFilter) -> int:
-    """How many answers there are."""
+    """Count the answers."""
     return int(connection.execute(select(func.count()).where(*wanted.conditions)).scalar_one())
 
 

@@ -36,7 +36,7 @@ from whet_live.registry.versions import Origin, VersionStore, add_version, curre
 
 @dataclass(frozen=True, slots=True)
 class ChangeActor:
-    """Who moves a label, why, and by which proposal."""
+    """The actor who moves a label, the reason, and the proposal."""
 
     actor: str
     reason: str = ""
@@ -176,7 +176,7 @@ class LabelledPrompts(VersionStore):
         return done
 
     def labels(self, name: str) -> dict[str, int]:
-        """Where the labels of a prompt stand, `latest` included. Raises UsageError for an unknown name."""
+        """The version of each label of a prompt, `latest` included. Raises UsageError for an unknown name."""
         with self.database.read() as connection:
             return registry_store.read_labels(connection, name)
 
@@ -273,7 +273,7 @@ class LabelledPrompts(VersionStore):
             return registry_store.is_protected(connection, name, label)
 
     def _free(self, connection: Connection, name: str, label: str) -> Address:
-        """Where a label is that may be moved by anybody. Raises UsageError for a protected one."""
+        """The version of a label that anybody may move. Raises UsageError for a protected one."""
         registry_store.known_prompt(connection, name)
         if registry_store.is_protected(connection, name, label):
             raise UsageError(

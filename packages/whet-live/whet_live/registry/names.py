@@ -87,7 +87,7 @@ def check_label(label: str) -> str:
 
 
 def check_actor(actor: str) -> str:
-    """Who acts, as given: 1 to 200 visible characters. Raises UsageError."""
+    """Check the name of an actor: 1 to 200 visible characters. Raises UsageError."""
     legible = visible(actor) == actor and "\n" not in actor and "\t" not in actor
     if not actor.strip() or len(actor) > LONGEST_ACTOR or not legible:
         raise UsageError(

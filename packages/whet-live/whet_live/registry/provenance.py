@@ -1,4 +1,4 @@
-"""Who shaped a change: kept with every proposal and version, and held against whoever would put it in front of people.
+"""The people who shaped a change: kept with every proposal and version, and held against whoever would approve it.
 
 Provenance is names by role. What a version was made from counts as well, back to clean ground: a version that somebody else
 approved, or the one on which the label stands already.
@@ -73,7 +73,7 @@ def merge_names(*parts: Provenance | None) -> dict[str, list[str]]:
 
 
 def of_events(events: Iterable[Event]) -> dict[str, list[str]]:
-    """Who wrote the events of a ledger, and who joined instructions."""
+    """The people who wrote the events of a ledger, and those who joined instructions."""
     parts = ({MERGER if isinstance(event, Merge | Resolve) else AUTHOR: [event.author]} for event in events)
     return merge_names(*parts)
 

@@ -161,7 +161,7 @@ def moves_of(connection: Connection, name: str, label: str, limit: int | None = 
 
 
 def version_before(connection: Connection, name: str, label: str) -> int:
-    """Where a rollback leads: the version on which the label stood before the move that is not taken back yet.
+    """The target of a rollback: the version on which the label stood before the move that is not taken back yet.
 
     Raises UsageError when there is none.
     """

@@ -61,7 +61,7 @@ labels = Table(
     ForeignKeyConstraint(["name", "version"], ["versions.name", "versions.version"]),
     Index(None, "label", "name"),
 )
-"""Where each label stands now."""
+"""The present version of each label."""
 
 label_moves = Table(
     "label_moves",

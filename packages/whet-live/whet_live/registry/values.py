@@ -39,7 +39,7 @@ class Version:
     created: int
     """Microseconds (UTC)."""
     run: Mapping[str, Any] | None = None
-    """Where it comes from: a run folder, a ledger, a file."""
+    """The origin of the version: a run folder, a ledger, a file."""
     evidence: Mapping[str, Any] | None = None
     """The measurements."""
     proposal: str | None = None
@@ -47,7 +47,7 @@ class Version:
     labels: tuple[str, ...] = ()
     """The labels that stood on it when it was read."""
     provenance: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Who shaped it, by role."""
+    """The people who shaped the version, by role."""
 
     @property
     def address(self) -> str:
@@ -195,7 +195,7 @@ class Proposal:
     """The verdict of the gate."""
     config: Mapping[str, Any] | None = None
     run: Mapping[str, Any] | None = None
-    """Where the change comes from."""
+    """The origin of the change."""
     decided: int | None = None
     decider: str | None = None
     reason: str | None = None
@@ -204,10 +204,10 @@ class Proposal:
     version: int | None = None
     successor: str | None = None
     provenance: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Who shaped the change, by role (`provenance.may_approve`)."""
+    """The people who shaped the change, by role (`provenance.may_approve`)."""
 
     def as_json(self) -> dict[str, Any]:
-        """The proposal as JSON values, with what it does to each instruction."""
+        """The proposal as JSON values, with its change of each instruction."""
         shown = {name: value for name, value in vars(self).items() if name not in _PARTS}
         return {
             **shown,

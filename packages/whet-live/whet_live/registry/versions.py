@@ -38,7 +38,7 @@ LONGEST_PROMPT, LONGEST_CONFIG = 1_000_000, 100_000
 
 
 class Origin(TypedDict, total=False):
-    """Where a version comes from."""
+    """The origin of a version."""
 
     parent: int | None
     """The version that it was made from; None: the newest."""
@@ -51,7 +51,7 @@ class Origin(TypedDict, total=False):
     proposal: str | None
     """The id of the proposal that brought it."""
     provenance: Provenance | None
-    """Who shaped it besides its author, by role."""
+    """The people who shaped the version besides its author, by role."""
 
 
 class VersionStore:

@@ -45,9 +45,9 @@ PUBLIC_PREFIX = "whetp_"
 FIRST = "admin"
 SESSION_SECONDS = 12 * 3600
 SIGN_IN_SECONDS = 600
-"""How long a sign-in at an identity provider may take."""
+"""The longest time of a sign-in at an identity provider."""
 PROVIDER = "identity provider"
-"""Who makes an account at its first sign-in, and changes its role; no user has a name with a blank."""
+"""The actor who makes an account at its first sign-in, and changes its role; no user has a name with a blank."""
 HINT = 10
 LONGEST_EMAIL = 254
 MOST_USERS = 10_000
@@ -127,7 +127,7 @@ class Access:
         return time_of(connection) if self._clock is None else self._clock()
 
     def first(self) -> str | None:
-        """Where there is no person yet: make the user `admin` and return its token, else None. Programs sign in nowhere."""
+        """If there is no person yet, make the user `admin` and return its token, else None. Programs sign in nowhere."""
         taken = or_(users.c.app.is_(False), users.c.name == FIRST)
         with audited_transaction(self._database) as connection:
             if connection.execute(select(users.c.name).where(taken).limit(1)).first() is not None:
@@ -141,7 +141,7 @@ class Access:
             put(connection, server_address, {"one": 1, "url": url[:500], "at": self._time(connection)})
 
     def address(self) -> str:
-        """Where the server that was started last can be reached; empty before the first start."""
+        """The address of the server that was started last; empty before the first start."""
         with self._database.read() as connection:
             return str(connection.execute(select(server_address.c.url)).scalar() or "")
 
@@ -354,7 +354,8 @@ class Access:
             connection.execute(delete(sessions).where(sessions.c.digest == key.decode()))
 
     def expiry(self, days: int | None) -> int | None:
-        """When a token ends that works for so many days (None: always). Raises UsageError for a number that is none."""
+        """The time at which a token ends that works for so many days (None: always). Raises UsageError for a number that is
+        none."""
         if days is None:
             return None
         if not 1 <= days <= MOST_DAYS:

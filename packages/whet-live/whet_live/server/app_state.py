@@ -42,7 +42,7 @@ _LONGEST_WAY = 1000
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How a server is reached and where its runs lie."""
+    """The addresses of a server, and the folder of its runs."""
 
     hosts: frozenset[str] = LOOPBACK
     """Names that a Host header may carry, without a port. All others are refused, so that no other site's name can point to
@@ -130,8 +130,8 @@ class AppState:
         )
 
     async def find_page(self, scope: Scope, key: str) -> Principal:
-        """Who a public key belongs to. Raises Refused: 401 for a key that is wrong, revoked or expired, 429 after too many of
-        them, 403 for a secret token."""
+        """Find the owner of a public key. Raises Refused: 401 for a key that is wrong, revoked or expired, 429 after too many
+        of them, 403 for a secret token."""
         principal = await self._find(scope, key.encode("utf-8", "replace"), self.access.by_token)
         if principal is None:
             raise Refused(401, "The key is wrong, revoked or expired.")
@@ -276,7 +276,8 @@ def address_of(scope: Scope) -> str:
 
 
 def client_of(scope: Scope, proxies: Collection[str]) -> object:
-    """Who asks: where the connection is that of one of `proxies`, the last address in X-Forwarded-For that is not."""
+    """The address of the client: the address of the connection, or, if that is one of `proxies`, the last address in
+    X-Forwarded-For that is not."""
     client: Any = scope.get("client")
     if client and client[0] in proxies:
         header = b",".join(value for name, value in scope["headers"] if name == b"x-forwarded-for")

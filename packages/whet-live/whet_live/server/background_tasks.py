@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 LOOK_SECONDS = 5.0
 PATIENCE_SECONDS = 10.0
 QUALITY_SECONDS = 60.0
-"""How often the traffic of the hours that are over is looked at, and alerts are sent."""
+"""The time between two looks at the traffic of past hours, after each of which alerts are sent."""
 RETAIN_SECONDS = 3600.0
-"""How often old traffic is looked for."""
+"""The time between two searches for old traffic."""
 ACTOR = "whet serve"
 """The actor in the audit log; no user can have a name with a blank."""
 STEP_SECONDS = 4.0
-"""How long a child that is to stop may go on with the step that it is at."""
+"""The time that a stopping child has for the end of its present step."""
 CUT_SECONDS = 2.0
-"""How long it may then take to give its lease back."""
+"""The time that it then has to give its lease back."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 DAY_SECONDS = 86_400
 STEADY_SECONDS = 60.0

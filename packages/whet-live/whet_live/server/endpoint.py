@@ -38,7 +38,7 @@ Handler = Callable[[RequestContext], "Response | Awaitable[Response]"]
 SAFE = frozenset({"GET", "HEAD"})
 FORM_SIZE, JSON_SIZE, INGEST_SIZE = "form_bytes", "json_bytes", "ingest_bytes"
 KEPT = 4
-"""How many times as large as its limit a form may be to be shown again."""
+"""A form may be this many times as large as its limit and still be shown again."""
 
 
 class PageKey(msgspec.Struct):

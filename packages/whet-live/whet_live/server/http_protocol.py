@@ -1,4 +1,4 @@
-"""HTTP/1.1 with limits that the parser below does not have: connections of one address, size, number and time of a request's
+"""HTTP/1.1 with limits that uvicorn does not have: connections of one address, size, number and time of a request's
 headers, and the time in which a client takes its answer."""
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self._watch()
 
     def _make_room(self) -> None:
-        """Where there are too many connections, close the one that has waited longest without a request: clients that connect
-        and say nothing take no place from those that ask. Where every one is busy, the new one is refused."""
+        """If there are too many connections, close the one that has waited longest without a request: clients that connect and
+        say nothing take no place from those that ask. Where every one is busy, the new one is refused."""
         if self.open.total() <= self.limits.connections:
             return
         longest = next(iter(self.waiting), None)
@@ -60,7 +60,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             longest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Forget the connection: its deadlines, its place in the queue, its count."""
         self._stop_watching()
         self.waiting.pop(self, None)
         if self._rest is not None:
@@ -91,8 +91,8 @@ class LimitedHttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_response_complete(self) -> None:
-        """What the answer left in the buffer must get out, and a body that was refused before its end come in: to close
-        on a client that is still sending would take the answer from it."""
+        """Send the rest of the answer, and read the rest of a body that was refused before its end: to close on a client that
+        is still sending would take the answer from it."""
         idle = not self.pipeline
         super().on_response_complete()
         if idle and not self.transport.is_closing():
@@ -165,7 +165,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def careful_protocol(
+def limited_http_protocol(
     limits: ServerLimits, metrics: Metrics, proxies: Collection[str] = ()
 ) -> type[LimitedHttpProtocol]:
     """The protocol of one server; `proxies` are addresses that connect for many others."""

@@ -244,7 +244,7 @@ def _sources(rows: Sequence[RatedAnswer]) -> NDArray[np.int64]:
 
 
 def _who(row: RatedAnswer) -> str:
-    """Who an answer was for; one for nobody known stands by itself."""
+    """The person whom an answer was for; an answer for nobody known stands by itself."""
     return f"user {row.user}" if row.user is not None else f"answer {row.id}"
 
 
@@ -263,7 +263,7 @@ def _beta(x: Array, y: Array, weights: Array, ridge: float) -> Array:
 
 
 def _propensity(x: Array, rated: NDArray[np.bool_], ridge: float) -> tuple[Array, Array]:
-    """How each feature moves the log-odds of being rated (1 + k), and the probability of it (n), at least
+    """The weight of each feature in the log-odds of being rated (1 + k), and the probability of being rated (n), at least
     SMALLEST_PROPENSITY."""
     if rated.all():
         return np.zeros(x.shape[1] + 1), np.ones(len(x))
@@ -305,8 +305,8 @@ def _mean(values: Array, sources: NDArray[np.int64]) -> Estimate:
 
 
 def bounded_shares(weights: Array, sources: NDArray[np.int64], most: float) -> Array:
-    """How much of its weight each rating keeps, in (0, 1], so that no source has more than `most` ratings of average weight:
-    the mean over the sources of what one rating of theirs weighs."""
+    """The share of its weight that each rating keeps, in (0, 1], so that no source has more than `most` ratings of average
+    weight: the mean over the sources of what one rating of theirs weighs."""
     _, place, each = np.unique(sources, return_inverse=True, return_counts=True)
     sums = np.bincount(place, weights)
     return np.asarray(np.minimum(1.0, most * float((sums / each).mean()) / sums)[place], dtype=np.float64)

@@ -201,8 +201,8 @@ def signals(rows: Sequence[Any]) -> Mapping[str, float]:
 
 
 def name_rater(source: str, user: str | None, asker: str | None) -> str:
-    """Who rated an answer, as far as that is known: `SOURCE:NAME`, where a user without a name is the `asker`, to whom the answer
-    was given. Empty for models and programs, and for annotators without a name, who may be several."""
+    """The person who rated an answer, as far as that is known: `SOURCE:NAME`, where a user without a name is the `asker`, to
+    whom the answer was given. Empty for models and programs, and for annotators without a name, who may be several."""
     if source == "user":
         return f"user:{user or asker or ''}"
     return f"{source}:{user}" if source in PEOPLE and user else ""

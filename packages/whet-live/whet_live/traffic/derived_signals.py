@@ -57,8 +57,8 @@ class SignalDeriver:
 
 
 def changed_share(answer: str, kept: str) -> float:
-    """How much of an answer was changed, from 0 (nothing) to 1: the share of the characters of both texts that do not match, in
-    longest common blocks (Ratcliff and Obershelp); of long texts the beginning is compared.
+    """The share of an answer that was changed, from 0 (nothing) to 1: the share of the characters of both texts that do not
+    match, in longest common blocks (Ratcliff and Obershelp); of long texts the beginning is compared.
 
     >>> round(changed_share("Send 12 euros.", "Send 15 euros."), 2), changed_share("yes", "no")
     (0.07, 1.0)

@@ -35,8 +35,7 @@ _TOGETHER = 1000
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """How many inferences and how many rows of feedback were deleted, and how many inferences that are old enough were
-    spared."""
+    """The numbers of inferences and of feedback rows that were deleted, and of inferences that are old enough but were spared."""
 
     inferences: int = 0
     feedback: int = 0
@@ -84,7 +83,7 @@ class OwnedRows:
 
     @property
     def left(self) -> int:
-        """How many are not deleted yet."""
+        """The number of rows that are not deleted yet."""
         return len(self.inference_ids) + len(self.feedback_ids)
 
     def next(self) -> tuple[list[int], list[int]]:
@@ -182,7 +181,7 @@ def erased_after(connection: Connection, seq: int) -> set[str]:
 
 
 def latest_arrival(connection: Connection) -> int | None:
-    """When the newest inference or feedback arrived, in microseconds by the server's clock; None where nothing is stored."""
+    """The arrival of the newest inference or feedback, in microseconds by the server's clock; None if nothing is stored."""
     newest = [
         connection.execute(select(func.max(table.c.received))).scalar() for table in (inferences, feedback)
     ]

@@ -34,7 +34,7 @@ class RawFeedback:
 
     @property
     def changed(self) -> int:
-        """When the row got what it says: when it was last changed, else its time."""
+        """The time of the row's content: that of its last change, else the row's time."""
         return self.feedback.time if self.updated is None else self.updated
 
 

@@ -92,7 +92,7 @@ class RowPage(Generic[_T]):
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which rows to find; None means any."""
+    """The choice of rows to find; None means any."""
 
     prompt: str | None = None
     version: int | None = None

@@ -12,9 +12,10 @@ from whet_client.records import LARGEST_VERSION, SERVICE, Inference
 HIGHEST = 32
 """Spans between the two of one call, at most."""
 UNNAMED = SERVICE
-"""How the prompt of a span begins that names none."""
+"""The beginning of the prompt of a span that names none."""
 LOGS = "log"
-"""How the id of what log records say begins, which no id of a span does; it lies inside of the span that the records name."""
+"""The beginning of the id of a log record's content. No id of a span has this beginning; the record lies within the span that
+it names."""
 LOG_RECORDS = "log records"
 """The name of it, where spans have theirs."""
 _MOST_NAMED = 20
@@ -28,8 +29,8 @@ SpanKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class SpanLink:
-    """Where a span stands. `start` and `end` in nanoseconds; `own` is the id of the answer that it is by itself (None for a span
-    that is no answer), `inference` that of the stored answer that it counts with. `cost` in dollars."""
+    """The place of a span. `start` and `end` in nanoseconds; `own` is the id of the answer that it is by itself (None for a
+    span that is no answer), `inference` that of the stored answer that it counts with. `cost` in dollars."""
 
     trace: str
     span: str

@@ -94,7 +94,7 @@ class DiskQuotaExceeded(UsageError):
 
 
 def kept_bytes(connection: Connection, names: Iterable[str]) -> dict[str, int]:
-    """How many bytes are stored of each sender."""
+    """Return the stored bytes of each sender."""
     s = traffic_senders.c
     return {
         row.name: row.bytes

@@ -93,8 +93,8 @@ class Traffic:
         return search.stored_feedback(rows[0]) if rows else None
 
     def sender(self, id: str) -> str:
-        """Who sent a row of feedback (`principal`): its user, or the user of the answer that it is about. Empty for a row that
-        is not there any more."""
+        """The sender of a row of feedback (`principal`): its user, or the user of the answer that it is about. Empty for a row
+        that is not there any more."""
         query = select(feedback.c.source, feedback.c.user, inferences.c.user.label("asker"))
         query = query.join(inferences, inferences.c.seq == feedback.c.about, isouter=True)
         with self.database.read() as connection:
@@ -242,7 +242,7 @@ class Intake:
                 self._rows -= sum(len(batch) for batch, _ in taken)
 
     def _take(self) -> list[_Waiting]:
-        """As many requests as fit one transaction; at least one."""
+        """Take as many requests as fit one transaction; at least one."""
         taken = [self._queue.popleft()]
         rows = len(taken[0][0])
         while self._queue and rows + len(self._queue[0][0]) <= self._group:

@@ -145,10 +145,10 @@ otlp_spans = Table(
     _partial_index("response", "trace"),
     Index(None, "received"),
 )
-"""Where the spans of OpenTelemetry stand: `own` is the id of the answer that a span is by itself, `inference` that of the stored
+"""The places of OpenTelemetry spans: `own` is the id of the answer that a span is by itself, `inference` that of the stored
 answer that it counts with, by which feedback about any span of a call finds it. `digest` is that of the answer that was stored
-under `own` before it became one with another. Spans that are no answers are kept for an hour, in which feedback about
-them counts for their traces."""
+under `own` before it became one with another. Spans that are no answers are kept for an hour, in which feedback about them
+counts for their traces."""
 
 traffic_senders = Table(
     "traffic_senders",
@@ -156,7 +156,7 @@ traffic_senders = Table(
     Column("name", String(LONGEST_SENDER), primary_key=True),
     Column("bytes", BigInteger, nullable=False),
 )
-"""How many bytes of rows are stored of each sender."""
+"""The stored bytes of each sender's rows."""
 
 traffic_counts = Table(
     "traffic_counts",

@@ -1,5 +1,5 @@
-"""How inferences and feedback are stored: one transaction that tells repeats, contradictions, and what was erased apart,
-joins feedback to its inference in whichever order they come, and keeps the counts.
+"""The writing of inferences and feedback: one transaction that tells repeats, contradictions, and erased rows apart, joins
+feedback to its inference in whichever order they come, and keeps the counts.
 
 A sender learns nothing about rows of others: an id that somebody else has taken is taken, whatever the content, and
 feedback about an answer outside of the sender's prompts waits as if there were none.
@@ -102,7 +102,7 @@ def end_turn(connection: Connection, newest: int) -> None:
 
 
 class _Place(NamedTuple):
-    """Where an inference stands."""
+    """The place of an inference."""
 
     time: int
     seq: int
@@ -208,7 +208,7 @@ class _Writing:
         return known
 
     def _take(self, batch: RowBatch) -> Outcome:
-        """Sort out one batch: what is new, what is there already, what contradicts, what is too much."""
+        """Sort the rows of one batch: new rows, stored rows, contradictions, and rows beyond the quota."""
         sender = batch.sender
         inference_rows, repeated_inferences, clashes = self._sort_records(batch.inferences, Inference, sender)
         feedback_rows, repeated_feedback, more = self._sort_records(batch.feedback, Feedback, sender)

@@ -180,7 +180,7 @@ def read_output(
 
 
 def seconds_in_queue(pid: int) -> float:
-    """How long a process has been ready to run and had no processor; 0 where this machine does not say."""
+    """Return the seconds that a process has been ready to run without a processor; 0 where this machine does not report them."""
     try:
         return int(Path(f"/proc/{pid}/schedstat").read_bytes().split()[1]) / 1e9
     except (OSError, ValueError, IndexError):

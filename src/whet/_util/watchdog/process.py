@@ -20,7 +20,7 @@ BEAT = 0.25
 SILENT = 1.5
 """Without a sign of life for so many seconds nothing of Python runs there."""
 SURELY_SILENT = 4.0
-"""As much where nothing but words follows from it, which should be right on a busy machine too."""
+"""The silence, in seconds, after which only a message follows: it should be right on a busy machine too."""
 AFTER_INTERRUPT = 2.0
 SEPARATOR = "\x1e"
 _INTERRUPT, _TERMINATE = b"\x02", b"\x0f"

@@ -34,7 +34,7 @@ Answer = Callable[[Any, Back], Awaitable[Any]]
 
 
 class Asking(Protocol):
-    """How code in a worker asks the run that sent it."""
+    """The callable by which code in a worker asks the run that sent the job."""
 
     async def ask(self, question: Any, reply: Callable[[Any], Coroutine[Any, Any, Any]] | None = None) -> Any:
         """The answer of the run. Where the run sends something back first, `reply` makes the reply to that."""
@@ -58,7 +58,7 @@ class Job:
     movable: bool = False
     """Whether the job may go to another process unasked."""
     processor_seconds: Callable[[], float] = float
-    """How long `here` kept the processor."""
+    """Returns the processor time that `here` took, in seconds."""
     answer: Answer | None = None
     """Answers the questions that the job asks of the run while it goes on, one at a time; None: it asks nothing. If its worker
     dies, such a job is repeated from its start and gets the same answers again. The seconds in which it waits for an answer do
@@ -66,7 +66,7 @@ class Job:
 
 
 class Executor(Protocol):
-    """Who does the jobs of a run."""
+    """The protocol of an executor, which does the jobs of a run."""
 
     async def prepare(self, make_works: Callable[[], Sequence[Work]]) -> None:
         """Called before anything is paid. `make_works` makes work of each function of the user that will be a job: it is loaded

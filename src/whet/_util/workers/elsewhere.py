@@ -15,7 +15,7 @@ from whet._util.workers import Answer, Job, Work
 from whet.errors import ReplayDiverged, UsageError, WhetError, parameter
 
 DEATHS = 3
-"""How often a worker may die over the same job before the job is given up."""
+"""The number of workers that may die over the same job before the run gives the job up."""
 
 
 class WorkerDied(WhetError):

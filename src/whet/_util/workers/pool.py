@@ -266,7 +266,7 @@ def share_threads(processors: int, workers: int) -> dict[str, str]:
 
 
 def describe_end(code: int) -> str:
-    """How a process ended, as the end of a sentence about it."""
+    """Describe the end of a process; the text ends a sentence whose subject is the process."""
     if code >= 0:
         return f"ended with exit code {code}"
     with contextlib.suppress(ValueError):

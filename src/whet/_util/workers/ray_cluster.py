@@ -26,8 +26,8 @@ from whet_client.version import __version__
 RAY = "ray"
 """The name of this engine, and how the address of a cluster begins."""
 _SINGLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Where this is 0, Ray takes a loopback address as it is. Else it takes the address of the machine in the network for it, at
-which a cluster on loopback does not listen. Ray reads it when it is imported."""
+"""If this variable is 0, Ray takes a loopback address as it is. Else it takes the address of the machine in the network for it,
+at which a cluster on loopback does not listen. Ray reads it when it is imported."""
 ON_LOOPBACK = f"{_SINGLE}=0 ray start --head --node-ip-address=127.0.0.1"
 _SECONDS, _LISTENING_SECONDS, _TASK_SECONDS = 20, 5, 60
 _PROBE = """

@@ -51,7 +51,7 @@ __all__ = [
 EXTRAS: Mapping[str, Sequence[str]] = {
     "embedded": ("torch", "tokenizers", "safetensors"),
     "hf": ("torch", "transformers"),
-    "images": ("torch", "transformers", "diffusers", "pillow"),
+    "images": ("torch", "transformers", "diffusers", "pillow", "resvg-py"),
     "train": ("torch", "transformers", "peft", "trueskill"),
     "postgres": ("psycopg",),
     "ray": ("ray",),
@@ -189,7 +189,7 @@ def _place(name: str) -> str:
 
 
 def _keys(checkup: DoctorReport) -> None:
-    """Which providers' variables are set; OpenAI's is named in any case."""
+    """Say which providers' variables are set; OpenAI's is named in any case."""
     with_key = {name: provider for name, provider in PROVIDERS.items() if provider.find_key()[1]}
     for provider in {"openai": OPENAI, **with_key}.values():
         variable, key = provider.find_key()

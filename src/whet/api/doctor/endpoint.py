@@ -23,7 +23,7 @@ THINKING_TOKENS = 2048
 MOST_SECONDS = 30.0
 """The longest time of a call, unless another one is given."""
 BUSY_SECONDS, BUSY_TIMES = 30.0, 4
-"""How long, and how often, a server that is busy is waited for."""
+"""The longest wait for a busy server, in seconds for all tries, and the number of further tries."""
 NOTE_SECONDS = 3.0
 """A message every few seconds tells the user that the check still waits."""
 SLOW = 20.0
@@ -59,7 +59,7 @@ class PatientModel:
     async def probe(
         self, body: dict[str, Any]
     ) -> tuple[dict[str, object], ProviderError | None, frozenset[str]]:
-        """As the model's own `probe`. Raises Busy when the endpoint stays busy."""
+        """Probe the model, with further tries while the endpoint is busy. Raises Busy when the endpoint stays busy."""
         for attempt in range(BUSY_TIMES + 1):
             answer, error, refused = await self._waited_for(body)
             if error is None or error.fatal or error.status not in (429, 503):
@@ -78,7 +78,7 @@ class PatientModel:
     async def _waited_for(
         self, body: dict[str, Any]
     ) -> tuple[dict[str, object], ProviderError | None, frozenset[str]]:
-        """One attempt; the time that it takes is said while it does."""
+        """Make one attempt, and say the time that it takes while it lasts."""
         call = asyncio.ensure_future(self._model.probe(body))
         waited = 0.0
         try:

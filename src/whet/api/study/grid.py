@@ -49,7 +49,7 @@ from whet.types import Example, Rollout, content_hash
 from whet_client.version import __version__
 
 STUDY = "study"
-"""How the header of a study's journal begins under `method`."""
+"""The value of `method` in the header of a study's journal."""
 SPLITS = ("validation", "train")
 
 
@@ -232,7 +232,7 @@ async def run_study(
     describe: Callable[[Grid], Mapping[str, Any]],
     remedy: str,
 ) -> dict[str, Any]:
-    """The result of a study, or its plan in a dry run: `header` says what is tried, `describe` what the answers show.
+    """The result of a study, or its plan in a dry run: `header` describes the variants, `describe` the results.
 
     Raises UsageError before anything is paid where the limits do not pay for all answers; `remedy` says what then helps.
     """

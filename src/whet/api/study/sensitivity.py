@@ -252,7 +252,7 @@ def make_variants(
 
 
 def spread_of_means(rewards: Weights) -> dict[str, Any]:
-    """How far apart the means of prompts that say the same are: rows x prompts, rows without all answers left out.
+    """Measure how far the mean rewards of equivalent prompts lie apart: rows x prompts; rows without all answers are left out.
 
     `range` is the largest mean minus the smallest one, which chance alone makes larger than 0. `across` chooses the best and
     the worst prompt on every second row and takes their difference on the other rows, both ways: it is 0 on average where the

@@ -33,7 +33,7 @@ def say_effects(
     what: str,
     verbs: tuple[str, str] = ("changes the mean reward", "change the mean reward"),
 ) -> str:
-    """Which effects of a family are shown, in one sentence; `verbs` say what one and what several of them do."""
+    """Say in one sentence which effects of a family are shown; `verbs` say what one and what several of them do."""
     shown = [effect for effect in effects if is_shown(effect)]
     whole = quantity(len(effects), what)
     if not shown:

@@ -71,7 +71,7 @@ class Encoder:
         return self.read(F.embedding(ids, self.words), mask)
 
     def read(self, words: Tensor, mask: Tensor) -> Tensor:
-        """As `__call__`, from word embeddings (batch, time, 384) instead of token numbers."""
+        """Compute the states as `__call__` does, from word embeddings (batch, time, 384) instead of token numbers."""
         positions = self.w["embeddings.position_embeddings.weight"][: words.shape[1]]
         kinds = self.w["embeddings.token_type_embeddings.weight"][0]
         x = self.norm("embeddings.LayerNorm", words + kinds + positions)

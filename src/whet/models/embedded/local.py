@@ -108,8 +108,8 @@ class EmbeddedModel:
         inputs: Sequence[Mapping[str, str]],
         continuations: Sequence[Sequence[str]],
     ) -> NDArray[np.float64]:
-        """As `score`, each input under the prompt at its own position only: log-probabilities (N, L), one batch. Raises
-        UsageError: not as many prompts as inputs, or as `score`."""
+        """Score as `score` does, each input under the prompt at its own position only: log-probabilities (N, L), one batch.
+        Raises UsageError: not as many prompts as inputs, or as `score`."""
         if len(prompts) != len(inputs):
             raise UsageError(f"{len(prompts)} prompts, {len(inputs)} inputs; give one prompt per input.")
         wanted = Continuations.of(inputs, continuations)

@@ -43,7 +43,7 @@ class MaskedModel(EmbeddedModel):
         )
 
     def word_gradients(self) -> MaskedGradients:
-        """How this model's loss changes with the words of a prompt (autoprompt)."""
+        """The change of this model's loss with the words of a prompt (for autoprompt)."""
         return MaskedGradients(self)
 
     def compute(

@@ -68,7 +68,7 @@ def temperature(differences: ArrayLike, outcomes: ArrayLike) -> float:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far predictions can be taken at their word.
+    """The calibration of predictions.
 
     `error`: expected calibration error, the mean distance of predicted and observed over ten bins of equal width,
     weighted by their counts (Naeini et al. 2015). `brier`: mean squared distance of prediction and outcome. `accuracy`:

@@ -217,7 +217,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Preference:
-    """How an answer stands against usual ones: sigmoid(strength less `brake` x the members' disagreement), in (0, 1).
+    """The rank of an answer among usual answers: sigmoid(strength less `brake` x the members' disagreement), in (0, 1).
 
     One half is a usual answer of the pairs that the model was fitted to. The part `doubt` is the disagreement in nats. With
     `spread`, the standard deviation of the braked strengths of judged answers in nats, the value is about the share of judged

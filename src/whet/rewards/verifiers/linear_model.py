@@ -61,7 +61,7 @@ class LinearModel:
         }
 
     def violations(self, values: Mapping[str, float]) -> int:
-        """How many rows, bounds and whole variables an assignment breaks, by more than 1e-6 of the size of the limit."""
+        """Count the rows, bounds and whole variables that an assignment breaks, by more than 1e-6 of the size of the limit."""
         broken = sum(
             not _lies_between(sum(value * values[name] for name, value in terms.items()), low, high)
             for terms, low, high in self.rows

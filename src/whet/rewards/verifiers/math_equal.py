@@ -143,7 +143,7 @@ class _Pair:
 
 @dataclass(frozen=True)
 class _Decisions:
-    """Which expressions are equal, as far as it is known; `open` collects the pairs that SymPy has to decide."""
+    """The expressions that are equal, as far as it is known; `open` collects the pairs that SymPy has to decide."""
 
     relative: float
     known: dict[_Pair, bool | None] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Which Python of an answer is to be tested, where it shows several blocks: a solution, then how it is used, or its parts."""
+"""The Python of an answer that is tested, if the answer has several blocks: a solution and its use, or parts."""
 
 from __future__ import annotations
 

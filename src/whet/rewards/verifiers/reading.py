@@ -13,7 +13,7 @@ from whet.rewards.asking import RewardOptions
 LONGEST = 200
 """Characters that a critique quotes at most."""
 PYTHON, SQL = frozenset(["python", "python3", "py", "py3"]), frozenset(["sql", "sqlite", "sqlite3"])
-"""How blocks of a language are named."""
+"""The names of the languages of code blocks."""
 LONGEST_ANSWER = 1_000_000
 """Characters of an answer that a verifier reads at most."""
 

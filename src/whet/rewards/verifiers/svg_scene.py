@@ -21,7 +21,7 @@ RELATIONS: Mapping[str, Callable[[Shape, Shape], bool]] = {
     "below": lambda one, other: one.centre[1] > other.centre[1],
     "inside": lambda one, other: one is not other and one.inside(other),
 }
-"""How shapes lie to each other, by their centres; `inside` by their boxes."""
+"""The relations of two shapes, by their centres; `inside` by their boxes."""
 _KEYS = ("shape", "fill", "count", *RELATIONS)
 _EXAMPLE = '[{"shape": "circle", "fill": "red", "count": 2, "above": {"shape": "rect", "fill": "blue"}}]'
 

@@ -269,7 +269,7 @@ def _plain(output: object) -> object:
 
 @dataclass(frozen=True)
 class ToolCalls:
-    """How far the tool calls of an episode, or of a single answer, are those of the row's column `calls`, 0 to 1.
+    """The agreement of the tool calls of an episode, or of a single answer, with those of the row's column `calls`, 0 to 1.
 
     `measure=parts`: names, parameter names and values (ToolRL); `complete`: the share of expected calls that were made with all
     their values, whatever else was called; `all`: 1 when the calls are exactly the expected ones. With `ordered` their order

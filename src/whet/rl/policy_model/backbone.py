@@ -31,7 +31,7 @@ Tensors = dict[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class LoraSettings:
-    """Which weights learn: low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) of a frozen model.
+    """The weights that learn: low-rank adapters (LoRA, Hu et al. 2021, arXiv:2106.09685) of a frozen model.
 
     `rank` r and `alpha` scale an adapter's output by alpha / r; `rank=0` trains all weights of a small model.
     Adapted are all linear layers but the output.
@@ -92,7 +92,8 @@ class Backbone:
 
 
 def tokens_at_once(body: Backbone) -> int:
-    """How many tokens one training pass may hold, padding included: 1,024 to 32,768, by the memory that they take."""
+    """Return the largest number of tokens in one training pass, padding included: 1,024 to 32,768, by the memory that they
+    take."""
     return _tokens_of_a_pass(body.weights.model.config, body.device)
 
 

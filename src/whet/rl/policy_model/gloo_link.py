@@ -15,7 +15,7 @@ import torch
 import torch.distributed
 
 LONG = timedelta(days=365)
-"""How long a process waits for the next message: paid calls lie between two steps of a training."""
+"""The longest wait of a process for the next message: paid calls lie between two steps of a training."""
 dist: Any = torch.distributed  # its stores and groups have no types
 _INTERFACE = "GLOO_SOCKET_IFNAME"
 

@@ -40,15 +40,17 @@ class Update:
     kl: float = 0.0
     """Weight of the divergence from the reference policy in the loss; for dro it is tau."""
     kl_estimator: Literal["k2", "k3"] = "k3"
-    """How that divergence is estimated."""
+    """The estimator of that divergence."""
     kl_power: float = 0.0
     """With a power above 0, the divergence weighs less where the reference is unsure (`losses.critical_weights`)."""
+    kl_tag: str = ""
+    """The divergence counts between <tag> and </tag> alone (`losses.partial_weights`); empty: everywhere."""
     eta: float = 1.0
     """The eta of rebel."""
     aggregation: Aggregation = "token"
-    """How the losses of own tokens are joined. token: their mean over a minibatch (DAPO). sequence: the mean over samples of
-    their means (GRPO as published), in which a token of a long text weighs less. constant: their sum divided by samples x
-    `length` (Dr. GRPO)."""
+    """The way in which the losses of own tokens are joined. token: their mean over a minibatch (DAPO). sequence: the mean over
+    samples of their means (GRPO as published), in which a token of a long text weighs less. constant: their sum divided by
+    samples x `length` (Dr. GRPO)."""
     length: int = 64
     """The length in the divisor of `aggregation` constant."""
 

@@ -101,7 +101,7 @@ def join_turn(sample: Sample, reply: Sequence[int], turn: Sample) -> Sample:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How texts are drawn: at most `max_tokens`, until one of `stop`, at `temperature` (0: the likeliest token), among the
+    """The settings of sampling: at most `max_tokens`, until one of `stop`, at `temperature` (0: the likeliest token), among the
     likeliest tokens that make up `top_p` of the probability; all chance comes from `seed`."""
 
     max_tokens: int = 64

@@ -1,4 +1,4 @@
-"""How long a step of a training will take, by a short trial of the open policy before anything is recorded, paid or learned."""
+"""The forecast of a training step's time: a short trial of the open policy before anything is recorded, paid or learned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The identity provider: its document, its keys, and the exchange of a code for what it says about a person.
+"""The identity provider: its document, its keys, and the exchange of a code for its claims about a person.
 
 Requests go to the issuer that the owner of the server named, and to the addresses in that issuer's document; no redirection is
 followed. Keys are read at each sign-in, so that a rotated key works at once and a withdrawn one no more.
@@ -26,12 +26,12 @@ from whet_live.server.responses import SignInRefused
 from whet_live.server.roles import ProviderIdentity
 
 SECONDS = 10.0
-"""How long the provider may take for one answer."""
+"""The longest time of one answer of the provider."""
 MOST_BYTES = 1_048_576
 FRESH_SECONDS = 3600.0
-"""How long the provider's document counts."""
+"""The time for which the provider's document is valid."""
 PAUSE_SECONDS = 5.0
-"""How long a provider that did not answer is not asked for its document again."""
+"""The time without another request for the document of a provider that did not answer."""
 AT_ONCE = 32
 """Sign-ins that wait for the provider at a time."""
 LONGEST_CODE = 4_096
@@ -118,8 +118,8 @@ class IdentityProvider:
     async def identify(
         self, query: Mapping[str, str], flow: SignInFlow, redirect: str, moment: int
     ) -> ProviderIdentity:
-        """Who came back with this query, whose state belongs to the flow; `moment` is the time in microseconds. Raises
-        SignInRefused."""
+        """Identify the person who came back with this query, whose state belongs to the flow; `moment` is the time in
+        microseconds. Raises SignInRefused."""
         if self._waiting >= AT_ONCE:
             raise ProviderDown("Too many people sign in at once. Try again in a minute.")
         self._waiting += 1

@@ -35,7 +35,7 @@ class RoleRule:
 
 @dataclass(frozen=True, slots=True)
 class OidcSettings:
-    """How people sign in at a provider.
+    """The settings of the sign-in at an identity provider.
 
     `default` is the role where no rule fits, None for no access. `groups` names the claim that holds the groups. `scopes` are
     asked for beside `openid email`. `trust_email`: an address counts although the provider does not say whether it verified it.

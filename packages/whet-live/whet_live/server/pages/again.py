@@ -23,7 +23,7 @@ from whet_live.server.responses import Refused, Unconfirmed, page_answer
 
 ANCHOR = "refused-form"
 CONFIRM = "confirm"
-"""The field in which a form says what its sender confirms."""
+"""The field of a form that names the change which its sender confirms."""
 _SHORT = 120
 """Characters that a plain form shows in a line; a longer text gets a box."""
 _UNTOUCHED = frozenset({"password", "submit", "button", "file", "reset"})
@@ -185,7 +185,7 @@ class _Forms(HTMLParser):
 
 
 def _edits(form: _Form, lists: Lists, question: Html | None) -> list[tuple[int, int, str]]:
-    """What is replaced in the page, as (start, stop, text), so that the form holds what was sent and asks what it must."""
+    """The edits of the page, as (start, stop, text), by which the form holds the sent values and asks the needed question."""
     edits = [(form.start, form.stop, _write_tag(form, id=ANCHOR) + (str(question) if question else ""))]
     opened = {one.start: one for one in form.folds}
     for control in form.controls:

@@ -26,15 +26,15 @@ from whet_live.traffic import Filter, StoredInference
 
 router = EndpointRouter()
 AHEAD = 16
-"""How many of the newest answers are handed out in everybody's own order."""
+"""The number of newest answers that each reviewer sees in an order of their own."""
 STARS = {1: "useless", 2: "poor", 3: "mixed", 4: "good", 5: "perfect"}
 SOUGHT = 400
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """Where somebody stands in the queue: the prompt asked for (all, when empty), the cursor after which the answers
-    lie, and the turn of the last one that was skipped there."""
+    """A reviewer's place in the queue: the prompt asked for (all, when empty), the cursor after which the answers lie, and the
+    turn of the last one that was skipped there."""
 
     prompt: str = ""
     after: str = ""
@@ -79,8 +79,8 @@ def _next(call: RequestContext, place: QueuePosition) -> tuple[StoredInference |
 
 
 def turn(who: str, what: str) -> str:
-    """When somebody's turn for something comes: everybody has an order of their own, so that two people who work at the
-    same time seldom do the same."""
+    """The turn of a reviewer for an answer: everybody has an order of their own, so that two people who work at the same time
+    seldom do the same."""
     return content_hash([who, what])[:16]
 
 

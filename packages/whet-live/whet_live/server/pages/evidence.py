@@ -107,7 +107,7 @@ def against(text: str, sources: str) -> Html:
 
 
 def _sources(count: object) -> str:
-    """How many independent sources; a reviewer's weight may be a fraction of one."""
+    """Say the number of independent sources; a reviewer's weight may be a fraction of one source."""
     sources = finite_number(count) or 0.0
     return f"{sources:g} independent source{'' if sources == 1 else 's'}"
 

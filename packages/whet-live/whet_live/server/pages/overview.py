@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from starlette.responses import Response
 
 from whet.reporting import Child, Html, el, note, number_format
-from whet_live.quality import PromptGlance
+from whet_live.quality import APPROVAL, PromptGlance
 from whet_live.registry import Move, Summary
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import quality_figures, ui
@@ -29,7 +29,7 @@ def show(call: RequestContext) -> Response:
     live, after = call.state.live, call.query_params.get("after") or None
     summaries = live.registry.prompts(after=after, limit=LISTED)
     glances = live.quality.glance([one.name for one in summaries.items], DAYS)
-    alerts = live.quality.alerts(limit=FEW).items
+    alerts = [one for one in live.quality.alerts(limit=FEW).items if one.kind != APPROVAL]
     older = "/" if summaries.after is None else ui.path_to("", after=summaries.after)
     return ui.page(
         call,
@@ -46,8 +46,8 @@ def show(call: RequestContext) -> Response:
 
 
 def _waiting(call: RequestContext, names: Sequence[str]) -> Html:
-    """The items that wait for a decision or for a reader: proposals, comments on the prompts `names` that nobody has read or that
-    are in quarantine, and traffic that nobody has read."""
+    """The items that wait for a decision or for a reader: proposals; of the prompts `names`, comments that nobody has read or
+    that are in quarantine, and demands that others contradict; and traffic that nobody has read."""
     live = call.state.live
     proposals = live.registry.proposals(state="open", limit=LISTED)
     rows: list[Child] = [
@@ -58,13 +58,16 @@ def _waiting(call: RequestContext, names: Sequence[str]) -> Html:
         )
         for one in proposals.items[:FEW]
     ]
-    for name, (comments, flagged) in live.learner.count_waiting(names).items():
+    for name, count in live.learner.count_waiting(names).items():
         there = ui.path_to("learning", name)
-        if comments:
-            text = f"{number_format.plural(comments, 'comment')} on {name}: no model has read them"
+        if count.unread:
+            text = f"{number_format.plural(count.unread, 'comment')} on {name}: no model has read them"
             rows.append(ui.row(ui.name_link(text, there), ui.tag("learning")))
-        if flagged:
-            text = f"{number_format.plural(flagged, 'comment')} on {name} in quarantine"
+        if count.contested:
+            text = f"{number_format.plural(count.contested, 'demand')} on {name}: others want the contrary"
+            rows.append(ui.row(ui.name_link(text, there), ui.tag("contested", "bad")))
+        if count.quarantined:
+            text = f"{number_format.plural(count.quarantined, 'comment')} on {name} in quarantine"
             rows.append(ui.row(ui.name_link(text, there), ui.tag("learning", "bad")))
     _, unread = live.learner.cached_state("")
     if fault := live.learner.fault():

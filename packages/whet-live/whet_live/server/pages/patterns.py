@@ -1,4 +1,4 @@
-"""How answers of a prompt fail: the patterns that the reader named, with counts, trend and examples."""
+"""The page of a prompt's failure patterns, which the reader named: counts, trend and examples."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ _MOST_TICKS = 5
 _APART = 16
 """Pixels between the numbers of two marks; nearer ones share theirs."""
 _TALLEST = 3.0
-"""How far above the largest mean an interval is drawn, as a factor: a step with few answers would flatten all others."""
+"""The largest height at which an interval is drawn, as a multiple of the largest mean: a step with few answers would flatten
+all others."""
 
 Named = Sequence[tuple[str, MeasureSeries]]
 Counted = tuple[str, str]

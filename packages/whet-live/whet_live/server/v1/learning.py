@@ -1,4 +1,4 @@
-"""How prompts learn, as JSON: settings, comments that are read again, and the terms of instructions."""
+"""The learning of prompts, as JSON: settings, comments that are read again, and the terms of instructions."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class LearningChange(shapes.RequestSchema):
 
 
 class LearningSettings(shapes.RequestSchema):
-    """How a prompt learns."""
+    """The settings by which a prompt learns."""
 
     mode: str
     label: str
@@ -76,13 +76,13 @@ class LearningSettings(shapes.RequestSchema):
 
 
 class RereadRequest(shapes.WithReason):
-    """Which comments are read again: those that could not be read and, with `vague`, those that were too vague."""
+    """The comments that are read again: those that could not be read and, with `vague`, those that were too vague."""
 
     vague: bool = False
 
 
 class Reread(shapes.RequestSchema):
-    """How many comments are read again."""
+    """The number of comments that are read again."""
 
     rows: Annotated[int, Meta(ge=0)]
 
@@ -166,7 +166,7 @@ def set_terms(call: RequestContext) -> Response:
 
 
 class PatternsRequest(shapes.RequestSchema):
-    """How many weeks are shown."""
+    """The number of weeks that are shown."""
 
     weeks: Annotated[int, Meta(ge=1, le=52)] = 8
 
@@ -240,7 +240,7 @@ class PatternMerge(shapes.WithReason, kw_only=True):
 
 
 class MergedPatterns(shapes.RequestSchema):
-    """How many critiques came `into` the other pattern."""
+    """The number of critiques that came `into` the other pattern."""
 
     id: str
     into: str

@@ -41,7 +41,7 @@ MADE: dict[str, Any] = {"status": 201, "refusals": (409,)}
 CHANGED: dict[str, Any] = {"refusals": (404, 409)}
 MOVED: dict[str, Any] = {"refusals": (409,)}
 NAMED: dict[str, Any] = {"refusals": (404,)}
-"""How endpoints answer that make something, change something, move a label, or show what an address names."""
+"""The refusals of endpoints that make or change something, move a label, or show a named object."""
 FOR_APPS = ("name", "version", "address", "prompt_id", "messages", "config")
 """The version's data for a program, with the label that it asked for."""
 
@@ -275,7 +275,7 @@ def request_move(call: RequestContext) -> Response:
 
 @router("GET", "/v1/proposals/{id}", Role.VIEWER, answer=shapes.ProposalSchema, **NAMED)
 def get_proposal(call: RequestContext) -> Response:
-    """One proposal with what it does to each instruction."""
+    """One proposal with its change of each instruction."""
     return json_answer(or_404(call.state.live.registry.proposal, call.path("id")).as_json())
 
 

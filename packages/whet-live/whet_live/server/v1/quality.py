@@ -22,8 +22,8 @@ router = EndpointRouter()
 
 
 class QualityRequest(RequestSchema):
-    """Which answers: those of the last `days`, or from `since` to before `until` (ISO 8601), of a version, a label (the version
-    on which it stood then) or a model. `by` splits them: version, label, model, or metadata.KEY."""
+    """The choice of answers: those of the last `days`, or from `since` to before `until` (ISO 8601), of a version, a label (the
+    version on which it stood then) or a model. `by` splits them: version, label, model, or metadata.KEY."""
 
     days: Annotated[int, Meta(ge=1, le=1098)] = 30
     since: str | None = None
@@ -79,7 +79,7 @@ class MeasureSeriesSchema(Struct):
 
 
 class StepCount(Struct):
-    """How many answers there are from `at` on."""
+    """The number of answers from `at` on."""
 
     at: str
     n: int
@@ -116,7 +116,7 @@ class QualitySchema(Struct):
 
 
 class RewardsRequest(RequestSchema):
-    """Which answers: those since a time (ISO 8601); `by` (metadata.KEY) names what makes segments."""
+    """The choice of answers: those since a time (ISO 8601); `by` (metadata.KEY) names what makes segments."""
 
     by: Annotated[str, Meta(max_length=LONGEST_ID)] = ""
     since: str | None = None

@@ -26,7 +26,7 @@ POLL_SECONDS = 0.5
 QUIET_SECONDS = 15.0
 LONGEST_SECONDS = 300.0
 CHECK_SECONDS = 5.0
-"""How often an open stream checks that its reader may still read."""
+"""The time between two checks that the reader of an open stream may still read."""
 LARGEST_EVENT = 65_536
 UNFINISHED = "unfinished"
 _NAME = re.compile(r"[a-z_]{1,40}")
@@ -72,7 +72,7 @@ def run_of_path(call: RequestContext) -> tuple[str, RunRowJSON]:
 
 @router("GET", "/v1/runs", Role.VIEWER, answer=Runs)
 def list_runs(call: RequestContext) -> Response:
-    """Every run: what it is, how it stands, what it found."""
+    """Every run: its kind, its state, its result."""
     rows = [{**row, "id": name} for name, row in all_runs(call).items()]
     return json_answer({"runs": [{k: v for k, v in row.items() if k != "run"} for row in rows]})
 

@@ -50,7 +50,7 @@ class MessageSchema(RequestSchema):
 
 
 class PromptsQuery(RequestSchema):
-    """Which prompts to list. `after` is what the page before gave."""
+    """The prompts to list. `after` is what the page before gave."""
 
     query: Annotated[str, Meta(max_length=255)] = ""
     label: Label | None = None
@@ -71,7 +71,7 @@ class NewVersion(RequestSchema):
 
 
 class VersionQuery(RequestSchema):
-    """Which version: `label` (default `production`) or `version`."""
+    """The version: `label` (default `production`) or `version`."""
 
     label: Label | None = None
     version: Number | None = None
@@ -104,7 +104,7 @@ class WithReason(RequestSchema):
 
 
 class LabelRollback(WithReason, kw_only=True):
-    """Which label goes back."""
+    """The label that goes back."""
 
     label: Label
 

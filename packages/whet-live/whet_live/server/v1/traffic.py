@@ -131,7 +131,8 @@ Id = Annotated[str, Meta(min_length=1, max_length=LONGEST_ID)]
 
 
 class TrafficQuery(RequestSchema):
-    """Which rows; what is left out means any. Times in ISO 8601, `until` excluded; `after` is what the page before gave."""
+    """The choice of rows; a field that is left out means any. Times in ISO 8601, `until` excluded; `after` is what the page
+    before gave."""
 
     prompt: Annotated[str, Meta(max_length=LONGEST_NAME)] | None = None
     version: Annotated[int, Meta(ge=0, le=LARGEST_VERSION)] | None = None
@@ -143,7 +144,7 @@ class TrafficQuery(RequestSchema):
 
 
 class FeedbackQuery(TrafficQuery):
-    """Which feedback. `text`: words that must all be in it."""
+    """The choice of feedback. `text`: words that must all be in it."""
 
     kind: Literal[tuple(KINDS)] | None = None  # type: ignore[valid-type]
     source: Literal[SOURCES] | None = None  # type: ignore[valid-type]
@@ -151,7 +152,7 @@ class FeedbackQuery(TrafficQuery):
 
 
 class InferenceQuery(TrafficQuery):
-    """Which inferences. `unreviewed`: those that no annotator said anything about."""
+    """The choice of inferences. `unreviewed`: those that no annotator said anything about."""
 
     session: Id | None = None
     episode: Id | None = None
@@ -204,8 +205,8 @@ class CountsSchema(Struct):
 
 
 class ErasedSchema(Struct):
-    """How many rows of a user were deleted. `complete` is false while a reader of the database keeps SQLite's log from being
-    emptied; the server empties it when the reader is done."""
+    """The numbers of rows of a user that were deleted. `complete` is false while a reader of the database keeps SQLite's log
+    from being emptied; the server empties it when the reader is done."""
 
     inferences: int
     feedback: int
@@ -263,7 +264,7 @@ def list_feedback(call: RequestContext) -> Response:
 
 @router("GET", "/v1/counts", Role.VIEWER, query=CountsQuery, answer=CountsSchema)
 def list_counts(call: RequestContext) -> Response:
-    """How many answers and how much feedback of each kind every version has, with means."""
+    """The numbers of answers and of feedback of each kind that every version has, with means."""
     query = call.query(CountsQuery)
     prompts = None if query.prompt is None else [query.prompt]
     counts = call.state.live.traffic.counts(prompts, query.version)

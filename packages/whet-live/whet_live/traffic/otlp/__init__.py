@@ -197,7 +197,7 @@ def _warning(
 
 
 def _find_unused(answers: Iterable[Inference]) -> Iterator[str]:
-    """What answers are stored without, because it cannot be used."""
+    """Yield warnings about content that cannot be used, without which answers are stored."""
     answers = list(answers)
     numbers = [(one.id, *pair) for one in answers for pair in one.metadata.get(UNUSABLE, {}).items()]
     if numbers:

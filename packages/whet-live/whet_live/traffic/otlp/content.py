@@ -74,7 +74,7 @@ def number_attribute(attributes: Mapping[str, object], *names: str) -> float | N
 
 
 def as_text(value: object) -> str:
-    """JSON for what is no text. Raises UsageError for what cannot be written as JSON."""
+    """A value as text, as JSON unless it is a text. Raises UsageError for a value without a form in JSON."""
     if isinstance(value, str):
         return value
     try:
@@ -110,7 +110,7 @@ _FINISH = (
     "gen_ai.response.finish_reasons", "gen_ai.completion.0.finish_reason", "ai.response.finishReason",
     "llm.finish_reason", "finish_reason",
 )  # fmt: skip
-"""Where conventions say why an answer ended; the last one stands in events."""
+"""The attributes in which conventions say why an answer ended; the last one stands in events."""
 
 
 def is_part(value: object) -> bool:

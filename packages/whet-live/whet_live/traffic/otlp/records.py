@@ -63,7 +63,8 @@ _MODEL = (
 )  # fmt: skip
 _FINGERPRINT = ("openai.response.system_fingerprint", "gen_ai.openai.response.system_fingerprint")
 PROMPT_NAME, UNUSABLE = "prompt_name", "unusable"
-"""Where the metadata of an answer have what its span names in the place of a prompt, and the numbers that cannot be used."""
+"""The keys of an answer's metadata for the name that its span gives in the place of a prompt, and for the numbers that cannot
+be used."""
 _MOST_DOLLARS = 1e6
 _COST = ("whet.cost", "gen_ai.usage.cost", "llm.cost.total")
 _TOKENS = {

@@ -1,4 +1,4 @@
-"""Where spans of OpenTelemetry stand, so that a call whose spans come in several requests is one answer."""
+"""A table of the places of OpenTelemetry spans, so that a call whose spans come in several requests is one answer."""
 
 from __future__ import annotations
 

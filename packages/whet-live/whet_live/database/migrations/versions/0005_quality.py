@@ -1,4 +1,4 @@
-"""How far the quality of each prompt was watched, what was noticed, and where it was sent."""
+"""Tables for the quality of each prompt: the traffic that was watched, the alerts, and their deliveries."""
 
 from __future__ import annotations
 
