@@ -163,10 +163,12 @@ class EndpointHealth:
         """Note an answer to a call that began at `began`. Whether it holds a usable text."""
         self.failures = 0
         self.newest = sorted([*self.newest, began])[-OVERTAKEN:]
-        self.odd = (self.odd | self.lost.keys()) - {digest}
+        if self.lost:
+            self.odd |= self.lost.keys()
+            self.lost.clear()
+        self.odd.discard(digest)
         self.gone.pop(digest, None)
         self.given_up.discard(digest)
-        self.lost.clear()
         self.attempts.clear()
         errors = [c.error for c in completions if c.error is not None]
         if len(errors) < len(completions):
