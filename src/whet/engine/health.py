@@ -163,10 +163,12 @@ class EndpointHealth:
         """Note an answer to a call that began at `began`. Whether it holds a usable text."""
         self.failures = 0
         self.newest = sorted([*self.newest, began])[-OVERTAKEN:]
-        self.odd = (self.odd | self.lost.keys()) - {digest}
+        if self.lost:
+            self.odd |= self.lost.keys()
+            self.lost.clear()
+        self.odd.discard(digest)
         self.gone.pop(digest, None)
         self.given_up.discard(digest)
-        self.lost.clear()
         self.attempts.clear()
         errors = [c.error for c in completions if c.error is not None]
         if len(errors) < len(completions):
@@ -190,11 +192,11 @@ class EndpointHealth:
         """
         if self._never and self.blank:
             return self._blank_error(address)
-        lost = self._unexplained()
+        lost = self._find_unexplained()
         if not lost:
             return None
         last = list(lost.values())[-1]
-        refused = _refused_as(last, lost)
+        refused = _refused_as(last, lost) - self.unanswered
         alike = {d for d, error in lost.items() if error.retryable and error.status != 429}
         if len(refused) >= REFUSED_ALIKE:
             alike |= refused
@@ -214,11 +216,12 @@ class EndpointHealth:
 
     @property
     def refuses_alike(self) -> bool:
-        """Whether the server refused the last `REFUSED_ALIKE` requests or more for good, in the same words."""
-        lost = self._unexplained()
+        """Whether the server refused the last `REFUSED_ALIKE` requests or more for good, in the same words; what it refused in an
+        earlier session too does not count."""
+        lost = {d: error for d, error in self._find_unexplained().items() if d not in self.unanswered}
         return bool(lost) and len(_refused_as(list(lost.values())[-1], lost)) >= REFUSED_ALIKE
 
-    def _unexplained(self) -> dict[str, ProviderError]:
+    def _find_unexplained(self) -> dict[str, ProviderError]:
         """The requests without an answer since the model's last answer that are not at fault themselves."""
         return {
             digest: error

@@ -24,7 +24,7 @@ from whet._util.workers.elsewhere import DEATHS, Talk, WorkerDied
 from whet._util.workers.pool import Processes, share_threads
 from whet._util.workers.ray_actor import RayActor, Reply
 from whet._util.workers.ray_cluster import RayCluster, connect_to_ray, describe_ray_error
-from whet._util.workers.sent_files import Parts, SentFiles, show_size
+from whet._util.workers.sent_files import Parts, SentFiles, show_bytes
 from whet._util.workers.surroundings import Surroundings, compare_surroundings, make_inspection
 from whet.errors import UsageError, parameter, quantity
 
@@ -224,7 +224,7 @@ class RayWorkers:
             if node not in self._supplied:
                 self._supplied.add(node)
                 self._say(
-                    f"{node} of the Ray cluster gets {show_size(files.size)} of {files.place} from this machine"
+                    f"{node} of the Ray cluster gets {show_bytes(files.size)} of {files.place} from this machine"
                 )
             return cast(str, await self._wait(actor.keep_files.remote(files, self._parts)))
         except (OSError, ray.exceptions.RayError) as error:

@@ -106,7 +106,7 @@ class SentFiles:
     async def _write(self, copy: Path, parts: Parts) -> None:
         free = shutil.disk_usage(copy.parent).free
         if free < self.size:
-            raise OSError(errno.ENOSPC, f"no room for {show_size(self.size)}", str(copy.parent))
+            raise OSError(errno.ENOSPC, f"no room for {show_bytes(self.size)}", str(copy.parent))
         for old in copy.parent.glob(f"{copy.name}*.part"):  # of a worker that died
             await asyncio.to_thread(shutil.rmtree, old, ignore_errors=True)
         new = Path(tempfile.mkdtemp(".part", copy.name, copy.parent))
@@ -149,10 +149,10 @@ async def _hold_lock(path: Path) -> AsyncIterator[None]:
         yield
 
 
-def show_size(size: int) -> str:
+def show_bytes(size: int) -> str:
     """Bytes for people.
 
-    >>> show_size(1_300_000), show_size(3 * 2**30)
+    >>> show_bytes(1_300_000), show_bytes(3 * 2**30)
     ('1.2 MiB', '3.0 GiB')
     """
     return f"{size / 2**20:.1f} MiB" if size < 2**30 else f"{size / 2**30:.1f} GiB"
