@@ -352,7 +352,7 @@ class _DSPyModel:
         from dspy.utils.exceptions import is_retryable_lm_error
 
         try:
-            response = self.lm.forward(messages=[m.as_object() for m in messages])
+            response = self.lm.forward(messages=[dict(m) for m in messages])
         except Exception as error:
             if is_retryable_lm_error(error):
                 wait = getattr(error, "retry_after", None)
