@@ -348,7 +348,7 @@ class _DSPyModel:
             [kind, lm.model, as_json_value(settings), as_json_value(getattr(lm, "version", None))]
         )
 
-    def __call__(self, messages: Sequence[Message], request: Request) -> dict[str, object]:
+    def __call__(self, messages: Sequence[Mapping[str, Any]], request: Request) -> dict[str, object]:
         from dspy.utils.exceptions import is_retryable_lm_error
 
         try:
