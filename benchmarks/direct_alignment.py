@@ -12,8 +12,10 @@ of its reference.
 
 Arms: `dpo` and `ipo` on 100 pairs, `kto` on 200 thumbs, and policy gradient (GRPO, 16 answers a step) on the reward model that
 `whet learn preferences` fits to the thumbs. Each runs all its steps, or ends at the divergence that the held-out agreement of
-the reward model supports (`HeldOut.supported_kl`). `best step`: the win rate at the step where it is highest, which nobody knows
-without the hidden scorer. About two minutes on one core.
+the reward model supports (`HeldOut.supported_kl`). `online dpo` is DPO on the policy's own answers, as in that method:
+people choose in 16 fresh pairs at each step, or in `online dpo, 100 pairs` in as many pairs as there are for `dpo`, 20 rounds of
+5 pairs that are kept. The second table has their differences to `dpo` on the fixed pairs, paired by seed. `best step`: the win
+rate at the step where it is highest, which nobody knows without the hidden scorer. About four minutes on one core.
 """
 
 from __future__ import annotations
@@ -44,6 +46,8 @@ from whet.rl.training import Trainer, Training
 ANSWERS = [(words, marks) for words in range(0, 61, 2) for marks in range(10)]
 FEATURES = np.array([[words / 20, marks / 2] for words, marks in ANSWERS])
 TASTES = np.array([taste(answer_of(words, marks, "question")) for words, marks in ANSWERS])
+PAIRS, ROUNDS = 100, 20
+KEPT = f"online dpo, {PAIRS} pairs"
 REFERENCES = {
     "bell": np.array([-(((words - 40) / 12) ** 2) / 2 - (marks - 1.5) ** 2 / 2 for words, marks in ANSWERS]),
     "flat": np.array([0.0 if words >= 20 and marks <= 3 else -3.0 for words, marks in ANSWERS]),
@@ -130,6 +134,17 @@ def judge_texts(seed: int, policy: LinearPolicy) -> JudgedTexts:
     return JudgedTexts(pairs, singles)
 
 
+def choices(rng: Any, policy: LinearPolicy, n: int) -> list[Any]:
+    """DPO's units of `n` pairs of answers that the policy writes now, and which of two people choose; without pairs of equals."""
+    pairs = []
+    for one, other in zip(policy.draw(rng, n), policy.draw(rng, n), strict=True):
+        first, second = (TASTES[text.tokens[0]] for text in (one, other))
+        ordered = (one, other) if rng.random() < 1 / (1 + math.exp(second - first)) else (other, one)
+        if one.tokens != other.tokens:
+            pairs.append(tuple(JudgedText(0, text, text is ordered[0]) for text in ordered))
+    return JudgedTexts(pairs, []).units("dpo")
+
+
 def reward_of_thumbs(seed: int) -> tuple[float, float, Callable[[Sequence[Sample]], list[float]]]:
     """The held-out agreement of the reward model of the thumbs, the divergence that it supports, and the model as a reward."""
     fitted = fit_judgements(read_preferences([*thumbs(seed)]).judged, "surface")
@@ -146,16 +161,21 @@ def train(world: str, arm: str, seed: int, steps: int, limit: float, reward: Any
     """One run; the hidden win rate at its end and at its best step, its divergence and its steps."""
     rng, policy = np.random.default_rng(seed), LinearPolicy(REFERENCES[world])
     anything: Any = policy
-    units = None if arm == "policy gradient" else judge_texts(seed, policy).units(_loss(arm))
+    fixed = arm in ("dpo", "ipo", "kto")
+    units = judge_texts(seed, policy).units(_loss(arm)) if fixed else []
     trainer = Trainer(anything, Training(kl_limit=limit, lr=0.05))
     rates, done, divergence = [policy.win_rate()], 0, 0.0
     try:
-        for _ in range(steps):
-            if units is None:
+        for step in range(steps):
+            if arm == "online dpo":
+                units = choices(rng, policy, 16)
+            elif arm == KEPT and step * ROUNDS // steps > (step - 1) * ROUNDS // steps:
+                units += choices(rng, policy, PAIRS // ROUNDS)
+            if arm == "policy gradient":
                 group = policy.draw(rng, 16)
                 trainer.learn([group], [reward(group)])
             else:
-                batch = [units[int(i)] for i in rng.choice(len(units), 16, replace=False)]
+                batch = [units[int(i)] for i in rng.choice(len(units), min(16, len(units)), replace=False)]
                 align(anything, batch, _loss(arm), beta=0.1, lr=0.05)
                 check_divergence(text_divergence(anything, policy.draw(rng, 32)), limit)
             rates.append(policy.win_rate())
@@ -193,18 +213,24 @@ def main() -> None:
     )
     print("| arm | win rate by the hidden scorer | best step | divergence at the end | steps |")
     print("|---|---|---|---|---|")
-    arms = ("dpo", "ipo", "kto", "policy gradient")
+    arms = ("dpo", "ipo", "kto", "policy gradient", "online dpo", KEPT)
+    rates: dict[tuple[str, str, bool], list[float]] = {}
     for world, arm, limited in itertools.product(REFERENCES, arms, (False, True)):
         runs = [
             train(world, arm, seed, args.steps, known[seed][1] if limited else 0.0, known[seed][2])
             for seed in range(args.seeds)
         ]
+        rates[world, arm, limited] = [run["rate"] for run in runs]
         rate, best, kl = (show([run[name] for run in runs]) for name in ("rate", "best", "kl"))
         print(
             f"| {world}, {arm}{', limited' if limited else ''} | {rate} | {best} | {kl} | "
             f"{fmean(run['steps'] for run in runs):.0f} |",
             flush=True,
         )
+    print("\n| online DPO less DPO on fixed pairs | difference of win rates |\n|---|---|")
+    for world, arm, limited in itertools.product(REFERENCES, ("online dpo", KEPT), (False, True)):
+        pairs = zip(rates[world, arm, limited], rates[world, "dpo", limited], strict=True)
+        print(f"| {world}, {arm}{', limited' if limited else ''} | {show([a - b for a, b in pairs])} |")
 
 
 if __name__ == "__main__":

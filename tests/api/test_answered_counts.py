@@ -75,6 +75,9 @@ def test_a_start_prompt_that_the_provider_refuses_is_said_to_be_refused(tmp_path
     start = "45 of 45 rollouts of the baseline prompt"
     refused = next(one for one in result["warnings"] if one.startswith(start))
     assert "HTTP 400: this template is not supported. The provider refused these requests" in refused
-    assert "change what its words name (the prompt, the rows, an option of the model)" in refused
+    assert (
+        "name the account (credit, a limit, access), put that right and run the same command again" in refused
+    )
+    assert "If they name the requests, change the prompt, the rows or an option of the model" in refused
     assert "when the provider answers" not in result["improvement"]["reason"]
-    assert result["improvement"]["reason"].endswith("for good; the warnings hold its words.")
+    assert result["improvement"]["reason"].endswith("the warnings hold its words, and say what to do.")

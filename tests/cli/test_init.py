@@ -1028,6 +1028,45 @@ def test_examples_in_python_are_written_as_a_task_reads_them() -> None:
     assert whet.Task.load("mytask").train[0].row.items() >= {"day": "2024-03-01", "x": 0.1}.items()
 
 
+@pytest.mark.parametrize("from_file", [False, True])
+def test_a_rubric_makes_a_judge_the_reward_of_rows_without_a_right_answer(from_file: bool) -> None:
+    """No column is a target unless it is named, and none that looks like one is shown to the model."""
+    Path("r.md").write_text("The answer is polite.\nIt names the next step.\n")
+    rows = [{"letter": f"Where is order {i}?", "answer": f"On its way, {i}."} for i in range(30)]
+    Path("rows.json").write_text(json.dumps(rows))
+    values = init("--from", "rows.json", "--rubric", "r.md" if from_file else "The answer is polite.")
+    assert "reward: judge, a model that grades each answer by the rubric in rubric.md" in values["chosen"]
+    task = whet.Task.load("mytask")
+    assert task.document["reward"] == {"judge": {"rubric": "rubric.md"}} and not task.labels
+    assert Path("mytask/rubric.md").read_text().startswith("The answer is polite.\n")
+    assert {example.target for example in task.train} == {None}
+    assert all("On its way" not in example.user_text for example in task.train)
+
+    def judge(messages: Any) -> str:
+        assert "The answer is polite." in messages[0]["content"]
+        return json.dumps({"explanation": "so", "score": 5 if "Please" in messages[-1]["content"] else 1})
+
+    result = whet.evaluate(
+        task, lm=lambda messages: "Please wait.", judge_lm=judge, split="train", progress=False
+    )
+    assert result.score.mean == 1.0
+
+
+def test_a_rubric_beside_a_named_target_shows_it_to_the_judge() -> None:
+    Path("rows.json").write_text(json.dumps(QUESTIONS))
+    init("--from", "rows.json", "--target", "answer", "--rubric", "The answer shows the way.")
+    task = whet.Task.load("mytask")
+    assert {example.target for example in task.train} > {"2"} or task.train[0].target is not None
+    assert task.document["reward"] == {"judge": {"rubric": "rubric.md"}}
+
+
+def test_a_rubric_is_asked_for_where_no_column_is_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start, "_on_terminal", lambda: True)
+    Path("rows.json").write_text(json.dumps([{"letter": f"Where is order {i}?"} for i in range(30)]))
+    init("--from", "rows.json", typed="\nIt is polite.\n\n\n\n")
+    assert Path("mytask/rubric.md").read_text() == "It is polite.\n"
+
+
 def test_a_reward_of_ones_own_needs_no_target() -> None:
     Path("my.py").write_text("def reward(example, output):\n    return 1.0\n")
     Path("rows.csv").write_text("text\n" + "".join(f"line {i}\n" for i in range(9)))
@@ -1060,6 +1099,11 @@ BAD = {
         "named as an input and as the target",
     ),
     "one column": (["--from", "one.csv"], "--target"),
+    "a rubric and a reward": (
+        ["--from", "a.csv", "--rubric", "It is polite.", "--reward", "contains"],
+        "--rubric makes a judge the reward, and --reward names another one. Give only one of them.",
+    ),
+    "a rubric that is not there": (["--from", "a.csv", "--rubric", "none.md"], "none.md"),
     "unknown reward": (
         ["--from", "a.csv", "--target", "team", "--reward", "exakt_match"],
         'Did you mean "exact_match"',
@@ -1401,8 +1445,8 @@ def test_several_columns_that_can_be_the_target_are_named_with_the_command_that_
     assert done.exit_code != 0 and isinstance(done.exception, UsageError)
     assert str(done.exception) == (
         "Two columns could be the target: subject (3 values), team (2 values). "
-        "Say which: whet init np --from t.csv --target team. Where no column holds the right answer, name a reward that needs "
-        "none: --reward reward.py with def reward(example, output)"
+        "Say which: whet init np --from t.csv --target team. Where no column holds the right answer, give a judge's rubric "
+        "(--rubric TEXT), or a reward of your own: --reward reward.py with def reward(example, output)"
     )
     assert "target: team" in init("--from", "t.csv", "--input", "subject,body")["chosen"]
 

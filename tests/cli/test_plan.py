@@ -17,7 +17,7 @@ from tests.cli.test_contract import whet as command
 from tests.command_line import whet_here
 from tests.crash.world import write_task
 from tests.serving import server_thread
-from whet.engine.forecast import plan_lines
+from whet.engine.plan_text import plan_lines
 from whet.methods import METHODS, get_method
 from whet.models.prices import Price
 from whet.reporting import progress_display

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from tests.client.conftest import TOKEN, World
@@ -69,3 +70,48 @@ def test_an_answer_without_an_end_is_given_up(chunked: bool) -> None:
         with pytest.raises(Unavailable, match=r"not complete after|timed out"):
             http.send("GET", "/v1/prompts/p")
         http.close()
+
+
+class KeptAlive(BaseHTTPRequestHandler):
+    """A server that keeps connections, and notes requests and connections on itself."""
+
+    protocol_version = "HTTP/1.1"
+
+    def setup(self) -> None:
+        """Note a connection."""
+        super().setup()
+        self.server.connections += 1  # type: ignore[attr-defined]
+
+    def do_POST(self) -> None:
+        """Note a request, and answer it whole: with a length, or in chunks."""
+        self.server.requests.append(self.rfile.read(int(self.headers["Content-Length"])))  # type: ignore[attr-defined]
+        self.send_response(200)
+        if self.path == "/chunked":
+            self.send_header("Transfer-Encoding", "chunked")
+            body = b"2\r\n{}\r\n0\r\n\r\n"
+        else:
+            self.send_header("Content-Length", "2")
+            body = b"{}"
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize("path", ["/whole", "/chunked"])
+def test_a_kept_connection_takes_the_next_request_and_no_request_is_sent_twice(path: str) -> None:
+    """Each request but the first of a connection came twice: the first answer was never taken for complete."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), KeptAlive)
+    server.daemon_threads = True
+    server.connections, server.requests = 0, list[bytes]()  # type: ignore[attr-defined]
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    http = Http(f"http://127.0.0.1:{server.server_address[1]}", None, 60)
+    bodies = [b"1", b"2", b"3"]
+    assert [http.send("POST", path, {}, body).body for body in bodies] == [b"{}"] * 3
+    http.close()
+    server.shutdown()
+    thread.join(60)
+    server.server_close()
+    assert (server.requests, server.connections) == (bodies, 1)  # type: ignore[attr-defined]

@@ -111,6 +111,34 @@ async def test_an_account_without_credit_stops_the_run_before_its_test(tmp_path:
     assert result.baseline.test is not None and result["baseline"]["test"]["n"] > 0
 
 
+async def test_an_account_whose_credit_ends_in_the_test_keeps_its_answers_and_its_limit(
+    tmp_path: Path,
+) -> None:
+    rows = [{"input": f"Dish {i} was bad.", "target": "negative"} for i in range(74)]
+    words = {
+        "data": {"train": rows[:12], "validation": rows[12:24], "test": rows[24:]},
+        "method": whet.methods.opro.Config(steps=1, samples=1, examples=4, finalists=1),
+        "budget": whet.Budget(calls=135),
+    }
+    last: list[str] = []
+
+    def emptied(body: dict[str, Any], number: int) -> Any:
+        text = str(body["messages"])
+        sealed = any(row["input"] in text for row in rows[24:])
+        last.extend([text] if sealed else [])
+        return failing(400)(body, number) if len(last) > 40 else sorter(body, number)
+
+    async with odd_server(task=emptied, optimizer=varied) as (url, _calls):
+        with pytest.raises(ProviderError, match=r"has not answered the last 60 request.*the model is gone"):
+            await optimize(url, tmp_path, **words)
+    assert stored(tmp_path)["status"] == "stopped"
+    async with odd_server(task=sorter, optimizer=varied) as (url, calls):
+        result = await optimize(url, tmp_path, **words)
+    assert calls["task"] == 60, "only the missing answers are asked for, within the same limit"
+    assert result["test_openings"] == 1 and result.improvement.promoted
+    assert result.best.test is not None and result.best.test.n == 50
+
+
 async def test_prompts_that_a_provider_refuses_stop_the_run_once(tmp_path: Path) -> None:
     def filtering(body: dict[str, Any], number: int) -> Any:
         careful_asked = "careful" in str(body["messages"])

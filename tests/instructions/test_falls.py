@@ -80,7 +80,9 @@ async def test_instructions_beside_which_answers_got_worse_leave_and_those_that_
     assert stood == [[], [WORDINGS[0]], [WORDINGS[0], WORDINGS[1]]]
     assert list(manager.standing().values()) == [WORDINGS[0]]
     assert "merge" in [event.kind for event in manager.events]
-    assert manager.list_dropped() == [f"{WORDINGS[1]} (more answers were right without it)"]
+    assert manager.list_dropped() == [
+        f"{WORDINGS[1]} (more answers were right without it: 1 of 20 right with it)"
+    ]
 
 
 BOTH = {"i1", "i2"}
@@ -120,7 +122,7 @@ async def test_a_line_that_gave_way_returns_where_it_earned_more() -> None:
         await manager.step(run, rows(count), None, "now")
         stood.append(manager.prompt.region_text())
     assert stood[:3] == ["Answer with one word.", WORDINGS[0], "Answer with one word."]
-    assert f"{WORDINGS[0]} (more answers were right without it)" in asked[1]
+    assert f"{WORDINGS[0]} (more answers were right without it: 2 of 20 right with it" in asked[1]
 
 
 def test_rollouts_of_the_same_wording_count_together() -> None:

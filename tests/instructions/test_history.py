@@ -51,7 +51,7 @@ async def test_a_row_that_was_right_before_is_marked_and_the_reader_is_told_what
     assert "Before: right" not in first
     marked = re.findall(r"Input: Letter (\d)\n   Wanted: \w+\n   Answered: no\n   Before: right", second)
     assert sorted(marked) == ["2", "3"] and second.count("Answered: no\n") == 4
-    assert 'A row with the line "Before: right" was answered rightly before' in second
+    assert 'A row with the line "Before: right" was answered rightly with an earlier wording' in second
 
 
 async def test_another_wording_stands_below_its_instruction_with_the_score_on_the_same_rows() -> None:
@@ -60,9 +60,10 @@ async def test_another_wording_stands_below_its_instruction_with_the_score_on_th
         (answered(lambda n: n < 2), form(entry((1, 2, 3, 4), "i1", SECOND))),
         (answered(lambda n: n < 5, ROWS[:6]), form(no_demand=[1])),
     )
-    line = f'Another wording (2 of 6 right, the present one 5 of the same 6; wrong answers: "no" (4 times)): {FIRST}'
+    counted = "the one before; 2 of 6 right, the present one 5 of the same 6"
+    line = f'Another wording ({counted}; wrong answers: "no" (4 times)): {FIRST}'
     assert f"[i1] {SECOND}\n   {line}\n" in last
-    assert "Other wordings that were tried stand below their instruction" in last
+    assert "Wordings that were tried before stand below their instruction" in last
 
 
 async def test_a_wording_of_several_sentences_is_shown_to_its_end() -> None:
@@ -137,11 +138,9 @@ def wordings(*rounds: tuple[str, Mapping[str, bool]]) -> list[str]:
     return past.compare_wordings("i1", rounds[-1][0], [text for text, _ in rounds])
 
 
-def test_without_common_rows_each_wording_has_its_own() -> None:
+def test_without_common_rows_nothing_is_compared() -> None:
     rounds = ("old", {"a": True, "b": False}), ("new", {"c": True, "d": True, "e": False})
-    assert wordings(*rounds) == [
-        "(1 of 2 rows right, the present one 2 of 3 rows, of which none are the same): old"
-    ]
+    assert wordings(*rounds) == ["(the one before; 1 of 2 right, on other rows): old"]
 
 
 def test_the_three_wordings_that_stood_last_are_shown_and_of_a_row_its_last_answer_counts() -> None:
@@ -152,7 +151,7 @@ def test_the_three_wordings_that_stood_last_are_shown_and_of_a_row_its_last_answ
     assert wordings(*rounds) == [
         "(1 of 5 right, the present one 4 of the same 5): w1",
         "(3 of 5 right, the present one 4 of the same 5): w3",
-        "(5 of 5 right, the present one 4 of the same 5): w2",
+        "(the one before; 5 of 5 right, the present one 4 of the same 5): w2",
     ]
 
 
@@ -160,3 +159,48 @@ def test_of_comments_it_is_counted_how_often_a_wording_was_violated() -> None:
     effects = Effects([Round(10, {"i1": "old"}, {"i1": 6}), Round(12, {"i1": "new"}, {"i1": 1})], {"i1": 0})
     lines = effects.compare_wordings("i1", "new", ["old", "new", "never stood"])
     assert lines == ["(violated in 6 of 10 answers, the present one in 1 of 12): old"]
+
+
+async def test_where_nearly_all_answers_are_right_little_is_to_change() -> None:
+    nearly = "Nearly all answers were right: keep the wording"
+    *_, half, most = await requests(
+        (answered(lambda n: False), form(entry((1, 2, 3), None, FIRST))),
+        (answered(lambda n: n < 4), form(no_demand=[1])),
+        (answered(lambda n: n < 7), form(no_demand=[1])),
+    )
+    assert nearly not in half and nearly in most
+
+
+async def test_a_long_wording_with_which_nearly_all_is_right_is_not_to_become_short() -> None:
+    *_, last = await requests(
+        (answered(lambda n: False), form(entry((1, 2, 3), None, LONG))),
+        (answered(lambda n: n < 7), form(no_demand=[1])),
+    )
+    assert "Nearly all answers were right" in last and SHORT_TEXT not in last
+
+
+async def test_of_rows_with_the_same_wrong_answer_a_few_are_shown_and_all_count() -> None:
+    rows = [Example(f"r{n}", {"letter": f"Letter {n}"}, "help", {}, f"Letter {n}") for n in range(30)]
+    run, optimizer = run_with(lambda stage, text: form(entry((1, 2, 3, 4), None, FIRST)))
+    manager = InstructionManager(START)
+    await manager.step(run, answered(lambda n: n < 10, rows), 1, "now")
+    (shown,) = [text for stage, text in optimizer.seen if stage == "read"]
+    assert (
+        len(re.findall(r"(?m)^\d+\. Input", shown)) == 4 and "Below stand 4 of the 20 wrong answers." in shown
+    )
+    (added,) = manager.ledger.active
+    assert added.sources == 20
+
+
+def test_of_a_long_row_that_was_right_the_input_is_cut_and_never_the_answer() -> None:
+    row = Example("r", {"letter": "word " * 200}, "sales", {}, "word " * 200)
+    batch = collect_critiques([Rollout("p", "r", "sales", 1.0)], [row], 1.0, (), 0.0)
+    (shown,) = batch.right
+    assert len(shown) < 300 and shown.endswith("[...] Wanted: sales Answered: sales")
+
+
+def test_what_was_taken_out_comes_with_its_number_and_what_was_answered() -> None:
+    past = History()
+    past.add({"i1": "old"}, answered(lambda n: n < 2))
+    assert past.describe("i1", "old", "worse") == 'worse: 2 of 8 right with it; wrong answers: "no" (6 times)'
+    assert past.describe("i2", "never stood", "worse") == "worse"

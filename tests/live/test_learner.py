@@ -384,7 +384,10 @@ def test_the_mode_auto_says_that_it_needs_a_reader(database: Database, tmp_path:
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("shop/p: The mode auto needs a model")
     assert "needs a model that reads feedback" in world.learner.status("shop/p")["warning"]
-    assert world.another(optimizer_lm=READER).status("shop/p")["warning"] == ""
+    reading = world.another(optimizer_lm=READER)
+    assert reading.status("shop/p")["warning"] == ""
+    world.step(reading)
+    assert world.learner.status("shop/p")["warning"] == "", "a model reads in another process"
 
 
 # The reader, and kills

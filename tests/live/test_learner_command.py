@@ -18,7 +18,7 @@ from whet.errors import UsageError
 from whet.prompt import Prompt
 from whet_client.records import Feedback, Inference
 from whet_live import open_live
-from whet_live.cli.watch import _update
+from whet_live.cli.watch import _print_update
 from whet_live.learner.learner_store import PromptUpdate
 
 TEXT = "Answer {{q}}.\n<!-- whet:begin -->\n- Be polite.\n<!-- whet:end -->\n"
@@ -122,7 +122,7 @@ def test_a_staged_version_and_the_experiment_that_tries_it_are_two_lines(
 ) -> None:
     staged = PromptUpdate("k", "p", 1, "auto", "staged", (), 0, version=2, reason="the gate promoted it")
     for lesson in (staged, replace(staged, experiment="e1")):
-        _update(lesson.as_json())
+        _print_update(lesson.as_json())
     assert capsys.readouterr().out.splitlines() == [
         "p: staged version 2  the gate promoted it",
         "p: staged version 2, tried in experiment e1  the gate promoted it",

@@ -49,6 +49,14 @@ def rounds(run: MeteredRun) -> list[Any]:
     return [value for name, value in run.logged if name == "round"]
 
 
+async def test_what_earned_most_on_the_way_is_a_finalist_though_the_last_policy_does_not_write_it() -> None:
+    """240 samples of 60 texts have the good one; the four at the end would have it in 6 of 100 runs."""
+    menu = [f"text {i}" for i in range(59)] + ["good"]
+    found, run = await search(dataclasses.replace(SMALL, rounds=4, samples=60, imitations=0), scribe(menu))
+    assert found.prompt.region_text() == "good"
+    assert sum(name == "validated" for name, _ in run.logged) <= 6
+
+
 async def test_texts_that_can_be_used_are_imitated_where_most_cannot() -> None:
     """Of four texts three are empty: the fourth earns more than the mean of all, though no other that can be used earns less."""
     assert best_texts(["good", None, None, None], [0.8, 0.0, 0.0, 0.0], 0.25) == ["good"]

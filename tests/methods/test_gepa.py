@@ -133,9 +133,12 @@ async def test_a_reflection_sees_the_children_of_its_parent_with_what_they_earne
     )
     first, second, third = model.questions
     assert "<version>" not in first
-    earned = r"Mean reward 0.5, beside 0.5 of the instructions above on the same 8 inputs:\n<version>\n"
-    assert re.findall(earned + r"(.*)", second) == ["Guess 0."]
-    assert re.findall(earned + r"(.*)", third) == ["Guess 0.", "Guess 1."]
+    earned = r"Mean reward 0.5, beside 0.5 of the instructions above on the same 8 inputs; wrong answers: (.*):\n<version>\n(.*)"
+    assert [text for _, text in re.findall(earned, second)] == ["Guess 0."]
+    assert [text for _, text in re.findall(earned, third)] == ["Guess 0.", "Guess 1."]
+    assert all(re.match(r'"\w+"', wrong) for wrong, _ in re.findall(earned, third)), (
+        "what the model answered then"
+    )
 
 
 async def test_a_row_that_an_ancestor_answered_rightly_is_marked() -> None:
@@ -376,6 +379,7 @@ def test_from_a_start_that_earns_nothing_labels_are_learned() -> None:
         assert [operator for operator, _ in tried["tried"]] == [
             "targets as demonstrations",
             "right answers listed",
+            *["targets as demonstrations, right answers listed"] * 2,
         ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="writers need torch: pip install 'whet[train]'")
@@ -16,8 +17,9 @@ from tests.methods.test_dpo import Judging
 
 from whet.environments.environment import Environment
 from whet.errors import SearchStopped, UsageError
-from whet.methods.self_rewarding import Config, best_and_worst, check, deploy, self_rewarding
+from whet.methods.self_rewarding import Config, best_and_worst, check, deploy, is_lower, self_rewarding
 from whet.prompt import Prompt
+from whet.rewards.agreement import Agreement, agreement
 from whet.rewards.judge import IGNORE, Judge
 from whet.rl.policy_model import Sample
 from whet.run import MemoryRun
@@ -118,7 +120,45 @@ def test_a_pair_is_the_best_and_the_worst_answer_with_a_verdict() -> None:
     assert best_and_worst([(2.0, one), (2.0, two)]) is None and best_and_worst([(2.0, one)]) is None
 
 
+def rate_of_alarms(
+    before: float, after: float, rounds: int, anchors: int, verdicts: int, trials: int
+) -> float:
+    """How often the alarm ends a training whose judge is right with these chances, at the beginning and afterwards."""
+    rng = np.random.default_rng(0)
+    people = np.arange(anchors) % 2
+
+    def measure(chance: float) -> Any:
+        right = rng.random((anchors, verdicts)) < chance
+        own = np.where(right, people[:, None], 1 - people[:, None]).mean(1)
+        return agreement([*zip(own.tolist(), people.tolist(), strict=True)])
+
+    ended = 0
+    for _ in range(trials):
+        first = measure(before)
+        ended += any(is_lower(measure(after), first) for _ in range(rounds))
+    return ended / trials
+
+
+@pytest.mark.long
+def test_the_alarm_seldom_ends_the_training_of_a_steady_judge_and_notices_drift() -> None:
+    """Four rounds of a steady judge, and one round of a judge that has drifted."""
+    for anchors in (24, 50):
+        steady = [rate_of_alarms(chance, chance, 4, anchors, 3, 400) for chance in (0.8, 0.9)]
+        drifted = [rate_of_alarms(0.9, chance, 1, anchors, 3, 400) for chance in (0.7, 0.5)]
+        print(f"{anchors} anchors: steady at .8, .9: {steady}; from .9 to .7, .5: {drifted}")
+        assert max(steady) < 0.15 and drifted[1] > 0.95
+
+
+def test_an_agreement_is_lower_where_the_difference_is_no_chance() -> None:
+    def at(value: float, low: float, high: float) -> Agreement:
+        return Agreement(value, "kappa", 24, low, high, False)
+
+    first = at(1.0, 0.89, 1.0)
+    assert not is_lower(at(0.75, 0.48, 1.0), first), "below the interval of the first, and yet chance"
+    assert is_lower(at(0.6, 0.3, 0.8), first) and not is_lower(first, first)
+
+
 @pytest.mark.parametrize("name", ["inputs", "group", "judgements", "epochs"])
 def test_unusable_settings_are_refused(name: str) -> None:
     with pytest.raises(UsageError, match=f"{name} must be"):
-        Config(**{name: 0})
+        Config(**{name: 0})  # type: ignore[arg-type]

@@ -175,6 +175,9 @@ def test_a_key_that_a_task_file_names_goes_to_its_host_by_consent(
         ("stream: maybe", "true or false"),
         ("seed: -1", "whole number of 0 or more"),
         ("reasoning: low", 'has no key "reasoning".*reasoning_effort'),
+        ("batch_size: 0", "whole number"),
+        ("device: [cuda]", "device must be"),
+        ("device: the second GPU", "is not a device"),
     ],
 )
 def test_what_cannot_be_used_is_refused_with_its_line(tmp_path: Path, line: str, words: str) -> None:
@@ -230,3 +233,47 @@ async def test_a_judge_that_nobody_named_is_reached_as_the_task_model_is(tmp_pat
         sides = by_role(server)
     assert all(request.headers["x-team"] == "blue" for request in server.received)
     assert sides["judge"] and all("top_p" not in request.body for request in sides["judge"])
+
+
+@pytest.mark.parametrize("way", ["file", "command line", "python"])
+def test_device_and_batch_size_reach_a_local_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The judge has no model of its own: it is the task model, with the same weights."""
+    from whet.models import huggingface
+
+    loaded: list[dict[str, object]] = []
+
+    def refuse(name: str, **options: object) -> None:
+        loaded.append(options)
+        raise UsageError("far enough")
+
+    monkeypatch.setattr(huggingface, "load", refuse)
+    own = {"address": f"hf/{tmp_path}", "device": "cuda:1", "batch_size": 4}
+    folder = folder_of(tmp_path / "task", f"models: {{task: {json.dumps(own)}}}\n" if way == "file" else "")
+    if way == "command line":
+        words = ["--lm", f"hf/{tmp_path}", "--lm-option", "device=cuda:1", "--lm-option", "batch_size=4"]
+        done = CliRunner().invoke(cli, ["evaluate", str(folder), "--out", str(tmp_path / "run"), *words])
+        assert str(done.exception) == "far enough"
+    else:
+        with pytest.raises(UsageError, match="far enough"):
+            whet.evaluate(folder, lm=own if way == "python" else None, run=tmp_path / "run")
+    assert loaded == [{"device": "cuda:1", "batch_size": 4}]
+
+
+def test_a_device_is_refused_where_the_model_is_elsewhere(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "task", "models: {task: {address: openai/m, device: cpu}}\n")
+    with pytest.raises(UsageError, match=r'openai/\.\.\.: unknown option "device"'):
+        whet.evaluate(folder, run=tmp_path / "run")
+    with pytest.raises(UsageError, match="the option batch_size does not reach it"):
+        whet.evaluate(folder, lm={"address": lambda messages: "yes", "batch_size": 4}, run=tmp_path / "run2")
+
+
+def test_another_provider_does_not_inherit_the_device() -> None:
+    spec = ModelSpec("hf/a", device="cuda:1", batch_size=4, temperature=0.5)
+    assert (changed_spec(spec, "hf/b", "task").device, changed_spec(spec, "hf/b", "task").batch_size) == (
+        "cuda:1",
+        4,
+    )
+    other = changed_spec(spec, "openai/m", "task")
+    assert (other.device, other.batch_size, other.temperature) == (None, None, 0.5)

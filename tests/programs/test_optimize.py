@@ -9,7 +9,7 @@ import pytest
 
 import whet
 from tests.programs.world import PROMPTS, ROWS, model, optimizer, program, reward
-from whet.engine.forecast import plan_lines
+from whet.engine.plan_text import plan_lines
 from whet.engine.run_folder import RunPlan
 from whet.engine.turns import planned_turns
 from whet.errors import UsageError

@@ -28,6 +28,25 @@ HEALTH = {
 LOCAL = {"node_ip_address": "127.0.0.1", "include_dashboard": False}
 
 
+NODE = """
+import sys, time
+from ray._private.node import Node
+from ray._private.parameter import RayParams
+
+(address,) = sys.argv[1:]
+node = Node(
+    RayParams(
+        gcs_address=address, redis_address=address, node_ip_address="127.0.0.1", num_cpus=1, num_gpus=0, min_worker_port=0,
+        max_worker_port=0, node_manager_port=0, object_store_memory=150 * 1024 * 1024, include_log_monitor=False,
+    ),
+    head=False, shutdown_at_exit=True, spawn_reaper=True,
+)
+print("Ray runtime started", flush=True)
+time.sleep(3600)
+"""
+"""A node as `cluster_utils` makes it, in a process of its own: `ray start` refuses to join a cluster on loopback."""
+
+
 class Nodes:
     """A cluster with one processor a node."""
 
@@ -46,6 +65,26 @@ class Nodes:
     def add(self, **settings: Any) -> Any:
         """A further node."""
         return self.cluster.add_node(**LOCAL, num_cpus=1, **settings)
+
+    @contextlib.contextmanager
+    def joined_without(self, hidden: Path, folder: Path, variables: dict[str, str]) -> Iterator[None]:
+        """A further node, for whose processes a folder of this machine is empty: they have other mounts."""
+        mount = [
+            "unshare",
+            "--map-root-user",
+            "--mount",
+            "sh",
+            "-c",
+            f'mount -t tmpfs none {hidden} && exec "$@"',
+            "-",
+        ]
+        if subprocess.run([*mount, "true"], capture_output=True).returncode:
+            pytest.skip(
+                "this system lets nobody hide a folder from a process (unshare --map-root-user --mount)"
+            )
+        command = [*mount, sys.executable, "-c", NODE, self.address]
+        with _started(command, folder / "node.log", {**os.environ, **variables}):
+            yield
 
     def kill(self, node: Any) -> None:
         """End a node with all of its processes at once, as a machine that loses its power does."""
@@ -85,14 +124,16 @@ def head_of(command: str, folder: Path, variables: dict[str, str], *options: str
         "--block",
         *options,
     ]
-    said = folder / "head.log"
+    command_line = ["sh", "-c", " ".join([*words, "--include-dashboard=false"])]
+    with _started(command_line, folder / "head.log", variables) as pid:
+        yield pid
+
+
+@contextlib.contextmanager
+def _started(command: list[str], said: Path, variables: dict[str, str]) -> Iterator[int]:
+    """The process of a command that starts Ray, until its node is there and until the end of the block."""
     with said.open("wb") as log:
-        head = subprocess.Popen(
-            ["sh", "-c", " ".join([*words, "--include-dashboard=false"])],
-            env=variables,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-        )
+        head = subprocess.Popen(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
     try:
         while "Ray runtime started" not in said.read_text():
             assert head.poll() is None, said.read_text()

@@ -16,6 +16,7 @@ from tests.models.test_model_workers import LABELS, effects, no_weights_read, on
 from tests.ray_cluster.conftest import Nodes
 from tests.ray_cluster.test_ray import lasting_actors, processes_of_actors
 from tests.rl import tiny_llama
+from whet._util.workers.sent_files import describe_files
 from whet.errors import UsageError
 from whet.models import model_workers
 
@@ -39,7 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evaluate(run: Path, folder: Path, **options: Any) -> list[Any]:
     whet.evaluate(
         "Repeat {{input}} now", data=ROWS, reward="exact_match", split="train", lm=f"hf/{folder}", run=run,
-        progress=False, **options,
+        **{"progress": False, **options},
     )  # fmt: skip
     return effects(run)
 
@@ -112,6 +113,28 @@ def test_a_node_that_dies_costs_the_batches_that_it_had_in_hand(
     with after_calls(1, lambda: nodes.kill(node), monkeypatch) as sent:
         assert evaluate(tmp_path / "there", folder, engine="ray", workers=2) == here
     assert sent
+
+
+def test_a_node_that_lacks_the_folder_gets_the_weights_once_and_computes_the_same(
+    nodes: Nodes, tmp_path: Path, folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The second node has other mounts, in which the folder is empty, and a cache of its own."""
+    here, cache, files = (
+        evaluate(tmp_path / "here", folder, engine="local"),
+        tmp_path / "cache",
+        describe_files(str(folder)),
+    )
+    with nodes.joined_without(folder, tmp_path, {"XDG_CACHE_HOME": str(cache)}):
+        for number in (1, 2):
+            capfd.readouterr()
+            run = tmp_path / str(number)
+            assert evaluate(run, folder, engine="ray", workers=4, progress=True) == here
+            said = capfd.readouterr().err
+            assert f"plan: hf/{folder}: each node of the Ray cluster that lacks its files gets" in said
+            assert said.count("from this machine\n") == (number == 1), said
+            (copy,) = [path for path in (cache / "whet" / "models").iterdir() if path.is_dir()]
+            assert describe_files(str(copy)) == files
+    assert not lasting_actors()
 
 
 def test_a_node_without_the_packages_is_named_before_anything_is_asked(

@@ -123,6 +123,23 @@ def test_critical_tokens_weigh_the_divergence_in_the_reward_by_the_certainty_of_
         assert weighed[i] == pytest.approx([g * w for g, w in zip(plain[i], weights.tolist(), strict=True)])
 
 
+def test_the_divergence_of_one_part_alone_counts_between_its_tags() -> None:
+    """The weights of the tokens of "<b>" and of what follows "</b>" are 0, those of the part 1."""
+    policy = PolicyModel.open("embedded/tiny", LoraSettings(rank=2), 0)
+    tokenizer = policy.body.weights.tokenizer
+    parts = [tokenizer.encode(text, add_special_tokens=False) for text in ("so <b>", "x = 1", "</b> then")]
+    tokens = tuple(token for part in parts for token in part)
+    n = len(tokens)
+    text = tokenizer.decode(tokens)
+    assert "<b>" in text and "</b>" in text
+    sample = Sample(text, (1,), tokens, (0.5,) * n, (True,) * n, True)
+    (plain,), (part,) = policy.critical_gaps([sample]), policy.critical_gaps([sample], tag="b")
+    assert all(g for g in plain)
+    inside = [g == w for g, w in zip(plain, part, strict=True)]
+    assert inside == [False] * len(parts[0]) + [True] * len(parts[1]) + [False] * len(parts[2])
+    assert policy.critical_gaps([sample], tag="code") == [[0.0] * n], "no such part: nothing counts"
+
+
 # The update
 
 
@@ -149,7 +166,7 @@ def batch_of(policy: PolicyModel, groups: list[list[Sample]], settings: Update) 
     values = [a for rewards in REWARDS for a in advantages.dr_grpo(rewards)]
     rows = [[a] * len(s.tokens) for a, s in zip(values, samples, strict=True)]
     reference = policy.reference_logprobs(samples) if settings.kl else None
-    weights = policy._critical_weights(samples, settings.kl_power) if settings.kl else None
+    weights = policy._kl_weights(samples, settings.kl_power) if settings.kl else None
     batch = UpdateBatch(samples, rows, reference, kl_weights=weights).weigh(settings)
     if settings.loss in ("dro", "rebel"):
         batch = dataclasses.replace(batch, centres=policy._mean_log_ratios(batch, settings))

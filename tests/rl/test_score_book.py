@@ -18,7 +18,7 @@ from tests.rl.tinylm import open_model, start, word_task
 
 from whet.rl.policy_model import LoraSettings, PolicyModel
 from whet.rl.prompt_editor import EditorSettings, PromptEditor
-from whet.rl.score_book import ScoreBook
+from whet.rl.score_book import MOST_NOTED, Leaders, ScoreBook
 from whet.rl.soft_prompt import SoftPrompt, SoftPromptConfig
 from whet.run import MemoryRun, Run
 from whet.search.archive import Archive
@@ -101,3 +101,22 @@ async def test_the_leader_is_validated_eight_times_whatever_the_number_of_rounds
     for step in range(rounds):
         await book.check(MemoryRun(), plan, Archive(), step)
     assert book.times == times
+
+
+def test_the_best_rewarded_are_those_that_earned_much_more_than_once() -> None:
+    """Six rewards with the mean 0.5: twice 0.9 counts (1.8 + 0.5) / 3 = 0.767, once 1 counts (1 + 0.5) / 2 = 0.75."""
+    book = Leaders(NoteBook(), start(), "rewrite")
+    often, once, bad = (start().edit(text) for text in ("often", "once", "bad"))
+    book.note_rewards([often, once, None], [0.9, 1.0, 0.0])
+    book.note_rewards([often, bad, None], [0.9, 0.2, 0.0])
+    assert book.best_rewarded(2) == [often, once]
+    assert book.best_rewarded(9) == [often, once, bad], "what cannot be used is not among them"
+
+
+def test_rewrites_that_are_no_longer_noted_count_in_the_mean() -> None:
+    book = Leaders(NoteBook(), start(), "rewrite")
+    worse = [start().edit(f"worse {n}") for n in range(MOST_NOTED)]
+    book.note_rewards([start().edit("good"), *worse], [1.0] + [0.5] * MOST_NOTED)
+    notes: Any = book.notes["earned"]
+    assert len(notes) == MOST_NOTED + 1 and notes[""] == [0.5, 1], "one of the worse is among the others"
+    assert [one.region_text() for one in book.best_rewarded(1)] == ["good"]

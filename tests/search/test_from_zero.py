@@ -18,6 +18,7 @@ from whet.run import Budget
 from whet.search.archive import Archive, Candidate
 from whet.search.from_zero import (
     DEMONSTRATED,
+    JOINED,
     LISTED,
     FirstPrompt,
     earns_nothing,
@@ -53,6 +54,17 @@ def test_a_plain_prompt_keeps_its_text_and_gets_all_right_answers_or_a_row_of_ea
     assert [shown.count(f"\nAnswer: {name}") for name in TYPES] == [1] * 6
     assert made(PLAIN, k=2)[DEMONSTRATED].region_text().count("\nAnswer: ") == 2
     assert set(made(PLAIN, k=0)) == {LISTED}
+
+
+def test_a_search_may_try_demonstrations_and_the_list_together() -> None:
+    joined = [
+        prompt.region_text()
+        for operator, prompt, _ in proposals(ENV, PLAIN, ENV.train[:12], secrets, joined=True)
+        if operator == JOINED
+    ]
+    assert [text.count("\nAnswer: ") for text in joined] == [6, 12]
+    assert all(text.startswith("Answer.\n\nExamples:\n\nInput: Question ") for text in joined)
+    assert all(text.strip().endswith(f"\n\n{LISTING}") for text in joined), "what the answer is stands last"
 
 
 def test_a_method_may_write_the_list_in_a_way_of_its_own() -> None:

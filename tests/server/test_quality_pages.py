@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from tests.live.quality.traffic import BEGIN, DAY, NAME, Weeks, fill_weeks, make
 from tests.server.client import Answer
 from tests.server.conftest import Running, running
 from whet_live.database import iso
+from whet_live.quality import QualityAlert
 from whet_live.server import shared_reports
 from whet_live.server.limits import ServerLimits
+from whet_live.server.pages.quality import alert_row
 
 
 @pytest.fixture(scope="module")
@@ -183,3 +186,12 @@ def test_the_joined_reward_is_drawn_for_each_version_where_enough_people_rated(
     assert "it is not drawn for one of them" in words(one) and "Joined reward over time" not in one.text
     second = browser.page(f"/quality/{NAME}?{period}&step=week&version=2").text
     assert "version 2: " in second and "version 1: " not in second
+
+
+def test_a_delivery_is_named_by_the_kind_of_its_channel_unless_there_are_several() -> None:
+    """Pages showed the names by which the server tells channels apart, such as webhook-3d1f7bb3769e."""
+    alert = QualityAlert("a1", "k", "drift", NAME, "thumb", True, 0, 0, "It fell.")
+    one = replace(alert, deliveries={"mail-0a": "failed", "webhook-1b": "sent"})
+    assert "mail: failed, webhook: sent" in str(alert_row(one))
+    two = replace(alert, deliveries={"webhook-1b": "sent", "webhook-2c": "waiting"})
+    assert "webhook-1b: sent, webhook-2c: waiting" in str(alert_row(two))

@@ -267,3 +267,21 @@ def test_an_answer_without_a_unit_and_outcomes_that_never_vary_are_said(start: S
         )
         seen = server.state.live.experiments.forecast(NAME, "user")
         assert seen.metrics["thumb"].days(0.1, 0.5) is None
+
+
+def test_the_form_never_proposes_to_try_what_is_there_now(server: Running) -> None:
+    """Where the newest version was in production, it stood in both fields."""
+    prompt(server)
+    registry, viewer = server.state.live.registry, server.browser("editor")
+
+    def proposed() -> str:
+        text = viewer.page(f"/new-experiment/{NAME}").text
+        (field,) = re.findall(r'<input[^>]*name="challenger"[^>]*>', text)
+        found = re.search(r'value="([^"]*)"', field)
+        return "" if found is None else found[1]
+
+    assert proposed() == "2"
+    registry.move_label(NAME, "production", 2, actor="ann")
+    assert proposed() == ""
+    registry.move_label(NAME, "staging", 1, actor="ann")
+    assert proposed() == "1"

@@ -86,6 +86,11 @@ def test_a_watch_that_waits_for_an_approval_says_so(start: Start) -> None:
         live.registry.move_label(NAME, "production", 1, actor="ann")
         key = live.experiments.create(ASKED | {"approval": True}, author="ann").id
         serve(server, range(200))
-        page = said(server.browser("viewer").page(f"/experiments/{key}"))
+        viewer = server.browser("viewer")
+        page = said(viewer.page(f"/experiments/{key}"))
         assert "The move of the label waits for  an approval" in page
         assert "When the label has moved, its guard-rails are watched on." in page
+        (alert,) = live.quality.alerts(NAME).items
+        assert alert.kind == "approval" and "version 2 won the experiment" in alert.text
+        first = said(viewer.page("/"))
+        assert "Version 2 is better on thumb" in first and "Noticed" not in first, "it is said once"

@@ -151,8 +151,46 @@ def test_what_the_model_does_not_read_of_conversations_is_said_once(caplog: pyte
     data = [{"messages": [*talk, {"role": "user", "name": None, "content": f"{n}"}]} for n in range(8)]
     data += [{"messages": [{"role": "user", "content": f"plain {n}"}]} for n in range(4)]
     warnings = whet.Task.of("Help.", data=data, reward={"judge": {"rubric": "Be kind."}}).warnings
-    (named,) = [warning for warning in warnings if "`name`" in warning]
+    assert not [warning for warning in warnings if "`name`" in warning]
     (ruled,) = [warning for warning in warnings if "developer" in warning]
-    assert named.startswith("8 rows have a `name` beside a message") and "data[0]" in named
     assert ruled.startswith("8 rows have messages of the role developer, which is read as system")
     assert caplog.messages == []
+
+
+async def test_who_speaks_in_a_conversation_is_read_by_the_model_and_in_the_text(tmp_path: Path) -> None:
+    talk = [
+        {"role": "user", "name": "Eva", "content": "Hi."},
+        {"role": "assistant", "content": "Yes?"},
+        {"role": "user", "name": "Bob\nassistant:", "content": "Who?"},
+    ]
+    seen: list[Any] = []
+
+    def answer(messages: Any) -> str:
+        seen.append([message["name"] for message in messages if message.get("name")])
+        return "ok"
+
+    rows = [{"messages": [*talk[:2], {**talk[2], "content": f"Who? {n}"}], "target": "ok"} for n in range(9)]
+    task = whet.Task.of("Help.", data=rows, reward="exact_match")
+    assert task.train[0].user_text.splitlines()[:2] == ["user Eva: Hi.", "assistant: Yes?"]
+    assert task.train[0].user_text.splitlines()[2].startswith("user Bob assistant:: Who?")
+    await whet.aevaluate(task, lm=answer, split="train", root=tmp_path, progress=False)
+    assert seen and all(names == ["Eva", "Bob\nassistant:"] for names in seen)
+
+
+@pytest.mark.parametrize("system", [[], [{"role": "system", "content": "Be kind."}]])
+@pytest.mark.parametrize("turns", [1, 3])
+@pytest.mark.parametrize("target", [True, False])
+def test_init_keeps_who_speaks(system: list[Any], turns: int, target: bool, tmp_path: Path) -> None:
+    talk = [{"role": "user", "name": "Eva", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}]
+    before = talk if turns == 3 else []
+    rows = list[dict[str, Any]]()
+    for n in range(9):
+        whole = [*system, *before, {"role": "user", "name": "Bob", "content": f"Who? {n}"}]
+        answer = {"role": "assistant", "content": "ok"}
+        rows.append({"messages": whole, "target": "ok"} if target else {"messages": [*whole, answer]})
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made = whet_here(tmp_path, "init", "task", "--from", "chats.jsonl")
+    assert made.returncode == 0, made.stderr
+    task = whet.Task.load(tmp_path / "task")
+    assert [m.name for m in task.train[0].messages] == ([*(["Eva", None] if turns == 3 else []), "Bob"])
+    assert task.train[0].target == "ok"

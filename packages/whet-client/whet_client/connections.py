@@ -122,4 +122,5 @@ class Http:
             if time.monotonic() > end and not response.isclosed():
                 raise TimeoutError(f"its answer is not complete after {self._timeout:g} seconds")
         names = {name.lower(): value for name, value in response.getheaders()}
+        response.close()  # reading to the end by `read1` leaves it open, and the connection would refuse the next request
         return HttpReply(response.status, names, bytes(content)), not response.will_close

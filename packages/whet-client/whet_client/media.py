@@ -64,7 +64,7 @@ def look_for_images_in(folder: Path) -> None:
 
 
 def keep_content(data: bytes, name: str = "") -> str | None:
-    """Remember a part by what it holds: bytes of a known kind, or the JSON of a part. Returns its mark; None for other bytes."""
+    """Remember a part by its content: bytes of a known kind, or the JSON of a part. Returns its mark; None for other bytes."""
     digest, mime = hashlib.sha256(data).hexdigest(), read_mime(data)
     if mime is not None:
         name = name or f"{media_kind(mime)} {digest[:8]}"

@@ -374,7 +374,7 @@ def _text(value: object, name: str, where: str, most: int, least: int = 0) -> No
 
 
 def checked_name(value: object, name: str, where: str, least: int = 0) -> None:
-    """Refuse what is no id and no name, which stands in addresses: a text on one line, without control characters, of 200
+    """Refuse a text that is no id and no name, which stand in addresses: a text on one line, without control characters, of 200
     characters at most. Raises UsageError naming it (`where` first)."""
     _text(value, name, where, LONGEST_ID, least)
     if not isinstance(value, str) or value.isprintable():

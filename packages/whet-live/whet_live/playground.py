@@ -35,7 +35,7 @@ LONGEST_INPUT = 50_000
 PATIENCE_SECONDS = 60.0
 AT_ONCE = 4
 RUN, RAN = "playground.run", "playground.cost"
-"""The actions in the audit log: before a model is asked, and when it is known what that cost."""
+"""The actions in the audit log: before a model is asked, and when the cost is known."""
 _PER_MESSAGE = 16
 """Tokens that the form of a chat takes for each message, at most."""
 

@@ -73,6 +73,8 @@ _MODEL_OPTIONS = (
     "stream",
     "timeout",
     "price",
+    "device",
+    "batch_size",
 )
 
 

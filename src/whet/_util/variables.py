@@ -1,4 +1,4 @@
-"""Environment variables: those that whet reads itself, and those that the code of a task folder is left with."""
+"""Environment variables: those that whet reads itself, and those that the code of a task folder may see."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _withheld: dict[str, str] = {}
 
 
 def variable(name: str) -> str | None:
-    """A variable that whet itself reads, also one that was taken out of the environment; None where it is not set."""
+    """The value of a variable that whet itself reads, even if `restrict` removed it; None if it is not set."""
     return os.environ.get(name, _withheld.get(name))
 
 
 def whole_environment() -> dict[str, str]:
-    """The environment with what was taken out of it, for another process of this tool: that one takes it out itself."""
+    """The environment with the variables that `restrict` removed, for another process of whet, which removes them itself."""
     return {**_withheld, **os.environ}
 
 
 def restrict(names: Collection[str]) -> None:
-    """Leave these variables and the harmless ones in the environment of this process, and take all others out.
+    """Remove all variables but these and the harmless ones from the environment of this process.
 
-    What an earlier call took out and this one names is put back.
+    A variable that an earlier call removed returns if this call names it.
     """
     for name, value in whole_environment().items():
         if (

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from whet.api.shards import merge
     from whet.api.transfer_matrix import atransfer_matrix
     from whet.api.transferring import atransfer
-    from whet.engine.forecast import plan_lines
     from whet.engine.options import Options
+    from whet.engine.plan_text import plan_lines
     from whet.engine.progress import Progress
     from whet.engine.result_json import answered_rows, describe_agreement, show_gaps
     from whet.engine.run_folder import RESULT
@@ -61,7 +61,7 @@ _HOMES = {
     "whet.api.shards": "merge",
     "whet.api.transfer_matrix": "atransfer_matrix",
     "whet.api.transferring": "atransfer",
-    "whet.engine.forecast": "plan_lines",
+    "whet.engine.plan_text": "plan_lines",
     "whet.engine.options": "Options",
     "whet.engine.progress": "Progress",
     "whet.engine.result_json": "answered_rows describe_agreement show_gaps",

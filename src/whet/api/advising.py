@@ -40,10 +40,10 @@ from whet.engine.comparison_json import (
     PayBackJSON,
     PilotJSON,
 )
-from whet.engine.forecast import say_default_model
 from whet.engine.openings import SealedTestAccess, SealedTestLedger, first_level
 from whet.engine.options import Options
 from whet.engine.plan_json import PlanJSON
+from whet.engine.plan_text import say_default_model
 from whet.engine.progress import Progress
 from whet.engine.sealed_power import WORSE, describe_power, promotion_of
 from whet.errors import UsageError, parameter, quantity, show_reward
@@ -125,12 +125,8 @@ async def aadvise(
     is not above 0, and for a pilot with too few rows or too small limits.
     """
     volume = volume_of(answers_per_month, gain_value)
-    if not pilot and (keywords.get("dry_run") or keywords.get("budget") not in (None, Budget())):
-        what = parameter("dry_run" if keywords.get("dry_run") else "budget")
-        raise UsageError(
-            f"{what} applies only to paid calls, and only a pilot makes paid calls. Add "
-            f"{parameter('pilot', True)}, or omit this option."
-        )
+    if not pilot:
+        _refuse_limits(keywords)
     known = task_of(task, TaskKeywords())
     models = {name: keywords.get(name) for name in ("lm", "optimizer_lm", "judge_lm", "base_url")}
     options = build_from(Options, models)
@@ -184,6 +180,16 @@ async def aadvise(
             "warnings": warnings,
         }
     )
+
+
+def _refuse_limits(keywords: AdviseKeywords) -> None:
+    """Raise UsageError for keywords that concern only the paid calls of a pilot."""
+    if keywords.get("dry_run") or keywords.get("budget") not in (None, Budget()):
+        what = parameter("dry_run" if keywords.get("dry_run") else "budget")
+        raise UsageError(
+            f"{what} applies only to paid calls, and only a pilot makes paid calls. Add "
+            f"{parameter('pilot', True)}, or omit this option."
+        )
 
 
 def _why_no_pilot(reward: AdvisedRewardJSON, test: AdvisedTestJSON) -> str:

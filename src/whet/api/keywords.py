@@ -214,7 +214,8 @@ class CallKeywords(DryRunKeywords, FreshKeywords, total=False):
 
     batch: make the calls of baseline, validation and sealed test in batches of the provider, at a lower price and hours later
       (docs/scale.md).
-    max_wait: the longest wait for an endpoint that refuses calls, in seconds; by default an hour.
+    max_wait: the longest wait for an endpoint that refuses calls, in seconds; by default ten minutes beyond the wait that it
+        names, an hour at most.
     workers: the number of processes that call rewards written in Python (docs/scale.md). With 0, this process calls them, one
       at a time. By default, workers begin if a reward of the task folder takes a tenth of a second of processor time for each
       answer. If you give the number, local models also answer in that many processes.

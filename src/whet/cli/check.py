@@ -27,10 +27,8 @@ from whet.cli.common import (
     warn,
 )
 from whet.cli.interrupt import run_coroutine as run_stoppable
-from whet.cli.show import show_progress_of
 from whet.errors import ProviderError, StorageError, UsageError, WhetError
 from whet.reporting import ThresholdCheck, check_score, reaches, write_junit
-from whet.task import load_task
 
 _COLORS = {"passed": "green", "failed": "red", "undecided": "yellow"}
 EXIT_FAILED = 1
@@ -188,6 +186,8 @@ def _find_prompts(names: Sequence[str], live: PromptCheck | None) -> set[str]:
             )
     for name in missing:
         if name not in known:
+            from whet.task import load_task
+
             try:
                 load_task(Path(name))
             except UsageError as error:
@@ -221,6 +221,7 @@ def _check_task(
     task: str, name: str, threshold: float, sure: bool, words: Mapping[str, Any]
 ) -> ThresholdCheck:
     from whet import api
+    from whet.cli.show import show_progress_of  # heavy, and `whet --help` reads this file
 
     with show_progress_of(task) as progress:
         evaluated = run_stoppable(api.aevaluate(Path(task), progress=progress, **words))
@@ -280,6 +281,7 @@ def _name_usable(task: str, threshold: float, words: Mapping[str, Any]) -> str:
     """The name of a task. Raises UsageError for one that cannot be used, and for a threshold outside the range of its reward;
     nothing is paid."""
     from whet import api
+    from whet.task import load_task
 
     loaded = load_task(Path(task))
     reward = loaded.reward

@@ -74,7 +74,8 @@ waiting_options = options(
         "--max-wait",
         type=float,
         metavar="S",
-        help="Longest time to wait for an endpoint that refuses calls, in seconds (default 3600).",
+        help="Longest time to wait for an endpoint that refuses calls, in seconds (default: 600 beyond the wait that it "
+        "names, at most 3600).",
     ),
 )
 """The options for the workers and for the longest waits."""

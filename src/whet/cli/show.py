@@ -259,9 +259,9 @@ def _share(value: float | None) -> str:
 
 
 def comparison(values: ComparisonJSON) -> None:
-    """Methods, best test mean first: what they reached and took, then how it reads and what it is worth elsewhere.
+    """Methods, best test mean first: results and costs, then readability of the prompts and transfer to other models.
 
-    Below the tables stands why a figure is missing.
+    Lines below the tables give the reasons for missing figures.
     """
     if values.get("status") == "planned":
         return
@@ -426,7 +426,7 @@ def mechanism(values: Mapping[str, Any]) -> None:
 
 
 def method(values: Mapping[str, Any]) -> None:
-    """One method, and below it each of its settings with its default, what it takes and what it does."""
+    """One method, and below it each setting with its default, its values and its effect."""
     needs = [NEEDS_IN_WORDS[need] for need in values["needs"]]
     needs += [f"the extra {values['extra']}: pip install 'whet[{values['extra']}]'"] * bool(values["extra"])
     url = "" if values["arxiv"] == "-" else f" (https://arxiv.org/abs/{values['arxiv']})"

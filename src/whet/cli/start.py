@@ -45,6 +45,7 @@ ROWS_SHOWN = 5
         "whet init mytask --from promptfooconfig.yaml",
         "whet init mytask --from datasets:cornell-movie-review-data/rotten_tomatoes:train",
         "whet init mytask --from tickets.csv --ask --optimizer-lm openai/gpt-4o-mini",
+        "whet init mytask --from letters.csv --rubric 'The answer is polite and names the next step.'",
         "whet init demo --from example && whet optimize demo",
     ),
 )
@@ -60,6 +61,11 @@ ROWS_SHOWN = 5
 )
 @click.option(
     "--reward", metavar="NAME", help="A built-in reward, or a Python file with reward(example, output)."
+)
+@click.option(
+    "--rubric",
+    metavar="TEXT",
+    help="What a good answer is, a text or a file: a judge grades by it, and rows need no right answer.",
 )
 @click.option("--prompt", metavar="FILE", help="Start prompt: a file, or the text itself.")
 @click.option("--lm", metavar="ADDR", help="Task model, written into task.yaml.")
@@ -95,16 +101,27 @@ def init(
         filled = frozenset() if prompt is None else prompt.slots
         if options["target"] is None:
             click.echo(f"Columns: {show_hidden(describe_columns(material))}", err=True)
-            default = guess(material, filled, reward=options["reward"])[1] or (
-                None if options["reward"] is None and not elicits else ""
+            guessed = None if options["rubric"] else guess(material, filled, reward=options["reward"])[1]
+            default = guessed or (
+                None if options["reward"] is options["rubric"] is None and not elicits else ""
             )
-            # an empty answer is asked again where nothing else grades
             options["target"] = (
                 click.prompt(
-                    "Target column (the right answer)", default, err=True, value_proc=_column_reader(material)
+                    "Target column (the right answer; empty: there is none)",
+                    default or "",
+                    err=True,
+                    value_proc=_column_reader(material),
                 )
                 or None
             )
+            if (
+                options["target"] is options["reward"] is options["rubric"] is material.reward is None
+                and not elicits
+            ):
+                # an empty answer is asked again: nothing else grades
+                options["rubric"] = click.prompt(
+                    "What a good answer is (a judge grades by it; a file or text)", err=True
+                )
         if options["inputs"] is None:
             inputs, _ = guess(material, filled, options["target"], options["reward"])
             options["inputs"] = click.prompt(
@@ -172,7 +189,7 @@ def _refuse_empty_options(source: str | None, options: dict[str, Any]) -> None:
     texts = {
         "from": source,
         "input": options["inputs"],
-        **{key: options[key] for key in ("target", "labels", "split", "reward", "lm")},
+        **{key: options[key] for key in ("target", "labels", "split", "reward", "rubric", "lm")},
     }
     for option, text in texts.items():
         if text is not None and not text.strip(" ,"):

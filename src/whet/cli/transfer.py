@@ -104,7 +104,7 @@ def show_transfer(values: TransferJSON) -> None:
 
 
 def show_matrix(values: MatrixJSON) -> None:
-    """Each prompt on each model, and what that says."""
+    """Each prompt on each model, and the conclusion."""
     if values["status"] == "planned":
         return
     simulated = "  (SIMULATED: a scripted model answered)" if values["simulated"] else ""

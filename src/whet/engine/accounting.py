@@ -88,7 +88,7 @@ def accounting_warnings(opened: OpenRun) -> list[str]:
 
 
 def _gateway_warnings(core: RunState) -> list[str]:
-    """For each role how many of its calls a gateway's cache answered, and what that means where answers are drawn."""
+    """A warning for each role with calls that a gateway's cache answered, and its consequence if answers are drawn."""
     spent, warnings = core.budget.spent, list[str]()
     for role, calls in spent.gateway_cached.items():
         made = spent.calls[role] - spent.cached[role]

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from whet._util.workers import HERE, Executor, Work
 from whet.engine.batched_calls import check_batches
 from whet.engine.cache import AnswerCache
-from whet.engine.model_client import MAX_WAIT, AdaptiveLimiter, ModelClient, share_limits
+from whet.engine.model_client import AdaptiveLimiter, ModelClient, share_limits
 from whet.engine.options import Options
 from whet.engine.plan_json import PlanJSON
 from whet.engine.shared_cache import open_cache
@@ -84,9 +84,14 @@ class Assembly:
         """Start the workers before anything is paid: those for the user's functions (`works`, see `Executor`), and those that
         hold local models. `say` is told of the latter."""
         await self.executor.prepare(works)
-        for model in {id(client.model): client.model for client in self.clients.values()}.values():
-            if isinstance(workers := getattr(model, "workers", None), ModelWorkers):
-                await workers.prepare(say)
+        for workers in self.list_workers():
+            await workers.prepare(say)
+
+    def list_workers(self) -> list[ModelWorkers]:
+        """The workers of the local models, each once."""
+        models = {id(client.model): client.model for client in self.clients.values()}
+        found = [getattr(model, "workers", None) for model in models.values()]
+        return [workers for workers in found if isinstance(workers, ModelWorkers)]
 
     async def close(self) -> None:
         """Release every model once, and the worker processes."""
@@ -107,6 +112,8 @@ def assemble(task: Task, options: Options, limits: Budget, models: Models | None
     gaps: PlanJSON = {"missing_keys": missing} if missing else {}
     if takes_default_model(task, options):
         gaps["default_model"] = DEFAULT_MODEL
+    if sent := {workers.address: workers.sent for workers in assembly.list_workers() if workers.sent}:
+        gaps["sent"] = sent
     return replace(assembly, gaps=gaps)
 
 
@@ -617,10 +624,12 @@ def _client(model: LanguageModel, spec: ModelSpec, options: Options) -> ModelCli
             f"{quantity(concurrency, 'call')} at once ({parameter('concurrency', concurrency)}), but "
             "each job needs at least one call. Allow more calls, or set fewer jobs."
         )
-    limiter, max_wait = AdaptiveLimiter(concurrency // options.share), options.max_wait or MAX_WAIT
+    limiter = AdaptiveLimiter(concurrency // options.share)
     rate = spec.requests_per_minute
     rate = None if rate is None else rate / options.share
-    return ModelClient(model, limiter, spec.price, rate, max_wait=max_wait)
+    client = ModelClient(model, limiter, spec.price, rate)
+    wait = options.max_wait
+    return client if wait is None else replace(client, max_wait=wait, unnamed_wait=wait)
 
 
 def _check_prices(clients: Mapping[str, ModelClient], limits: Budget) -> None:

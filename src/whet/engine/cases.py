@@ -1,4 +1,4 @@
-"""A task made of several in a run: which case is the weakest, the gate over cases, and what plan and result say of each."""
+"""Several tasks or models in one run: the weakest case, the gate over cases, and the cases in plan and result."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def judge_cases(
         promoted=poor.promoted,
         missing=len(cases) - len(whole),
         withheld=withheld,
-        reason=f"Not promoted: no verdict. {lost}. What they hold would decide." if withheld else reason,
+        reason=f"Not promoted: no verdict. {lost}. The missing answers would decide." if withheld else reason,
     )
     return CasesVerdict(verdict, seen.cases)
 
@@ -118,7 +118,7 @@ def row_weights(task: Task) -> dict[str, float]:
 
 
 def describe_cases(task: Task, addresses: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Of each case its name, the address of its model, and how many rows each split has."""
+    """The name of each case, the address of its model, and the number of rows of each split."""
     return [
         {**{k: v for k, v in case.items() if k != "role"}, "model": addresses[case["role"]]}
         for case in case_rows(task)

@@ -134,7 +134,7 @@ class ComparisonJSON(OptionalComparisonJSON):
 
 
 class RunRowJSON(TypedDict):
-    """A run folder in one row: what it is, how it stands, what it found; the mean is over `n` of `of` rows."""
+    """A run folder in one row: its kind, its state, its result; the mean is over `n` of `of` rows."""
 
     run: str
     task: str | None

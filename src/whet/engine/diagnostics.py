@@ -23,7 +23,7 @@ from whet.rewards.verifiers.sql import EMPTY_RESULT
 from whet.rl.language import COPIED_FORM, COPIED_QUESTION, COPIES, MOST_REPEATS, NOT_COME, REPEATED
 from whet.search.archive import BEYOND
 from whet.search.copies import longest_copy, normalize_wording
-from whet.search.from_zero import DEMONSTRATED, LISTED
+from whet.search.from_zero import DEMONSTRATED, JOINED, LISTED
 from whet.search.from_zero import EVENT as FROM_ZERO
 from whet.search.over_optimisation import Figure, over_optimisation, trained_reward
 from whet.task import Task
@@ -365,7 +365,7 @@ def barren_warnings(core: RunState, start: str, best: str) -> list[str]:
     tried: dict[str, float] = {}
     for event in read_events(core.journal.path, ["candidate", "validated"]):
         known = [event.value[key] for key in ("train", "validation") if event.value.get(key) is not None]
-        if known and event.value["operator"] not in (DEMONSTRATED, LISTED):
+        if known and event.value["operator"] not in (DEMONSTRATED, LISTED, JOINED):
             tried[event.value["id"]] = max(known)
     own = tried.pop(start, None)
     if len(tried) < 2 or own is None or max(tried.values()) > own:

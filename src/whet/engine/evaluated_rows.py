@@ -23,7 +23,7 @@ def write_evaluated_rows(folder: Path, examples: Sequence[Example], rollouts: Se
 
 
 def _row(example: Example, rollout: Rollout) -> Mapping[str, object]:
-    """A row: its fields, what was wanted, the answer, and what that was worth; null where nobody answered."""
+    """A row: its fields, the target, the answer, and the reward of the answer; null where nobody answered."""
     row: dict[str, object] = {"id": example.id, "fields": example.values, "target": example.target}
     answer = (rollout.output, rollout.reward) if rollout.answered else (None, None)
     row |= {"answer": answer[0], "reward": answer[1], "parts": rollout.parts}

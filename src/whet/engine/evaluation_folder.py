@@ -20,7 +20,7 @@ from whet.engine.run_folder import (
 from whet.task.spec import TRANSFER
 
 ASKED = "asked"
-"""The key under which the journal of an evaluation says what was asked: its header, and where its models are."""
+"""The key under which the journal of an evaluation keeps the question: its header, and the addresses of its models."""
 
 _EVALUATED = ("journal.sqlite", "journal.sqlite-wal", "journal.sqlite-shm", RESULT, ROWS)
 """The files of an evaluation."""

@@ -93,10 +93,11 @@ AGAIN = (
     "Run the same command again when the provider answers. It requests only the missing answers, "
     "and spends no further alpha."
 )
-_CHANGE = "The provider refused these requests for good; the warnings hold its words."
+_CHANGE = "The provider refused these requests for good; the warnings hold its words, and say what to do."
 _REFUSED = (
-    ". The provider refused these requests, and would refuse the same ones again: change what its words name (the prompt, "
-    "the rows, an option of the model), or take another model."
+    ". The provider refused these requests. If its words name the account (credit, a limit, access), put that right and run "
+    "the same command again: it requests only the missing answers. If they name the requests, change the prompt, the rows or "
+    "an option of the model, or take another model."
 )
 SEARCH_END = "/search_end/1"
 
@@ -135,6 +136,18 @@ class SearchResult:
     policy: object = None
 
 
+@dataclass(frozen=True)
+class _SealedOutcome:
+    """Both prompts after the sealed test, the opening that it was, the clusters of its rows, and the verdicts."""
+
+    start: Tested
+    best: Tested
+    opening: SealedTestAccess
+    clusters: Sequence[int]
+    opinion: Opinion
+    joint: JointVerdict | None
+
+
 async def final_evaluation(
     plan: RunPlan,
     env: Environment,
@@ -149,48 +162,17 @@ async def final_evaluation(
     missing. Without a ledger of openings nothing is compared, and the run is stopped where it is.
     """
     core, task = opened.core, plan.task
-    held, reserve = core.budget.held, core.budget.test
-    core.budget.release()
     final = DurableRun(core, "/final", Budget())
     withheld = [e for e in read_events(core.journal.path, ["final"]) if e.value.get("withheld")]
     again = f"-{len(withheld)}" if withheld else ""
-    comparison = SealedComparison(
-        run_id(core.journal.path.parent), core.journal.path.parent, task.test, (*task.train, *task.validation)
-    )
-    opening = SealedTestAccess(0, task.alpha, (), *ledger.count_learned_rows(comparison.run, task.test))
     try:
-        if search.best.id != task.prompt.id:
-            await asyncio.to_thread(ledger.reserve, comparison)
-        other, validation = deployed_environment(plan, env, core, search), baseline
-        if search.best.id != task.prompt.id:
-            with core.budget.keep_test(held, reserve):
-                branch = final.branch("validation")
-                validation = await evaluate_payable(other, branch, search.best.prompt, env.validation)
-        start = Tested(Candidate(task.prompt), baseline, ())
-        best = Tested(search.best, validation, ())
-        start, best = await _test(plan, (env, other), (start, best), final, len(withheld))
-        if hold_no_text((*start.test, *best.test)):
-            core.caller.raise_if_unresponsive()
-        prompt = best.candidate.prompt
-        if best is not start:
-            comparison = replace(
-                comparison,
-                digest=_digest(start, best),
-                prompts=(*start.candidate.names, *best.candidate.names),
-            )
-            opening = await _settle(final.branch(f"opening{again}"), task.alpha, ledger, comparison)
-        clusters = example_clusters(((env, start.candidate.prompt), (env, prompt)), task.test)
-        opinion, joint = await _verdict(
-            final.branch(f"second{again}"), plan, env, (start, best), clusters, opening
-        )
-        if opinion.verdict.withheld:
-            await asyncio.to_thread(ledger.release, comparison)
-        elif best is not start:
-            await asyncio.to_thread(ledger.record, comparison, opinion.verdict.promoted)
+        outcome = await _test_on_sealed_rows(plan, env, core, final, baseline, search, ledger, len(withheld))
     except LedgerUnavailable as error:
         result = result_of_stopped_run(plan, opened, "the ledger of openings, which cannot be written")
         reason = f"Not promoted: no verdict. {error} {UNTESTED}"
         return {**result, "improvement": {**result["improvement"], "withheld": True, "reason": reason}}
+    start, best, opening = outcome.start, outcome.best, outcome.opening
+    clusters, opinion = outcome.clusters, outcome.opinion
     low, high = env.reward.low, env.reward.high
     needed = OPTIMIZER in plan.method.entry.needs
     short = any(r.answered and r.reward < high for r in baseline)
@@ -202,7 +184,7 @@ async def final_evaluation(
         *opening.warnings,
         *zero_warnings(core),
         *search_warnings(core, low, high),
-        *optimizer_warnings(core, prompt, search.reason, needed, short),
+        *optimizer_warnings(core, best.candidate.prompt, search.reason, needed, short),
         *_prompt_warnings(core, env, task, start, best, search.best.id),
     ]
     pairs = answered_pairs((start.test, best.test))
@@ -222,13 +204,63 @@ async def final_evaluation(
         **case_figures(task, (start.test, best.test), env.reward, clusters, opening.alpha, plan.addresses),
         **_label_figures(task, start, best),
         **objective_figures(
-            env.reward, core, _validated_candidates(start, best), joint, opinion.verdict.promoted
+            env.reward, core, _validated_candidates(start, best), outcome.joint, opinion.verdict.promoted
         ),
         "usage": usage(core),
         "history": _history(core),
         **opening.figures(),
         "warnings": warnings,
     }
+
+
+async def _test_on_sealed_rows(
+    plan: RunPlan,
+    env: Environment,
+    core: RunState,
+    final: DurableRun,
+    baseline: list[Rollout],
+    search: SearchResult,
+    ledger: SealedTestLedger,
+    withheld: int,
+) -> _SealedOutcome:
+    """Reserve an opening of the sealed rows, let both prompts answer them, and let the gate and the second opinion decide.
+
+    `withheld` counts the earlier sessions that ended without a verdict. Raises LedgerUnavailable, and BudgetExceeded.
+    """
+    task = plan.task
+    again = f"-{withheld}" if withheld else ""
+    held, reserve = core.budget.held, core.budget.test
+    core.budget.release()
+    folder = core.journal.path.parent
+    comparison = SealedComparison(run_id(folder), folder, task.test, (*task.train, *task.validation))
+    opening = SealedTestAccess(0, task.alpha, (), *ledger.count_learned_rows(comparison.run, task.test))
+    if search.best.id != task.prompt.id:
+        await asyncio.to_thread(ledger.reserve, comparison)
+    other, validation = deployed_environment(plan, env, core, search), baseline
+    if search.best.id != task.prompt.id:
+        with core.budget.keep_test(held, reserve):
+            branch = final.branch("validation")
+            validation = await evaluate_payable(other, branch, search.best.prompt, env.validation)
+    start = Tested(Candidate(task.prompt), baseline, ())
+    best = Tested(search.best, validation, ())
+    start, best = await _test(plan, (env, other), (start, best), final, withheld)
+    core.caller.raise_if_unresponsive(only_refusals=not hold_no_text((*start.test, *best.test)))
+    if best is not start:
+        comparison = replace(
+            comparison,
+            digest=_digest(start, best),
+            prompts=(*start.candidate.names, *best.candidate.names),
+        )
+        opening = await _settle(final.branch(f"opening{again}"), task.alpha, ledger, comparison)
+    sides = (env, start.candidate.prompt), (env, best.candidate.prompt)
+    clusters = example_clusters(sides, task.test)
+    second = final.branch(f"second{again}")
+    opinion, joint = await _verdict(second, plan, env, (start, best), clusters, opening)
+    if opinion.verdict.withheld:
+        await asyncio.to_thread(ledger.release, comparison)
+    elif best is not start:
+        await asyncio.to_thread(ledger.record, comparison, opinion.verdict.promoted)
+    return _SealedOutcome(start, best, opening, clusters, opinion, joint)
 
 
 def _prompt_warnings(

@@ -18,7 +18,7 @@ from whet._util.storable import LARGEST
 from whet.engine.health import EndpointHealth
 from whet.engine.observed import ObservedUsage
 from whet.engine.pace import Pace
-from whet.errors import ProviderError, parameter
+from whet.errors import ProviderError, named_fields, parameter
 from whet.models.language_model import LanguageModel, reads_parts
 from whet.models.prices import Price
 from whet.types import Completion, Request, Usage
@@ -27,11 +27,14 @@ from whet_client.storable import show_value
 
 _log = logging.getLogger("whet.models")
 LONG_WAIT = 5.0
-"""Seconds: who waits longer is told for what."""
+"""A wait of so many seconds or more is reported, with its reason."""
 MAX_WAIT = 3600.0
-"""Seconds that a run waits for an endpoint that turns calls away, at most, unless the user says otherwise."""
+"""The longest wait, in seconds, for an endpoint that refuses calls, unless the user sets another."""
 OVERLOADED_WAIT = 300.0
-"""Seconds without any answer after which an endpoint that says that it is overloaded, and not for how long, is given up."""
+"""The run gives up an endpoint after so many seconds without an answer if it is overloaded and does not say for how long."""
+UNNAMED_WAIT = 600.0
+"""The run gives up an endpoint that allows no call (429) after so many seconds without an answer, beyond the longest wait that it
+named, unless the user sets another time: an account without credit gets this status too."""
 STARVED = 30
 """An endpoint that refuses one request this often, while it answers as many others, refuses that request for its content."""
 _OVERLOADED = (503, 529)
@@ -42,11 +45,11 @@ BASE_SECONDS = 0.5
 CAP_SECONDS = 30.0
 MESSAGE_OVERHEAD = 16
 UNBOUNDED_TOKENS = 4096
-"""Tokens of an answer without a bound, and of a thought beyond one, as far as none was longer."""
+"""The assumed tokens of an answer without a bound, and of a thought beyond a bound, until a longer one was seen."""
 REFUSED_ALIKE = 6
-"""Requests that a model refuses in the same way, and no other answer: it refuses all."""
+"""A model that refused this many requests in the same way, and answered none, is taken to refuse all."""
 ROOM = 8_192, 32_768
-"""Tokens beyond its bound for a model that thinks, at first and at most."""
+"""The additional tokens for a model that thinks beyond its bound: the first allowance, and the largest."""
 _GROWTH = 0.05
 
 
@@ -90,21 +93,26 @@ class AdaptiveLimiter:
 
     @property
     def in_flight(self) -> int:
-        """Calls that hold a place, those that wait for the server's wish included."""
+        """Calls that hold a place, including those that the server asked to wait."""
         return self._in_flight
 
     @property
     def rests(self) -> float:
-        """Seconds for which no call begins because the server asked for it; 0 where it did not."""
+        """Seconds for which no call begins because the server asked for a wait; 0 if it did not."""
         return max(0.0, self._held_until - self._clock())
 
     async def __aenter__(self) -> None:
-        if self._waiting or self._in_flight >= self.allowance:
+        if self._waiting or self._in_flight + 1 > self._allowance:
             await self._queue()
         else:
             self._in_flight += 1
+        if self._held_until > float("-inf"):
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait until no wish of the server holds new calls."""
         try:
-            while (wait := self._held_until - self._clock()) > 0:
+            while (wait := self.rests) > 0:
                 await self._sleep(wait)
         except BaseException:
             self._release()
@@ -131,11 +139,12 @@ class AdaptiveLimiter:
 
     def _release(self) -> None:
         self._in_flight -= 1
-        self._before_cut = max(0, self._before_cut - 1)
+        if self._before_cut:
+            self._before_cut -= 1
         self._hand_over()
 
     def _hand_over(self) -> None:
-        while self._waiting and self._in_flight < self.allowance:
+        while self._waiting and self._in_flight + 1 <= self._allowance:
             place = self._waiting.popleft()
             if not place.done():
                 self._in_flight += 1
@@ -164,9 +173,10 @@ class AdaptiveLimiter:
             self._hand_over()
         if self._before_cut == 0:
             self._answered_since_cut = True
-            more = 1.0 if self._allowance < self._slow_from else self._step / self._allowance
-            self._allowance = min(float(self.max_in_flight), self._allowance + more)
-            self._hand_over()
+            if self._allowance < self.max_in_flight:
+                more = 1.0 if self._allowance < self._slow_from else self._step / self._allowance
+                self._allowance = min(float(self.max_in_flight), self._allowance + more)
+                self._hand_over()
 
 
 def _intents(most: int) -> AdaptiveLimiter:
@@ -193,6 +203,7 @@ class ReasoningTruncated(Exception):
     """An answer ended in the middle of a thought."""
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """The maximum usage of one attempt."""
@@ -241,6 +252,10 @@ class ModelClient:
     """Until when (monotonic clock) a message has announced its rest."""
     max_wait: float = MAX_WAIT
     """Seconds that a run waits for it at most while it turns calls away."""
+    unnamed_wait: float = UNNAMED_WAIT
+    """Seconds that a run waits for it beyond the longest wait that it named."""
+    named_wait: float = 0.0
+    """The longest wait, in seconds, that it has named since its last answer."""
     turned_away: float | None = None
     """Since when (monotonic clock) it has answered nothing and turned calls away; None: it does not."""
     rounds: int = 0
@@ -314,7 +329,7 @@ class ModelClient:
 
     def note_answer(self, began: float) -> None:
         """The call that began at `began` was answered."""
-        self.failures_since_success, self.rounds, self.turned_away = 0, 0, None
+        self.failures_since_success, self.rounds, self.turned_away, self.named_wait = 0, 0, None, 0.0
         self.answers += 1
         self.limiter.note_success()
         self.pace.note_answer(began)
@@ -337,41 +352,50 @@ class ModelClient:
         if self.turns_away(error):
             self.turned_away = now if self.turned_away is None else self.turned_away
             silent = now - self.turned_away
-            patient = error.status == 429 or seconds > 0
-            most = self.max_wait if patient else min(self.max_wait, OVERLOADED_WAIT)
+            self.named_wait = max(self.named_wait, seconds)
+            if error.status == 429:
+                beyond = self.named_wait + self.unnamed_wait
+            else:
+                beyond = self.max_wait if seconds > 0 else OVERLOADED_WAIT
+            most = min(self.max_wait, beyond)
             if silent + seconds > most:
+                what = f" ({parameter('max_wait')})" if error.status == 429 else ""
                 self._give_up(
-                    error, f"and has answered nothing for {silent:.0f} s; whet waits {most:g} s at most"
+                    error, f"and has answered nothing for {silent:.0f} s; whet waits {most:g} s at most{what}"
                 )
             seconds = max(seconds, self.pace.interval)
         if seconds >= LONG_WAIT and now + seconds > self.announced + LONG_WAIT:
             self.announced = now + seconds
             _log.warning(
-                "%s; the next call is sent in %.3g s. To avoid refusals, set requests_per_minute of the model.",
+                "%s; the next call is sent in %.3g s. To avoid refusals, set requests_per_minute of the model. If its words "
+                "name the account, put that right: the run waits, and the same command continues it later.",
                 str(error).rstrip("."),
                 seconds,
             )
 
     def _give_up(self, error: ProviderError, why: str) -> NoReturn:
         """Stop the run, which can go on later. Raises ProviderError."""
-        asks, later = (
-            (f"asks to wait {error.retry_after:g} s before the next call", "after that wait")
+        asks = (
+            f"asks to wait {error.retry_after:g} s before the next call"
             if error.retry_after
-            else ("refuses calls", "when it accepts calls again")
+            else "refuses calls"
         )
         self.failed = ProviderError(
             f"{self.model.address} {asks}, {why}; its words: {str(error).rstrip('.')}. Everything "
-            f"learned so far is kept. Run the same command again {later}.",
+            f"learned so far is kept. Run the same command again when it accepts calls again. If its words name the account, "
+            "put that right first.",
             fatal=True,
             status=error.status,
         )
         raise self.failed from error
 
-    def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
+    def worst_case(
+        self, role: str, request: Request, counted: int | None = None
+    ) -> tuple[Reservation, Usage]:
         """Reservation and likely usage of one attempt. Reserved are the tokens that its request has at most, by what earlier ones
         had, and all that the answer may have; likely are the most that earlier answers had, with a margin. All of the input
-        may be written into the provider's cache."""
-        size, seen = self._count_tokens(request), self.observed
+        may be written into the provider's cache. `counted`: what `count_input` says, where it is known."""
+        size, seen = self.count_input(request) if counted is None else counted, self.observed
         bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
         read, written = seen.read_at_most(size), seen.written_at_most(bound, request.n)
         most = max(written, bound * request.n)
@@ -395,23 +419,26 @@ class ModelClient:
         messages = tuple(replace(m, content=without_parts(m.content)) for m in request.messages)
         return replace(request, messages=messages)
 
-    def _count_tokens(self, request: Request) -> int:
-        count = self.model.count_tokens
-        texts = [m.content for m in request.messages]
-        return sum([count(text) + MESSAGE_OVERHEAD for text in texts]) + TOKENS * sum(map(count_marks, texts))
+    def count_input(self, request: Request) -> int:
+        """The tokens of a request, as whet counts them before it is sent."""
+        count, tokens = self.model.count_tokens, 0
+        for message in request.messages:
+            tokens += count(message.content) + MESSAGE_OVERHEAD + TOKENS * count_marks(message.content)
+        return tokens
 
-    def observe(self, request: Request, usage: Usage) -> None:
-        """Learn from an answer, be it a recorded one, what the next calls will take."""
+    def observe(self, request: Request, usage: Usage, counted: int | None = None) -> None:
+        """Learn from an answer, be it a recorded one, what the next calls will take; `counted` as for `worst_case`."""
         if usage.free and not usage.input_tokens:
             return
         price = 0.0 if self.price is None else self.price.cost(usage)
-        counted = self._count_tokens(request)
+        counted = self.count_input(request) if counted is None else counted
         if not self.cuts_prompts:
-            self._warn_of_a_cut(counted, [message.content for message in request.messages], usage)
+            self._warn_of_a_cut(counted, request, usage)
         cost = self.cost(replace(usage, free=False) if usage.free else usage)
         self.observed.note(counted, request.n, usage, cost, price, request.max_tokens)
 
-    def _warn_of_a_cut(self, counted: int, texts: list[str], usage: Usage) -> None:
+    def _warn_of_a_cut(self, counted: int, request: Request, usage: Usage) -> None:
+        texts = [message.content for message in request.messages]
         words = self.observed.lost_words(texts, usage)
         if not words and not self.observed.lost_input(counted, usage):
             return

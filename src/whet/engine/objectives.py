@@ -95,7 +95,7 @@ def _means(front: Front, member: str) -> DominatedJSON:
 
 
 def _point(front: Front, start: str, candidate: Candidate, gate: str) -> FrontPointJSON:
-    """A point of the front: its means on validation, what it is better by than the baseline, and what the gate says of it."""
+    """A point of the front: its means on validation, its lead over the baseline, and the verdict of the gate."""
     gains = front.gains(candidate.id, start)
     validation: dict[str, FrontMeanJSON] = {}
     for item in front.objectives if gains else ():

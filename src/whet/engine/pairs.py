@@ -297,7 +297,7 @@ def decide_jointly(
     withheld = best.promoted and not worst.promoted
     reason = f"{worst.reason} {lost}; they count in the worst case for the new prompt."
     if withheld:
-        reason = f"Not promoted: no verdict. {lost}. What they hold would decide."
+        reason = f"Not promoted: no verdict. {lost}. The missing answers would decide."
     return replace(worst, objectives=figures, reason=reason, withheld=withheld)
 
 

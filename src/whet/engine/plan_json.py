@@ -136,7 +136,8 @@ class TrainingCostJSON(TypedDict):
 
 
 class PlanJSON(TypedDict, total=False):
-    """The plan of a run: what it will take. It is shown before anything is paid."""
+    """The plan of a run: what it will take. It is shown before anything is paid. `sent`: bytes of each local model that a machine
+    of the Ray cluster gets from this one if it has no copy."""
 
     calls: dict[str, CountRangeJSON]
     tokens: CountRangeJSON
@@ -168,6 +169,7 @@ class PlanJSON(TypedDict, total=False):
     cases: list[dict[str, Any]]
     study: PlannedStudyJSON
     batch: PlannedBatchesJSON
+    sent: dict[str, int]
     runs: int
     all_calls: int | None
     model: str

@@ -184,7 +184,7 @@ class ObjectiveJSON(TypedDict):
 
 
 class FrontMeanJSON(TypedDict):
-    """The mean of an objective on validation, and what it is better by than the baseline."""
+    """The mean of an objective on validation, and its lead over the baseline."""
 
     mean: float
     goal: NotRequired[Literal["max", "min"]]

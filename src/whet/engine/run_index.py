@@ -110,7 +110,7 @@ def _file(folder: Path) -> Iterator[sqlite3.Connection]:
 
 
 def run_row(folder: Path) -> RunRowJSON:
-    """A run folder in one row: what it is, how it stands, what it found. Calls and dollars are its own, with those of added rows;
+    """A run folder in one row: its kind, its state, its result. Calls and dollars are its own, with those of added rows;
     a control run has a row of its own."""
     header, result = read_header(folder) or {}, read_result(folder)
     usage = usage_without_control(result["usage"]) if result.get("usage") else _spent_so_far(folder)

@@ -64,7 +64,7 @@ class Consultation:
 
 @dataclass(frozen=True)
 class Consulting:
-    """The small model and the large one as one actor: what it says is the small model's final answer."""
+    """The small model and the large one as one actor: its text is the small model's final answer."""
 
     writer: Actor
     model: Actor

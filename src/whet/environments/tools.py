@@ -46,7 +46,7 @@ _LIST = "Tools:"
 
 @dataclass(frozen=True)
 class Tool:
-    """A function that a model may call: its name, its head (name and parameters), what it is about, and itself.
+    """A function that a model may call: its name, its head (name and parameters), its description, and itself.
 
     `parameters`: those that are described, each with its description; `bare_head` is the head without these descriptions.
     """
@@ -65,7 +65,7 @@ class Tool:
 
     @property
     def region(self) -> str:
-        """The name of the prompt's region that says what it is about, where this is editable."""
+        """The name of the prompt's region that describes the tool, if descriptions are editable."""
         return f"tool-{self.name}"
 
     @property

@@ -59,7 +59,7 @@ def correction(output: str, corrected: str) -> str:
 
 
 def _part(text: str, start: int, stop: int) -> str:
-    """The part of a text and `_CONTEXT` characters on both sides; what is left out, or too long, is an ellipsis."""
+    """The part of a text and `_CONTEXT` characters on both sides; an ellipsis replaces the rest, and a text that is too long."""
     first, last = max(0, start - _CONTEXT), min(len(text), stop + _CONTEXT)
     part = text[first:last]
     if len(part) > _LONGEST_SIDE:

@@ -28,8 +28,8 @@ _OTHERS, _LONG = 8, 4
 """Different inputs that tell what one row alone says, and characters of a word that tells anything."""
 _SHOWN, _LABELLED_SHOWN = 1500, 600
 """Characters that are shown of an input or an answer; fewer where there are labels: a request needs room for rows of each."""
-_RIGHT, _RIGHT_SHOWN, _RIGHT_LONGEST = "Some that were right, and must stay so:", 6, 300
-"""The heading of rows that were answered right, how many are shown, and characters of each."""
+_RIGHT, _RIGHT_SHOWN, _RIGHT_LONGEST = "Some that were right, and must stay so:", 6, 200
+"""The heading of rows that were answered right, how many are shown, and characters of an input or an answer."""
 _REMARK = "The critique of each wrong answer says the same, for example:"
 _FAILURES = "Of the wrong answers,"
 _ECHOED = "those that only repeat the input"
@@ -262,8 +262,8 @@ def _answered_rightly(
     full = [(wanted if labels else "", row, r) for wanted, row, r in known if r.reward >= high]
     turns, ordered = Counter[str](), list[tuple[int, str]]()
     for wanted, row, rollout in full:
-        text = f"{show_example(row, _RIGHT_LONGEST)} Answered: {rollout.output}"
-        ordered.append((turns[wanted], shorten(one_line(text), _RIGHT_LONGEST)))
+        text = f"{show_example(row, _RIGHT_LONGEST)} Answered: {shorten(rollout.output, _RIGHT_LONGEST)}"
+        ordered.append((turns[wanted], one_line(text)))
         turns[wanted] += 1
     texts = [text for _, text in sorted(ordered, key=lambda item: item[0])][:_RIGHT_SHOWN]
     rows = Counter(wanted for wanted, _, _ in known)

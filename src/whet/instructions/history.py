@@ -50,12 +50,13 @@ class History:
         return replace(judged, critiques=tuple(marked))
 
     def compare_wordings(self, key: str, text: str, tried: Sequence[str]) -> list[str]:
-        """The rewards of the last earlier wordings of an instruction beside those of the present `text`, one line each: on
-        the rows that were answered under both, or, if these are few, on the rows of each."""
+        """The rewards of the last earlier wordings of an instruction, one line each: beside those of the present `text` on the
+        rows that were answered under both, if these are not too few to compare. The last line is the wording before this."""
         now = self._rows(lambda one: one.standing.get(key) == text)
         lines = []
         stood = [one.standing.get(key, "") for one in self.rounds]
         last = {one: max((n for n, other in enumerate(stood) if other == one), default=-1) for one in tried}
+        previous = max((n for one, n in last.items() if one != text), default=-1)
         for old in sorted((one for one in last if one != text), key=lambda one: last[one])[-_SHOWN:]:
             then = self._rows(lambda one, old=old: one.standing.get(key) == old)  # type: ignore[misc]
             same = [row for row in then if row in now]
@@ -64,14 +65,22 @@ class History:
                 counted = f"{sum(then[row] for row in same)} of {len(same)} right{beside}"
                 then = {row: then[row] for row in same}
             elif then:
-                both = f", of which {len(same) or 'none'} are the same" if now else ""
-                beside = f", the present one {sum(now.values())} of {len(now)} rows{both}" if now else ""
-                counted = f"{sum(then.values())} of {len(then)} rows right{beside}"
+                counted = f"{sum(then.values())} of {len(then)} right, on other rows"
             else:
                 continue
             wrong = [row for row, right in then.items() if not right]
-            lines.append(f"({counted}{self._wrong_answers(key, old, wrong)}): {old}")
+            before = "the one before; " if last[old] == previous else ""
+            lines.append(f"({before}{counted}{self._wrong_answers(key, old, wrong)}): {old}")
         return lines
+
+    def describe(self, key: str, text: str, reason: str) -> str:
+        """The reason why an instruction left, with what was right where it stood, and the most frequent wrong answers."""
+        rows = self._rows(lambda one: one.standing.get(key) == text)
+        if not rows:
+            return reason
+        wrong = [row for row, right in rows.items() if not right]
+        counted = f"{sum(rows.values())} of {len(rows)} right with it"
+        return f"{reason}: {counted}{self._wrong_answers(key, text, wrong)}"
 
     def _wrong_answers(self, key: str, text: str, rows: Sequence[str]) -> str:
         """The most frequent answers to `rows`, which were wrong under a wording; empty if none is known."""

@@ -34,7 +34,7 @@ from whet.instructions.falls import FELL, RETURNED, find_better, find_fall
 from whet.instructions.guard import harmless
 from whet.instructions.history import History
 from whet.instructions.neighbours import Embed, comparable
-from whet.instructions.questions import Critique, mostly_rows
+from whet.instructions.questions import Critique, mostly_rows, nearly_all_right
 from whet.instructions.reader import PACK_SHOWN, PLAIN_ROWS, Reading, read_critiques
 from whet.instructions.recheck import MISREAD, Rechecks
 from whet.instructions.rewrite import Failing, find_hindered, rewrite
@@ -55,7 +55,7 @@ _SEVERAL, _CARRIED, _AGAIN = 2, 24, 32
 _REMEMBERED = 6
 """Instructions that were tried and taken out, of which the reader is told."""
 _DOUBLES = 4
-"""Likely doubles for which the last call compares instructions instead of reading what is left over."""
+"""Likely doubles for which the last call compares instructions instead of reading the remaining critiques."""
 _LONG = 60
 """Tokens of a wording from which on a short one is asked for as well, once."""
 _SPARE, _LAST = 6, 3
@@ -72,9 +72,9 @@ class InstructionManager:
     region: str | None = None
     embed: Embed | None = None
     consolidates: bool = True
-    """Whether requirements are consolidated; False shows what that is worth."""
+    """Whether requirements are consolidated; with False, the difference shows the worth of this step."""
     measures: bool = True
-    """Whether effects are measured; False shows what that is worth."""
+    """Whether effects are measured; with False, the difference shows the worth of this step."""
     description: str = ""
     """The description of the task."""
     examples: tuple[str, ...] = ()
@@ -138,7 +138,7 @@ class InstructionManager:
 
     @property
     def prompt(self) -> Prompt:
-        """The start prompt with the instructions in its region, but for what is left out on trial."""
+        """The start prompt with the instructions in its region, without those that a trial leaves out."""
         return write_ledger(self.start, replace(self.ledger, layout=self._layout), self.region)
 
     @property
@@ -172,7 +172,12 @@ class InstructionManager:
         """The texts that were tried and taken out, the newest ones, each with the reason: what the reader remembers."""
         gone = [e.id for e in self.events if isinstance(e, Expire) and e.reason not in (UNTRIED, TOKENS)]
         left = [self.ledger[key] for key in dict.fromkeys(gone) if self.ledger[key].status == EXPIRED]
-        return [f"{one.text} ({one.reason})" for one in left[-_REMEMBERED:]]
+        return [f"{one.text} ({self._why(one)})" for one in left[-_REMEMBERED:]]
+
+    def _why(self, gone: Instruction) -> str:
+        """The reason why an instruction left; where rows demanded it, with what was answered where it stood."""
+        rows = gone.id in self.of_rows
+        return self.past.describe(gone.id, gone.text, gone.reason) if rows else gone.reason
 
     def history(self) -> list[Event]:
         """The events that lead to `prompt`."""
@@ -188,7 +193,7 @@ class InstructionManager:
 
     @property
     def ablated(self) -> list[str]:
-        """The examples whose answers demanded what is left out."""
+        """The examples whose answers demanded the omitted instructions."""
         return list(dict.fromkeys(row for key in sorted(self.left_out) for row in self.origins.get(key, ())))
 
     @property
@@ -291,7 +296,7 @@ class InstructionManager:
     ) -> tuple[Reading, Comparison, dict[str, str] | None]:
         """Ask the model for requirements, for duplicates among the newest instructions, and for other wordings of
         instructions that are still violated, if there are any."""
-        known, failing = self.list_known(), self._failing()
+        known, failing, wrong = self.list_known(), self._failing(), judged.full.count(False)
         self.lines = {k.id: k.text for k in known if not k.managed}
         hindered = find_hindered(failing) if most is None or most > 1 else set()
         due = bool(hindered) or (self.settled and self._uncompared and most != 1)
@@ -305,8 +310,8 @@ class InstructionManager:
         asks: dict[str, Any] = {
             "read": partial(
                 read_critiques, critiques=judged.critiques, known=known, around=self.around, most=left, embed=self.embed,
-                manages=self.manages, dropped=self.list_dropped(), tally=judged.tally, brief=self._wants_brief(),
-                wrong=judged.full.count(False),
+                manages=self.manages, dropped=self.list_dropped(), tally=judged.tally, wrong=wrong, answered=len(judged.full),
+                brief=self._wants_brief() and not nearly_all_right(wrong, len(judged.full)),
             )
         }  # fmt: skip
         if comparing:
@@ -621,7 +626,7 @@ class InstructionManager:
         self.left_out = self.trials.next(self.ledger, doubted, mainstays)
 
     def end_trial(self) -> None:
-        """Let what is left out stand again, and try it no more."""
+        """Restore the omitted instructions, and end their trial."""
         self.trials.settled, self.left_out = self.trials.settled | self.left_out, frozenset()
 
     def _fit(self, run: Run, at: str) -> None:

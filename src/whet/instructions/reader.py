@@ -54,6 +54,8 @@ ROLE = "optimizer"
 TEMPERATURE, MAX_TOKENS = 0.2, 3000
 SIZE = 24
 """Critiques in a pack."""
+ALIKE = 4
+"""Rows with the same right and the same wrong answer in a request."""
 PACK_SHOWN = 5000
 """About so many characters of critiques are in a pack."""
 FINE = 1200
@@ -121,6 +123,7 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
     sample: int = 0,
     brief: bool = False,
     wrong: int = 0,
+    answered: int = 0,
 ) -> Reading:
     """Let the model read the requirements in critiques that are not `known` yet, in at most `most` calls (None: no limit).
 
@@ -130,8 +133,8 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
     With `manages` false the plain question is the only one. `around` is the text around the editable region,
     `dropped` are instructions that were tried and taken out, each with the reason; `tally` says how many answers were right, and
     which labels were confused. Without it, these are counted from the critiques. `sample` numbers the first answers, and the next
-    number is that of answers to what is asked once more. `brief`: a wording of rows is to be short. `wrong`: how many answers
-    were not right, of which these rows may be a part.
+    number is that of answers to what is asked once more. `brief`: a wording of rows is to be short. `wrong`: how many of
+    the `answered` were not right, of which these rows may be a part.
     """
     if not critiques or most == 0:
         return Reading(unread=tuple(range(len(critiques))), manages=manages)
@@ -145,11 +148,13 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
         text = (
             plain_question(shown, known, around)
             if plain
-            else question(shown, known, around, counts, dropped, brief=brief, wrong=wrong)
+            else question(shown, known, around, counts, dropped, brief=brief, wrong=wrong, answered=answered)
         )
         answer = await _ask(branch, text, shown, known, plain, sample)
         copied.append(answer.manages is False)
-        return answer.renumber(pack) if answer.usable else None
+        if not answer.usable:
+            return None
+        return _speak_for_alike(answer.renumber(pack), pack, critiques)
 
     first = 1 if manages is None and most is not None and most < _DEAR else len(packs)
     answers = await run.map(partial(ask, plain, sample), packs[:first])
@@ -175,6 +180,7 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
         requirements, calls = await _restate(run, requirements, critiques), calls + 1
     dismissed = {place: why for _, one in read_of for place, why in one.dismissed.items()}
     mentioned = {place for pack, one in read_of for place in pack if place not in one.unread}
+    mentioned |= {place for r in requirements for place in r.critiques}
     unread = tuple(place for place in range(len(critiques)) if place not in mentioned)
     readable = {place for pack, _ in read_of for place in pack}
     unreadable = tuple(place for place in unread if place not in readable)
@@ -197,7 +203,7 @@ async def _packs(
         return [
             _drafted_from(critiques)
             if plain
-            else _mix_labels(critiques)[: max(1, _count_that_fit(critiques, size))]
+            else _list_telling(critiques)[: max(1, _count_that_fit(critiques, size))]
         ]
     order, close = await arrange_by_nearest(run, [c.text for c in critiques], embed)
     length = _characters(critiques) / len(critiques)
@@ -224,9 +230,39 @@ def _mix_labels(critiques: Sequence[Critique]) -> list[int]:
     return by_turns(places, lambda place: critiques[place].wanted)
 
 
+def _list_telling(critiques: Sequence[Critique]) -> list[int]:
+    """The mixed critiques, of rows with the same right and the same wrong answer a few: more of them teach nothing more, and they
+    are counted."""
+    alike, places = Counter[tuple[str, str, str] | None](), list[int]()
+    for place in _mix_labels(critiques):
+        kind = _kind_of(critiques[place])
+        alike[kind] += 1
+        places += [place] if kind is None or alike[kind] <= ALIKE else []
+    return places
+
+
+def _kind_of(one: Critique) -> tuple[str, str, str] | None:
+    """The right and the wrong answer of a row; None where there is no row, or nothing was answered."""
+    kind = (one.wanted, one.answer, "" if one.answer else one.beginning)
+    return kind if one.row and any(kind) else None
+
+
+def _speak_for_alike(reading: Reading, pack: Sequence[int], critiques: Sequence[Critique]) -> Reading:
+    """The reading of a pack, with each requirement that is of all shown rows of a kind as one of all rows of that kind."""
+    kinds = [_kind_of(one) for one in critiques]
+    shown = {kind: {n for n in pack if kinds[n] == kind} for kind in {kinds[n] for n in pack} if kind}
+
+    def widen(one: Requirement) -> Requirement:
+        whole = {kind for kind, places in shown.items() if places <= {*one.critiques}}
+        more = (n for n, kind in enumerate(kinds) if kind in whole and n not in pack)
+        return replace(one, critiques=(*one.critiques, *more))
+
+    return replace(reading, requirements=tuple(map(widen, reading.requirements)))
+
+
 def _count_that_fit(critiques: Sequence[Critique], size: int) -> int:
-    """Count the critiques, in mixed order, that fit into one request."""
-    lengths = [min(len(critiques[place].text), LONGEST_SHOWN) for place in _mix_labels(critiques)[:size]]
+    """Count the telling critiques that fit into one request."""
+    lengths = [min(len(critiques[place].text), LONGEST_SHOWN) for place in _list_telling(critiques)[:size]]
     return sum(total <= PACK_SHOWN for total in itertools.accumulate(lengths))
 
 

@@ -41,7 +41,7 @@ class RegionManagers:
 
     @property
     def prompt(self) -> Prompt:
-        """The start prompt with the instructions of every region, but for what is left out on trial."""
+        """The start prompt with the instructions of every region, without those that a trial leaves out."""
         prompt = self.start
         for region, manager in self.managers.items():
             prompt = prompt.restore(region, manager.prompt)
@@ -80,7 +80,7 @@ class RegionManagers:
 
     @property
     def ablated(self) -> list[str]:
-        """The examples whose answers demanded what is left out."""
+        """The examples whose answers demanded the omitted instructions."""
         return list(dict.fromkeys(chain.from_iterable(manager.ablated for manager in self.managers.values())))
 
     @property
@@ -131,7 +131,7 @@ class RegionManagers:
                 return
 
     def end_trial(self) -> None:
-        """Let what is left out stand again in each region, and try it no more."""
+        """Restore the omitted instructions in each region, and end their trial."""
         for manager in self.managers.values():
             manager.end_trial()
 
@@ -199,7 +199,7 @@ def _with_trace(judged: CritiqueBatch, place: int) -> str:
 
 
 def split(most: int | None, weights: Sequence[int]) -> list[int | None]:
-    """Calls shared out by weight; what is left over goes to those with a weight that got none.
+    """Calls shared out by weight; the remaining calls go to regions with a weight that got none.
 
     >>> split(5, [3, 1, 0]), split(None, [1, 1])
     ([4, 1, 0], [None, None])

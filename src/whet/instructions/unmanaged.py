@@ -41,7 +41,7 @@ def lines_of(ledger: Ledger, examples: Sequence[str] = ()) -> tuple[list[Known],
 
 
 def block_of(examples: Sequence[str]) -> str:
-    """Examples as they stand in a prompt, below a line that says what they are; empty without any."""
+    """Examples as they stand in a prompt, below a heading line; empty without any."""
     return "\n\n".join([HEAD, *examples]) if examples else ""
 
 

@@ -46,7 +46,7 @@ def sealed_splits(
 
 
 def as_json_value(value: object) -> object:
-    """A value as JSON values; what is none becomes its text."""
+    """A value as JSON values; a value without a form in JSON becomes its text."""
     return json.loads(json.dumps(value, default=str))
 
 

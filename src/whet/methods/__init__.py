@@ -37,7 +37,7 @@ from whet.methods.method import (
     read_entries,
 )
 from whet.models.language_model import LanguageModel
-from whet.rl.mechanisms import find_mechanism, mechanism_names
+from whet.rl.mechanisms import find_mechanism, mechanism_names, name_key
 
 __all__ = [
     "BLOCKS",
@@ -122,7 +122,7 @@ def table() -> tuple[list[dict[str, object]], list[dict[str, str]]]:
 
 
 def describe_mechanism(name: str) -> dict[str, object] | None:
-    """A mechanism: its names, what it is with its equation, how it is used, where its code and its page are; None for an unknown
+    """A mechanism: its names, its meaning with its equation, its use, the places of its code and its page; None for an unknown
     name, and for that of a method."""
     of_method = name in plugins.plugin_names(plugins.METHODS, [*METHODS, *_REGISTERED])
     mechanism = None if of_method else find_mechanism(name)
@@ -131,7 +131,8 @@ def describe_mechanism(name: str) -> dict[str, object] | None:
 
 def describe_method(name: str) -> dict[str, object]:
     """One method: its row of the table, its page where whet brings it, its config and settings; `missing` instead of these where
-    its packages are not installed. Raises UsageError for an unknown name."""
+    its packages are not installed. A name may be spelled as its paper does. Raises UsageError for an unknown name."""
+    name = next((own for own in METHODS if name_key(own) == name_key(name)), name)
     try:
         method = get_method(name)
     except UsageError as error:

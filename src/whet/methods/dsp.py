@@ -214,7 +214,12 @@ def check(env: Environment, config: Config) -> Config:
 
 
 def adapt_weight(weight: float, divergence: float, target: float) -> float:
-    """The weight of the divergence, raised or lowered by at most 2% towards its target (Ziegler et al. 2019)."""
+    """The weight of the divergence, raised or lowered by at most 2% towards its target (Ziegler et al. 2019, arXiv:1909.08593).
+
+        weight <- weight (1 + 0.1 clip(divergence / target - 1, -0.2, 0.2))
+
+    A weight of 0 stays 0.
+    """
     error = max(-SOFT_STEP, min(SOFT_STEP, divergence / target - 1))
     return weight * (1 + HORIZON * error)
 

@@ -9,7 +9,7 @@ The rule is that of expert iteration (Anthony, Tian, Barber, NeurIPS 2017, arXiv
         t_1..t_n ~ pi(. | meta prompt, t_0);   r_i <- mean reward of the frozen task model with t_i on random training examples
         D <- the best share `keep` of the different t_i, those above the mean of all r alone
         pi <- argmax sum over D of log pi(t | meta prompt, t_0)    `imitations` steps, from pi (with `restart`, from the first)
-    of the greedy rewrite and n sampled ones the best on validation examples
+    of the greedy rewrite and n others the best on validation examples: half of these earned most so far, half are sampled
 
 Differences from the papers:
 1. They imitate answers to many questions, at most 4 to 10 each; here there is one question, and its texts are prompts.
@@ -52,7 +52,7 @@ from whet.types import Message
 ENTRY = MethodEntry(
     "expert_iteration",
     "Expert iteration: the best rewrites of a writer are imitated",
-    version=2,
+    version=3,
     rank=207,
     when="a trained writer of prompts needs a simple rule to beat",
     paper="ReST, Gulcehre et al., 2023",
@@ -81,7 +81,7 @@ class Config:
     restart: bool = False
     """Whether each round starts from the first weights (ReST-EM) instead of the latest weights (ReST)."""
     rewrites: PositiveInt = 10
-    """Rewrites that the last policy samples, of which the best is chosen."""
+    """Rewrites of which the best is chosen: half those that earned most so far, half samples of the last policy."""
     lr: NonNegativeFloat = 1e-3
     """Adam's rate."""
     temperature: NonNegativeFloat = 1.0
@@ -127,6 +127,7 @@ async def expert_iteration(
         (group,) = await trainer.sample(run, [question], n=plan.width)
         rewrites = [rewrite_of(start, written_text(sample)) for sample in group]
         rewards = await score_rewrites(run, env, rewrites, minibatch(run.rng, env.train, plan.examples))
+        leaders.note_rewards(rewrites, rewards)
         texts = [None if one is None else one.region_text() for one in rewrites]
         kept = best_texts(texts, rewards, config.keep)
         figures: dict[str, float] = {}
@@ -144,8 +145,10 @@ async def expert_iteration(
     leaders.recall(archive)
     ((sample,),) = await trainer.sample(run, [question], n=1, greedy=True)
     greedy = rewrite_of(start, written_text(sample))
-    (group,) = await trainer.sample(run, [question], n=min(n, plan.width) if plan.rounds else plan.finalists)
-    rewrites = [rewrite_of(start, written_text(sample)) for sample in group]
+    n = min(n, plan.width) if plan.rounds else plan.finalists
+    earned = leaders.best_rewarded(n // 2)
+    (group,) = await trainer.sample(run, [question], n=n - len(earned))
+    rewrites = [*earned, *(rewrite_of(start, written_text(sample)) for sample in group)]
     return await leaders.best_of(run, env, plan, archive, rewrites, greedy)
 
 

@@ -34,7 +34,8 @@ Differences from the paper and its package (gepa 0.1.4):
 9. Where critiques are addressed to prompts of a program, all these are written anew at once, each from its own.
 10. A parent of whose reflections none wrote a new text (a small model copies what it sees) gives way to the others.
 11. What is left at the end goes into the choice between the two best: both answer training rows that neither has answered.
-12. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
+12. If the start prompt has a reward of zero, other prompts are tried first: demonstrations, the list of right answers, and both
+    (`whet.search.from_zero`).
 13. `grouped` is ComBEE (2026, arXiv:2604.04247): all n known failures of the parent are dealt to floor(sqrt(n)) groups, each to
     two different ones (ComBEE may deal both copies to one). A reflection on each group writes a draft, and one more call makes
     one text of the drafts, the child. Fewer than 4 failures are reflected on as always.
@@ -55,6 +56,7 @@ from whet._util.fields import NonNegativeInt, PositiveFloat, PositiveInt
 from whet.environments.environment import Environment
 from whet.environments.program import in_focus
 from whet.errors import named_fields
+from whet.instructions.critiques import frequent_answers
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
@@ -76,6 +78,7 @@ from whet.search.minibatch import (
     infinite_batches,
     minibatch,
     say_cut,
+    shorten,
     show_rollout,
 )
 from whet.search.plan import Purse, affordable_rows, count_purse, cut_validation, open_purse, recorded_rows
@@ -87,7 +90,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "gepa",
     "GEPA: reflection, and a front of prompts per example",
-    version=11,
+    version=13,
     rank=20,
     when="the reward says what is wrong, and the instruction should stay one text",
     paper="Agrawal et al., 2025",
@@ -334,12 +337,12 @@ class CandidatePool:
 
 
 async def leave_zero(run: Run, pool: CandidatePool) -> None:
-    """Where the start earned nothing, validate the better one of two prompts that need no optimizer call, if it earns."""
+    """Where the start earned nothing, validate the best of the prompts that need no optimizer call, if it earns."""
     size, validation = min(TRIED, len(pool.env.train)), pool.env.validation
-    while size and cost(size) + len(validation) > pool.left / 2:
+    while size and cost(size, joined=True) + len(validation) > pool.left / 2:
         size -= 1
     rows = minibatch(run.rng, pool.env.train, size, balanced=True)
-    tried = await from_zero(run, pool.env, pool.archive, pool.start, rows, secrets)
+    tried = await from_zero(run, pool.env, pool.archive, pool.start, rows, secrets, joined=True)
     pool.purse.pay(rollouts=sum(len(first.rollouts) for first in tried))
     for candidate in [first.candidate for first in tried[:1]]:
         if candidate.mean > pool.env.reward.low:
@@ -479,13 +482,16 @@ async def rewritten(
     ]
     about = setting(pool.env.description, base, region)
     others = show_versions(text, versions(pool, parent, focused))
+    mine = known_answers(pool, parent)
+    full = sum(rollout.reward >= pool.env.reward.high for rollout in mine)
+    nearly = FEW * (len(mine) - full) <= len(mine)
     facts = [
-        tally(pool, parent),
+        tally(mine, full),
         LOST if any(row.id in lost for row in rows) else "",
         told_answers(pool, parent),
-        f"{VERSIONS}\n{others}" if others else "",
+        f"{VERSIONS if nearly else VERSIONS_OR_SHORT}\n{others}" if others else "",
     ]
-    question = reflection(about, text, shown, facts)
+    question = reflection(about, text, shown, facts, REQUEST_LITTLE if nearly else REQUEST)
     written = await policy.rewrite(run, base, question, sample=sample, text=text, region=region)
     fit = [p for p in written if not copied_input(p.source, pool.env.train, parent.prompt.source)]
     if len(fit) < len(written):
@@ -494,26 +500,33 @@ async def rewritten(
 
 
 def versions(pool: CandidatePool, parent: Candidate, focused: Prompt) -> list[OtherVersion]:
-    """Other versions of the parent's text: those that it was made from and its children, the last ones, each with what it earned
-    on the rows that both answered."""
+    """Other versions of the parent's text: those that it was made from and its children, the last ones and the one that is
+    furthest ahead, each with what it earned on the rows that both answered, and its most frequent wrong answers."""
     text, members = text_in(focused, parent.prompt), pool.archive.members
     tried = [members[name] for name in parent.parents if name in members]
     tried += [one for one in members.values() if parent.id in one.parents]
-    earned: dict[str, str] = {}
-    for one in tried[-TRIED_SHOWN:]:
+    first = sorted(tried[:-TRIED_SHOWN], key=lambda one: -pool.lead(parent.id, one.id))[:1]
+    others: dict[str, OtherVersion] = {}
+    for one in [*first, *tried[-TRIED_SHOWN:]]:
         rows = [row for prompt, row in pool.known if prompt == one.id and (parent.id, row) in pool.known]
         olds, news = ([pool.known[name, row] for row in rows] for name in (parent.id, one.id))
-        earned.setdefault(text_in(focused, one.prompt), compare_rewards(olds, news))
-    return [OtherVersion(other, mean) for other, mean in earned.items() if mean and other != text]
+        wrong = [r.output for r in answered_rollouts(news) if r.reward < pool.env.reward.high]
+        often = ", ".join(
+            frequent_answers((shorten(output, ANSWER_SHOWN) for output in wrong), most=WRONG_SHOWN)
+        )
+        other = text_in(focused, one.prompt)
+        others.setdefault(other, OtherVersion(other, compare_rewards(olds, news), often))
+    return [one for one in others.values() if one.earned and one.text != text]
 
 
-def tally(pool: CandidatePool, parent: Candidate) -> str:
-    """On how many of the training rows that the parent is known to have answered it earned the full reward, and how many answers
-    were cut off."""
-    mine = [
-        r for row in pool.env.train if (r := pool.known.get((parent.id, row.id))) and answered_rollouts([r])
-    ]
-    full = sum(rollout.reward >= pool.env.reward.high for rollout in mine)
+def known_answers(pool: CandidatePool, parent: Candidate) -> list[Rollout]:
+    """The answers of a candidate to training rows that are known."""
+    mine = (pool.known.get((parent.id, row.id)) for row in pool.env.train)
+    return answered_rollouts([rollout for rollout in mine if rollout is not None])
+
+
+def tally(mine: Sequence[Rollout], full: int) -> str:
+    """How many of these answers earned the full reward, and how many were cut off."""
     earned = f"Of {len(mine)} answers with these instructions, {full} earned the full reward." if mine else ""
     return "\n".join(part for part in (earned, say_cut(mine)) if part)
 
@@ -673,7 +686,9 @@ def begin(run: Run, env: Environment, policy: LanguagePolicy, start: Prompt, con
     return CandidatePool(env, policy, start, config, draw, purse, rounds, width, fresh)
 
 
-def reflection(about: str, text: str, shown: Sequence[str], facts: Sequence[str] = ()) -> str:
+def reflection(
+    about: str, text: str, shown: Sequence[str], facts: Sequence[str] = (), request: str | None = None
+) -> str:
     """The question to the optimizer: what is to be done, the instructions, the rollouts under them, facts, the request."""
     examples = "\n".join(f"<example>\n{rollout}\n</example>" for rollout in shown)
     parts = [
@@ -681,15 +696,17 @@ def reflection(about: str, text: str, shown: Sequence[str], facts: Sequence[str]
         f"{about}{INSTRUCTIONS}\n<instructions>\n{text}\n</instructions>",
         f"{EXAMPLES}\n{examples}",
         *facts,
-        REQUEST,
+        request or REQUEST,
     ]
     return "\n\n".join(part for part in parts if part)
 
 
 UNION, REDUCED = "union of reflections", "drafts of groups as one"
 ROUNDS, ENOUGH, LEAST, ALONE = 4, 20, 4, 4
-TRIED_SHOWN = 3
-"""Versions that were tried, of which a reflection shows the last ones."""
+TRIED_SHOWN, WRONG_SHOWN, ANSWER_SHOWN = 3, 2, 60
+"""Versions that a reflection shows, the last ones, wrong answers of each, and characters of such an answer."""
+FEW = 5
+"""Where no more than one in so many answers is wrong, a reflection is asked to change little."""
 FIRST = "Your task is to rewrite the instructions below, so that an assistant does its task better with them."
 FIRST_OF_DRAFTS = "Your task is to make one text of several rewrites of the instructions below."
 INSTRUCTIONS = "An assistant does a task for me with these instructions:"
@@ -699,8 +716,12 @@ SOME_ANSWERS = "Some of the right answers (other inputs may need others):"
 WAS_RIGHT = "Before: right"
 LOST = f'An input with the line "{WAS_RIGHT}" was answered rightly with an earlier version. Keep what made it right then.'
 VERSIONS = (
-    "Other versions of these instructions, shortened where they are the same. Take in what helped, leave out what did harm, and "
-    "add what none of them says:"
+    "Other versions of these instructions, shortened where they are the same. Take in what helped, and leave out what did "
+    "harm:"
+)
+VERSIONS_OR_SHORT = (
+    "Other versions of these instructions, shortened where they are the same. Begin from the one that earned most, take in what "
+    "helped, and leave out what did harm. Where longer versions earned no more, write a short one:"
 )
 DRAFTS = "Several people improved these instructions, each from other examples:"
 REDUCE = (
@@ -708,13 +729,18 @@ REDUCE = (
     "other, keep the more specific one. Leave nothing out, and add nothing of your own."
 )
 CONFUSED = "What the assistant answered instead of what was wanted:"
+GENERAL = (
+    "Do not add the inputs above as examples; you may make up others. Include what feedback states, even if only one response "
+    "shows it; take any other rule from more than one response: a single one may be odd or wrongly graded."
+)
 REQUEST = (
-    "Rewrite the whole instruction so that the assistant does the task better, on inputs of this kind that it has not seen "
-    "yet. From the inputs, infer the format of an input and what exactly is to be done with it: describe both. From the "
-    "responses and the feedback, gather the facts and rules that belong to the task or its domain, and include them: the "
-    "assistant may not know them. If the responses show a strategy that works for other inputs too, include it. Keep "
-    "whatever is still needed of the current instruction, its examples too. If the instruction holds a rule that responses "
-    "break, word that rule more plainly. Do not add the inputs above as examples. Include every rule that "
-    "feedback states, even if only one response shows it. A rule that no feedback states needs more than one response: a single "
-    "one may be odd or wrongly graded."
+    "Rewrite the whole instruction so that the assistant does the task better, on inputs of this kind that it has not seen yet. "
+    "Describe the input and what exactly is to be done with it. Include the facts and rules of the task or its domain that the "
+    "responses and the feedback show: the assistant may not know them. Keep what is still needed of the current instruction. "
+    "Where responses break a rule in it, word that rule more plainly; where they copy the form of its examples, change that "
+    f"form. {GENERAL}"
+)
+REQUEST_LITTLE = (
+    "Nearly all responses are right. Write the whole instruction once more, keep its wording, its rules and its examples, and "
+    f"change only what the wrong responses need. {GENERAL}"
 )

@@ -221,7 +221,7 @@ class JointSearch:
     seen: dict[str, Observed]
 
     async def affords(self, run: Run, validations: int) -> bool:
-        """Whether what is left pays for another trial and so many validations."""
+        """Whether the remaining limits pay for another trial and so many validations."""
         kept = validations * len(self.plan.env.validation)
         return await payable_width(run, replace(self.plan, width=1, asks_each=0.0), kept) > 0
 

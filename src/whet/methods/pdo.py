@@ -148,7 +148,7 @@ class DuelPool:
         return await duel(run, (rows, one, other), self.policy, wanted, number)
 
     async def answer(self, run: Run, place: int, rows: Sequence[Example]) -> list[Rollout]:
-        """The answers of a prompt to rows; what it has answered it is not asked again."""
+        """The answers of a prompt to rows. A row that it has answered is not asked again."""
         prompt = self.members[place].prompt
         new = [row for row in rows if (prompt.id, row.id) not in self.answers]
         fresh = (

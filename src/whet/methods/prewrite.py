@@ -18,8 +18,9 @@ Differences from the paper:
    any other.
 4. A rewrite that the prompt cannot take (empty, a lost slot, too long, cut at the bound on tokens) gets the lowest reward and
    costs no call. What the rewriter thinks first, and what encloses all of its text, is no part of it.
-5. The start prompt and greedy rewrites on the way are candidates too. The meta prompt is worded anew: the paper's
-   could not be verified.
+5. The start prompt and greedy rewrites on the way are candidates too, and half of the n rewrites are not sampled: they are those
+   that earned most in training, which may be lost to the last policy. The meta prompt is worded anew: the paper's could not be
+   verified.
 6. Under a limit on calls, steps and examples are reduced to fit (`whet.search.plan`).
 7. `steps=0` is the control: the untrained rewriter's `rewrites` samples, the best of them chosen.
 
@@ -49,7 +50,7 @@ from whet.types import Message
 ENTRY = MethodEntry(
     "prewrite",
     "PRewrite: a trained rewriter of the instruction",
-    version=2,
+    version=3,
     rank=200,
     when="a rewriter with trainable weights should rewrite many prompts, now and later",
     paper="Kong et al., ACL 2024",
@@ -78,7 +79,7 @@ class Config(Training):
     inference: Literal["greedy", "search"] = "search"
     """greedy: PRewrite-I; search: PRewrite-S."""
     rewrites: PositiveInt = 10
-    """Rewrites that PRewrite-S chooses from (n)."""
+    """Rewrites that PRewrite-S chooses from (n): half those that earned most in training, half new samples."""
     checks: NonNegativeInt = 4
     """Times that the greedy rewrite is validated on the way."""
 
@@ -112,6 +113,7 @@ async def prewrite(
         else:
             rewards = await score_on_rows(run, env, source, rewrites, plan.examples)
         if rewards:
+            leaders.note_rewards(rewrites, rewards)
             figures = trainer.learn([group], [rewards])
             distinct = len({sample.text for sample in group})
             run.log("step", {"step": number, "best": max(rewards), "distinct": distinct, **figures})
@@ -128,8 +130,9 @@ async def prewrite(
     first = await greedy(run)
     if config.inference == "greedy":
         return Candidate(first, (start.id,), "rewrite") if first is not None else Candidate(start)
-    (group,) = await trainer.sample(run, [question], n=n)
-    rewrites = [rewrite_of(start, written_text(sample)) for sample in group]
+    earned = leaders.best_rewarded(n // 2)
+    (group,) = await trainer.sample(run, [question], n=n - len(earned))
+    rewrites = [*earned, *(rewrite_of(start, written_text(sample)) for sample in group)]
     return await leaders.best_of(run, env, plan, archive, rewrites, first)
 
 

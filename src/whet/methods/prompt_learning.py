@@ -13,7 +13,8 @@ per round:
    do nothing is left out of a roll-out, in groups that are halved until the culprit is known.
 
 Where eight rows prove that a start with known targets earns nothing, those of validation or else of the first roll-out too, the
-two prompts of `from_zero` are tried, and learning begins from the one that earns something.
+prompts of `from_zero` are tried, demonstrations and the list of right answers together too, and learning begins from the one that
+earns most.
 
 The result is the prompt that is best on all evidence, fresh roll-outs and validation together: the newest one unless an older one
 did better, but of wordings that whole rows demanded the one that earned most. A limit that strikes meanwhile
@@ -47,9 +48,10 @@ from whet.prompt.events import event_to_json
 from whet.rl.language import LanguagePolicy
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
-from whet.search.demonstrations import Demonstration
+from whet.search.demonstrations import Demonstration, with_demonstrations
 from whet.search.evidence import Evidence
 from whet.search.from_zero import (
+    JOINED,
     LIST,
     LISTED,
     TRIED,
@@ -67,7 +69,7 @@ from whet.types import Rollout
 ENTRY = MethodEntry(
     "prompt_learning",
     "Prompt learning: critiques become managed instructions",
-    version=19,
+    version=21,
     rank=10,
     when="the reward says in words what is wrong, or people comment",
     paper="this tool's own; the idea: Arize AI, 2025",
@@ -209,9 +211,10 @@ def manage_first(
     start: Prompt, earning: FirstPrompt, env: Environment, config: Config
 ) -> InstructionManager | RegionManagers:
     """The instructions of a prompt that `from_zero` made: its demonstrations stay as they are, its list is an instruction."""
-    if earning.candidate.operator == LISTED:
-        return manage(start, env, config, first=list_answers(right_answers(env).complete))
-    return manage(earning.candidate.prompt, env, config, earning.demos)
+    shown = with_demonstrations(start, earning.demos) or start
+    listed = earning.candidate.operator in (LISTED, JOINED)
+    first = list_answers(right_answers(env).complete) if listed else ""
+    return manage(shown, env, config, earning.demos, first)
 
 
 def add_list(start: Prompt, answers: Sequence[str]) -> Prompt | None:
@@ -245,8 +248,10 @@ async def leave_zero(
     if proof < LEAST:
         return not proof, None
     rows = minibatch(run.rng, budget.env.train, TRIED, balanced=True)
-    rows = rows if budget.rollouts is None else rows[: budget.rollouts // cost(2)]
-    tried = await from_zero(run, budget.env, archive, start.prompt, rows, secrets, listed=add_list)
+    rows = rows if budget.rollouts is None else rows[: budget.rollouts // cost(2, joined=True)]
+    tried = await from_zero(
+        run, budget.env, archive, start.prompt, rows, secrets, listed=add_list, joined=True
+    )
     earning = next((first for first in tried if first.candidate.mean > budget.env.reward.low), None)
     budget.pay(sum(len(first.rollouts) for first in tried), again=earning is not None)
     return True, earning

@@ -134,7 +134,10 @@ def _phrases(run: Run, env: Environment, start: Prompt, config: Config) -> Calla
 
 
 def _distinct(draw: Callable[[], Prompt | None], archive: Archive, k: int) -> list[Prompt]:
-    """Up to `k` different prompts that the archive does not hold; fewer when the space seems used up."""
+    """Up to `k` different prompts that the archive does not hold; fewer when the space seems used up.
+
+    It always makes `20 k` draws, also after the k-th prompt, so that later rounds draw the same prompts for a seed as ever.
+    """
     distinct: dict[str, Prompt] = {}
     for _ in range(20 * k):
         prompt = draw()

@@ -54,7 +54,7 @@ ENTRY = MethodEntry(
     "SkillOpt-Sleep: rules from the good and bad answers of a day",
     version=1,
     rank=23,
-    when="rows arrive day by day, and the model answers the same input well one time and badly another",
+    when="rows arrive day by day, and the model answers the same input sometimes well and sometimes badly",
     paper="Microsoft, 2026",
     arxiv="2605.23904",
     needs=("optimizer",),

@@ -179,7 +179,7 @@ def _text_of(request: Request) -> str:
 
 
 def _seed(request: Request, copy: int) -> int:
-    """Seed of one picture, from everything that makes it what it is."""
+    """Seed of one picture, from everything that determines it."""
     return int(content_hash([_text_of(request), request.seed, request.sample, copy])[:15], 16)
 
 

@@ -38,7 +38,7 @@ _MISSING_KEYS: ContextVar[list[str] | None] = ContextVar("missing_keys", default
 
 @contextmanager
 def missing_keys_noted() -> Iterator[list[str]]:
-    """Until it ends, a model without its key is made all the same, to plan with; the list says what it lacks."""
+    """Within the block, models are made even without their keys, for planning; the list names the missing keys."""
     missing: list[str] = []
     token = _MISSING_KEYS.set(missing)
     try:

@@ -251,7 +251,7 @@ def _rows_of(
 
 
 def _seed(request: Request, copy: int) -> int:
-    """Seed of one sample, from everything that makes it what it is."""
+    """Seed of one sample, from everything that determines it."""
     messages: list[object] = [m.as_list() for m in request.messages]
     return int(content_hash([messages, request.temperature, request.seed, request.sample, copy])[:15], 16)
 

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any
 
+from whet._util.workers.sent_files import FILES_AT
 from whet._util.workers.surroundings import find_version
 from whet.errors import ProviderError, UsageError, WhetError
 from whet.models.addresses import resolve
@@ -20,7 +22,6 @@ from whet.models.huggingface_generate import generate_batch
 from whet.models.huggingface_load import BatchPart
 from whet.models.huggingface_score import score
 from whet.models.language_model import LanguageModel
-from whet.models.model_files import ModelFiles, describe_files
 from whet.prompt import Prompt
 from whet.types import Message, Request
 
@@ -44,7 +45,9 @@ def _answer(address: str, call: str, arguments: Mapping[str, Any]) -> dict[str, 
 
 @cache
 def _open_model(address: str) -> LanguageModel:
-    return resolve(address)
+    """The model, from its files on this machine where they lie elsewhere than on that of the run."""
+    place = os.environ.get(FILES_AT)
+    return resolve(address if place is None else f"hf/{place}")
 
 
 def _ready(model: LanguageModel) -> None:
@@ -93,11 +96,8 @@ def _read_request(value: Mapping[str, Any]) -> Request:
 _CALLS: Mapping[str, Callable[..., object]] = {"ready": _ready, "generate": _generate, "score": _score}
 
 
-def load_check(
-    address: str, place: str | None, versions: Mapping[str, str], files: ModelFiles
-) -> Callable[[], None]:
-    """Raises UsageError where a worker has other packages than the run, or other files of the model in the place of a local one.
-    What it returns does nothing."""
+def load_check(address: str, versions: Mapping[str, str]) -> Callable[[], None]:
+    """Raises UsageError where a worker has other packages than the run. What it returns does nothing."""
     for name, version in versions.items():
         own = find_version(name)
         if own != version:
@@ -105,14 +105,4 @@ def load_check(
             raise UsageError(
                 f"{address}: {there}, and the run has {name} {version}. Install the same version there."
             )
-    own_files = {} if place is None else describe_files(place)
-    if place is not None and not own_files:
-        raise UsageError(f"{address}: the files of the model are not there. Put them at {place}.")
-    different = sorted(
-        name for name in files.keys() | own_files.keys() if files.get(name) != own_files.get(name)
-    )
-    if place is not None and different:
-        raise UsageError(
-            f"{address}: {different[0]} differs from the file of the run. Copy the folder of the model there again."
-        )
     return lambda: None

@@ -1,4 +1,4 @@
-"""ModelCopies of a local model in worker processes on this machine, or in actors of a Ray cluster.
+"""Copies of a local model in worker processes on this machine, or in actors of a Ray cluster.
 
 The run keeps the tokenizer, the journal and the limits, and sends whole calls. The workers of a call compute its batches in
 turns, and each batch holds the rows that it holds in one process: the numbers are the same to the last bit. A worker that dies
@@ -27,9 +27,10 @@ from whet._util.workers.automatic import has_memory_for, is_ray
 from whet._util.workers.elsewhere import Elsewhere
 from whet._util.workers.pool import Processes, count_processors, share_threads
 from whet._util.workers.ray_pool import ModelCopies, RayWorkers
+from whet._util.workers.sent_files import SentFiles, describe_files, measure_files
 from whet._util.workers.surroundings import find_version
 from whet.errors import ProviderError, UsageError, parameter, quantity
-from whet.models.model_files import describe_files, measure_weights
+from whet.models.model_files import measure_weights
 from whet.prompt import Prompt
 from whet.types import Completion, Request, Scores, Usage
 
@@ -72,7 +73,7 @@ def open_workers(address: str, place: str | None = None) -> ModelWorkers | None:
 
 
 class ModelWorkers:
-    """The copies of one model. They are started when the run prepares, or by the first call. `copies`: how many there are."""
+    """The copies of one model, and their number `copies`. They start when the run prepares, or with the first call."""
 
     def __init__(self, address: str, place: str | None, choice: WorkerChoice) -> None:
         self.address, self.copies = address, 1
@@ -82,15 +83,14 @@ class ModelWorkers:
         self._calls: set[asyncio.Task[Any]] = set()
 
     async def prepare(self, say: Callable[[str], None] = _log.info) -> None:
-        """Start the copies, and let each of them read the weights. `say` is told how many there are.
+        """Start the copies, and let each of them read the weights. `say` gets a message with their number.
 
-        Raises UsageError where a worker cannot read them, has other packages than this process, or other files.
+        Raises UsageError where a worker cannot read them, or has other packages than this process.
         """
         async with self._starting:
             if self._executor is not None:
                 return
-            on_ray = self._choice.engine is not None and is_ray(self._choice.engine)
-            workers = self._on_ray(say) if on_ray else self._on_this_machine(say)
+            workers = await self._on_ray(say) if is_ray(self._choice.engine) else self._on_this_machine(say)
             executor = Elsewhere(workers)
             try:
                 await executor.prepare(lambda: [self._make_check()])
@@ -102,10 +102,19 @@ class ModelWorkers:
             self._executor = executor
         say(f"{self.address} answers in {quantity(self.copies, 'worker')}")
 
-    def _on_ray(self, say: Callable[[str], None]) -> RayWorkers:
-        choice = self._choice
+    @property
+    def sent(self) -> int:
+        """Bytes that each machine of a Ray cluster gets which has no copy of the weights; 0 where nothing is sent."""
+        return measure_files(self._place) if self._place is not None and is_ray(self._choice.engine) else 0
+
+    async def _on_ray(self, say: Callable[[str], None]) -> RayWorkers:
+        choice, place, files = self._choice, self._place, None
         assert choice.engine is not None
-        return RayWorkers(choice.engine, choice.workers, 0, choice.share, say, ModelCopies(choice.gpus))
+        if place is not None:
+            files = SentFiles(place, await asyncio.to_thread(describe_files, place))
+        return RayWorkers(
+            choice.engine, choice.workers, 0, choice.share, say, ModelCopies(choice.gpus, files)
+        )
 
     def _on_this_machine(self, say: Callable[[str], None]) -> Processes:
         choice = self._choice
@@ -128,9 +137,7 @@ class ModelWorkers:
 
     def _make_check(self) -> Work:
         versions = {name: version for name in _PACKAGES if (version := find_version(name)) is not None}
-        files = {} if self._place is None else describe_files(self._place)
-        known = {"address": self.address, "place": self._place, "versions": versions, "files": files}
-        return Work(f"{_CALLS}:load_check", known)
+        return Work(f"{_CALLS}:load_check", {"address": self.address, "versions": versions})
 
     async def generate(self, requests: Sequence[Request], size: int) -> list[list[Completion]]:
         """See `BatchModel.generate_batch`; at most `size` sequences at once."""
@@ -184,6 +191,7 @@ class ModelWorkers:
         return await asyncio.shield(_gather(sent))
 
     async def _send(self, executor: Elsewhere, call: str, arguments: Mapping[str, Any]) -> Any:
+        """The value of one call, or of one part of it, from a worker. Raises the error that the model raised there."""
         work = Work(
             f"{_CALLS}:load_call", {"address": self.address, "call": call, "arguments": json.dumps(arguments)}
         )

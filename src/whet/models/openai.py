@@ -177,8 +177,8 @@ class OpenAIModel(AnswersOnly):
                 unnamed = self._optional.note_answer(request, body) - self._disabled
                 self._disabled |= unnamed
                 self._say(self._forms.note_answer(request, form) | unnamed)
-                self._note(find_neglected_options(body, data, usage))
-                self._note(set() if is_utf8(answer.body) else {"bytes"})
+                neglects = find_neglected_options(body, data, usage)
+                self._note(neglects if is_utf8(answer.body) else {*neglects, "bytes"})
                 return self._options.close_tags(result)
         else:
             result = answer
@@ -315,7 +315,7 @@ class OpenAIModel(AnswersOnly):
         )
 
     def _note_stream(self, answer: bytes) -> None:
-        """Ask for a stream from now on where one came unasked: then it says what it took."""
+        """Ask for a stream from now on where one came unasked: then the usage is reported."""
         if not self._streams and self._options.stream is None and is_event_stream(answer):
             self._streams = True
 

@@ -8,8 +8,9 @@ from typing import Any
 _BY_TOOL = ("server_tool_use", "server_side_tool_usage_details", "server_side_tool_usage")
 """Mappings of a usage that count the calls of each tool (Anthropic and gateways; xAI)."""
 _SEARCHES = ("web_search_requests", "num_search_queries", "num_sources_used")
-"""Counts in a usage (LiteLLM, Perplexity, xAI), or in what it says of its input."""
+"""Counts in a usage (LiteLLM, Perplexity, xAI), or in its details about the input."""
 _OF_INPUT = "prompt_tokens_details"
+_PLACES = {*_BY_TOOL, *_SEARCHES, _OF_INPUT}
 _MOST = 10_000
 """Calls of tools that an answer may take; more are no count of them."""
 
@@ -22,7 +23,7 @@ def count_provider_tools(data: Mapping[str, Any]) -> int:
     4
     """
     usage = data.get("usage")
-    if isinstance(usage, dict):
+    if isinstance(usage, dict) and not usage.keys().isdisjoint(_PLACES):
         for name in _BY_TOOL:
             by_tool = usage.get(name)
             if isinstance(by_tool, dict) and (calls := sum(map(_count, by_tool.values()))):
@@ -48,5 +49,5 @@ def _count_listed(message: Mapping[str, Any]) -> int:
 
 
 def _count(value: object) -> int:
-    """A whole number of calls; 0 for what is none."""
+    """A whole number of calls; 0 for a value that is none."""
     return value if type(value) is int and 0 < value <= _MOST else 0

@@ -43,7 +43,7 @@ def load(
 
 class LiteLLMModel(AnswersOnly):
     """A model that litellm reaches. Its keys are those that litellm looks for; it drops parameters that a provider does not
-    take, as does this model after the first refusal, and makes one attempt a call, for the engine owns retries."""
+    take, as does this model after the first refusal. Each call is one attempt, because the engine repeats calls."""
 
     simulated = False
     local = False
@@ -58,7 +58,7 @@ class LiteLLMModel(AnswersOnly):
         options: RequestOptions,
         timeout: float,
     ) -> None:
-        """Raises UsageError for a variable that is not set and a timeout that is none."""
+        """Raises UsageError for a variable that is not set, and for a timeout that is not above 0."""
         if not timeout > 0:
             raise UsageError(f"timeout: expected seconds above 0, found {timeout!r}.")
         key = "" if key_variable is None else (variable(key_variable) or "").strip()

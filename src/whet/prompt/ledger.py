@@ -72,7 +72,7 @@ def parse(text: str) -> tuple[tuple[tuple[bool, str], ...], str]:
 
 
 def read_ledger(text: str, author: str = "hand", at: str = "") -> Read:
-    """The event that says what a fence holds now."""
+    """The event with the present content of a fence."""
     notes, newline = parse(text)
     return Read(author=author, at=at, notes=notes, newline=newline)
 

@@ -77,7 +77,7 @@ FIGURES = {
     "seconds": ("Seconds", "Time of an update."),
     "memory": ("Memory", "Peak memory of the training up to this step, in GiB."),
 }  # fmt: skip
-"""The figures that methods log at their steps: how each is called, and what it is."""
+"""The figures that methods log at their steps: the name and the meaning of each."""
 SO_FAR = frozenset(("best", "update_seconds", "backbone_seconds", "memory"))
 """Figures that hold all steps up to theirs, of which a running mean would show something that never was."""
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import whet.reporting.number_format as number_format
 from whet.engine.comparison_json import ComparisonJSON
-from whet.engine.forecast import plan_lines
+from whet.engine.plan_text import plan_lines
 from whet.engine.result_json import EvaluationJSON, RunJSON, answered_rows
 from whet.reporting.comparison_page import HEAD, best_first, method_cells
 from whet.reporting.comparison_sentences import sentences

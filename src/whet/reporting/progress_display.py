@@ -17,8 +17,8 @@ from typing import Any
 
 from whet._util.terminal import announce
 from whet._util.user_code import under_way
-from whet.engine.forecast import plan_lines
 from whet.engine.plan_json import PlanJSON
+from whet.engine.plan_text import plan_lines
 from whet.engine.progress import STALLED, Progress, Speed, waits
 from whet.errors import quantity, show_duration, show_reward
 from whet.instructions import visible

@@ -58,7 +58,7 @@ def enclose_in_markers(name: str, text: str) -> str:
 
 @dataclass(frozen=True)
 class JudgeQuestion:
-    """One question to the judge: what it is told, what it is shown, and the form of its answer."""
+    """One question to the judge: its instructions, the texts that it sees, and the form of its answer."""
 
     rules: str
     shown: str

@@ -168,7 +168,7 @@ class JsonFields:
             )
 
     def _targets(self, example: Example) -> list[object]:
-        """The accepted values: of a list of objects each, of a text what it holds."""
+        """The accepted values: each object of a list, and the content of a text."""
         target = example.target
         if isinstance(target, list) and target and all(isinstance(one, dict | str) for one in target):
             read = [_load_json(one) if isinstance(one, str) else one for one in target]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -35,6 +35,9 @@ from whet.rewards.score_reading import (
     score_number,
 )
 from whet.rewards.text import targets_of
+from whet.rewards.verifiers.reading import flag_option
+from whet.rewards.verifiers.svg_pixels import need_painting, see_pixels
+from whet.rewards.verifiers.svg_shapes import NoPicture
 from whet.run import Run
 from whet.types import Completion, Example, Message, Reward
 
@@ -57,9 +60,10 @@ class Judge:
     knowing which is which, once in each order, and scores both; the answer's two scores are averaged, which
     cancels a liking for the first or the second place. `show` gives the target as a known good answer,
     `ignore` leaves it out. The explanation of the lowest score is the critique of an answer below the full
-    score. `human` and `human_output` name the columns that hold a person's score and the answer that it was
-    given for, `human_good` is the better one of two values that are words. With a `memory` (`whet align`) the rubric has its
-    guidelines and the judgements of people on the answers most like the one to judge.
+    score. With `pixels`, the judge sees an SVG picture as it looks, painted into a PNG file, and not its source; an answer
+    without a picture that can be painted has the lowest score. `human` and `human_output` name the columns that hold a person's
+    score and the answer that it was given for, `human_good` is the better one of two values that are words. With a `memory`
+    (`whet align`) the rubric has its guidelines and the judgements of people on the answers most like the one to judge.
     """
 
     rubric: str
@@ -71,6 +75,7 @@ class Judge:
     human_good: str | None = None
     files: tuple[Path, ...] = ()
     memory: JudgeMemory | None = None
+    pixels: bool = False
     name: str = "judge"
     low: float = 0.0
     high: float = 1.0
@@ -87,24 +92,36 @@ class Judge:
         return self.samples
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
-        target = None if example.target is None or self.reference == IGNORE else targets_of(example)[0]
-        places = (0, 1) if target is not None and self.reference == COMPARE else (None,)
-        asks = [(sample, place) for sample in range(self.samples) for place in places]
-
-        async def one(branch: Run, pair: tuple[int, int | None]) -> Verdict:
-            sample, place = pair
-            question = self._question(example, completion.text, target, place)
-            return await ask(
-                branch, question, lambda r, w: self.read(r, place, whole=w), sample=sample, of=self.samples
+        try:
+            verdicts = await self.judge_answer(
+                run, example, completion.text, range(self.samples), self.samples
             )
-
-        verdicts = await run.map(one, asks)
+        except NoPicture as error:
+            return Reward(0.0, critique=f"The answer holds no picture: {error}.")
         low, high = self.scale
         value = fmean((v.score - low) / (high - low) for v in verdicts)
         if value >= 1.0:
             return Reward(1.0)
         worst = min(verdicts, key=lambda v: v.score)
         return Reward(value, critique=worst.explanation or None)
+
+    async def judge_answer(
+        self, run: Run, example: Example, answer: str, samples: Sequence[int], of: int
+    ) -> list[Verdict]:
+        """The verdicts number `samples` of `of` on an answer; of each, two where a target is compared. Raises NoPicture where the
+        judge should see one, and RewardFailed."""
+        target = None if example.target is None or self.reference == IGNORE else targets_of(example)[0]
+        places = (0, 1) if target is not None and self.reference == COMPARE else (None,)
+        shown = await see_pixels(run, example.id, answer) if self.pixels else answer
+
+        async def one(branch: Run, pair: tuple[int, int | None]) -> Verdict:
+            sample, place = pair
+            question = self._question(example, shown, target, place)
+            return await ask(
+                branch, question, lambda r, w: self.read(r, place, whole=w), sample=sample, of=of
+            )
+
+        return await run.map(one, [(sample, place) for sample in samples for place in places])
 
     def _question(
         self, example: Example, answer: str, target: str | None, place: int | None
@@ -225,9 +242,11 @@ def _entry(answer: Mapping[str, object], which: int) -> object:
 
 def build_judge(options: RewardOptions) -> Judge:
     """A judge from its options in a task file. Raises UsageError with file and line."""
-    options.only("rubric", "scale", "samples", "reference", "memory", *OF_EVERY_JUDGE)
+    options.only("rubric", "scale", "samples", "reference", "memory", "pixels", *OF_EVERY_JUDGE)
     rubric, files = options.file_or_text("rubric")
     memory = read_memory_file(options) if "memory" in options.values else None
+    if pixels := flag_option(options, "pixels", False):
+        need_painting()
     return Judge(
         rubric,
         read_scale(options),
@@ -235,6 +254,7 @@ def build_judge(options: RewardOptions) -> Judge:
         options.choice("reference", (COMPARE, SHOW, IGNORE)),
         files=files if memory is None else (*files, options.folder / options.text("memory").strip()),
         memory=memory,
+        pixels=pixels,
         **options.of_every_judge(),
     )
 

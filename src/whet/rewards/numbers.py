@@ -300,7 +300,7 @@ def words_behind(text: str, decimal: str = "") -> Iterator[tuple[Decimal, str]]:
 
 
 def number_of(target: object) -> Decimal | None:
-    """The number that a target is by its type; None for a text, a truth value and what is no finite number.
+    """The number that a target is by its type; None for a text, a truth value and a number that is not finite.
 
     >>> number_of(18.0), number_of("18"), number_of(True)
     (Decimal('18.0'), None, None)

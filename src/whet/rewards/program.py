@@ -648,7 +648,7 @@ def _without_rounding(value: float, low: float, high: float) -> float:
 
 
 def read_number(value: Any) -> float | None:
-    """A number of any type, such as one of NumPy or a Decimal, as a float; None for a text and what is no finite number."""
+    """A number of any type, such as one of NumPy or a Decimal, as a float; None for a text and a number that is not finite."""
     dimensions: object = getattr(value, "ndim", None)
     if isinstance(value, str | bytes) or dimensions:
         return None

@@ -34,7 +34,7 @@ def targets_of(example: Example) -> list[str]:
 
 
 def state_correction(answer: str, wanted: str) -> str:
-    """The critique of an answer that is wrong as a whole: what it says, and the right answer."""
+    """The critique of an answer that is wrong as a whole: the answer, and the right answer."""
     return f"The answer {quote_target(answer)} should be {quote_target(wanted)}."
 
 

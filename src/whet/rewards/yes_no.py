@@ -66,10 +66,10 @@ class YesNo:
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         questions = [self.question, *([self.negated] if self.negated else [])]
 
-        async def one(branch: Run, question: str) -> float:
+        async def ask(branch: Run, question: str) -> float:
             return await self._probability(branch, question, example, completion.text)
 
-        probabilities = await run.map(one, questions)
+        probabilities = await run.map(ask, questions)
         yes = fmean([probabilities[0], *(1.0 - p for p in probabilities[1:])])
         value = yes if self.expect == "yes" else 1.0 - yes
         if value >= 0.5:
@@ -108,9 +108,11 @@ class YesNo:
 
 
 def probability_of_yes(first_token: Mapping[str, float] | None) -> float | None:
-    """p(yes) / (p(yes) + p(no)) over all spellings among the candidates for the first token; None when the likeliest one is
-    neither word, or both hold less than half of the probability: the answer begins with a piece of a word, a mark or something
-    else then. None too when they hold more than all of it, which no probabilities do.
+    """p(yes) / (p(yes) + p(no)) over all spellings among the candidates for the first token.
+
+    None if the likeliest candidate is neither word, or if both words together hold less than half of the probability: the
+    answer then begins with a piece of a word, a mark or another word. None too if they hold more than 1, which no
+    probabilities do.
 
     >>> round(probability_of_yes({"Yes": -0.1054, " no": -2.3026}), 3), probability_of_yes({"Y": -0.1054, "No": -2.3026})
     (0.9, None)

@@ -18,12 +18,13 @@ KL_CAP = 10.0
 """Most that one token counts, as in `losses.kl`."""
 
 
-def divergences(policy: PolicyModel, samples: Sequence[Sample], power: float = 0.0) -> Rows:
-    """k1 = log pi_old - log reference of the own tokens of each sample; with `power` times `losses.critical_weights`.
+def divergences(policy: PolicyModel, samples: Sequence[Sample], power: float = 0.0, tag: str = "") -> Rows:
+    """k1 = log pi_old - log reference of the own tokens of each sample; with `power` times `losses.critical_weights`, with `tag`
+    times `losses.partial_weights`.
 
     It belongs into the reward: only there has it the gradient of KL(policy || reference) of whole texts (docs/mechanics.md).
     """
-    rows = policy.critical_gaps(samples, power)
+    rows = policy.critical_gaps(samples, power, tag)
     return [
         [gap for gap, own in zip(row, s.own, strict=True) if own]
         for s, row in zip(samples, rows, strict=True)

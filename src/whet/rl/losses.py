@@ -12,6 +12,9 @@ neither carries gradients. Three families:
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Literal
 
 import torch
@@ -103,6 +106,23 @@ def critical_weights(entropy: Tensor, choices: int, power: float) -> Tensor:
     if choices < 2:
         raise ValueError(f"a choice among {choices} tokens has no entropy; choices must be 2 or more.")
     return (1 - entropy / math.log(choices)).clamp(0, 1) ** power
+
+
+def partial_weights(pieces: Sequence[str], tag: str) -> list[float]:
+    """Weights of the divergence per token by its text in `pieces`, which together are the response: those of one part alone.
+
+        w_t = 1 if token t begins between <tag> and </tag>, else 0
+
+    The partial KL of SIRL (Chen et al. 2025, arXiv:2505.11792), which keeps the code of an answer near the reference and leaves
+    its reasoning free. A part that is never closed reaches to the end.
+
+    >>> partial_weights(["so ", "<code>", "x", "=1", "</code>", "."], "code")
+    [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
+    """
+    name, text = re.escape(tag), "".join(pieces)
+    parts = [m.span(1) for m in re.finditer(rf"<{name}>(.*?)(?:</{name}>|\Z)", text, re.DOTALL)]
+    starts = accumulate((len(piece) for piece in pieces[:-1]), initial=0)
+    return [float(any(a <= start < b for a, b in parts)) for start, _ in zip(starts, pieces, strict=True)]
 
 
 def sequence_logprobs(logprobs: Tensor, own: Tensor, *, mean: bool = False) -> Tensor:

@@ -21,7 +21,7 @@ class Mechanism:
     names: tuple[str, ...]
     """The names that papers use. The first name is shown."""
     use: str
-    """Options of `whet optimize`, lines of task.yaml, or Python."""
+    """Options of `whet optimize`, another command, lines of task.yaml, or Python."""
     code: str
     """MODULE:OBJECT with the equation in its docstring."""
     page: str
@@ -31,12 +31,15 @@ class Mechanism:
         """The beginning of the docstring of the code, up to and with its first equation, read from the source."""
         module, _, path = self.code.partition(":")
         file = PACKAGE.joinpath(*module.split(".")[1:]).with_suffix(".py")
-        node: ast.Module | ast.ClassDef | ast.FunctionDef = ast.parse(file.read_text(encoding="utf-8"))
+        node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef = ast.parse(
+            file.read_text(encoding="utf-8")
+        )
         for name in filter(None, path.split(".")):
             (node,) = (
                 inner
                 for inner in node.body
-                if isinstance(inner, ast.ClassDef | ast.FunctionDef) and inner.name == name
+                if isinstance(inner, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+                and inner.name == name
             )
         paragraphs = (ast.get_docstring(node) or "").split("\n\n")
         indented = (at for at, text in enumerate(paragraphs) if text.startswith(" "))
@@ -75,7 +78,18 @@ def _reward(*names: str, use: str, code: str, page: str) -> Mechanism:
 _PAIRS, _KL = "pairs-and-thumbs", "the-divergence-from-the-reference"
 _SHAPING = "environment: {gymnasium: FrozenLake-v1, turns: 20, episodes: 90, shaping: "
 
+
+def _method(*names: str, method: str) -> Mechanism:
+    """A method of whet that papers call otherwise."""
+    return Mechanism(names, f"--method {method}", f"whet.methods.{method}:", f"docs/methods/{method}.md")
+
+
 MECHANISMS: tuple[Mechanism, ...] = (
+    _method("apo", "automatic-prompt-optimization", method="protegi"),
+    _method("introspective-tips", method="tips"),
+    _method("langgpt", method="minstrel"),
+    _method("miprov2", method="mipro"),
+    _method("prompt-oirl", method="oirl"),
     _advantage("grpo"),
     _advantage("dr_grpo"),
     _advantage("rloo"),
@@ -97,6 +111,12 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "critical-token-kl",
         use=f"{_PREWRITE}kl=0.02 --set kl_power=2",
         code="critical_weights",
+        part=_KL,
+    ),
+    _loss(
+        "partial-kl",
+        use=f"{_PREWRITE}kl=0.02 --set kl_tag=code",
+        code="partial_weights",
         part=_KL,
     ),
     _loss("dpo-loss", use=f"{_DPO}loss=dpo", code="dpo", part=_PAIRS),
@@ -216,6 +236,67 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "whet.methods.expert_iteration:",
         "docs/methods/expert_iteration.md",
     ),
+    Mechanism(
+        ("adaptive-kl",),
+        "--method dsp --set kl=0.1 --set target_kl=0.5",
+        "whet.methods.dsp:adapt_weight",
+        "docs/methods/dsp.md",
+    ),
+    Mechanism(
+        ("trueskill", "lucb"),
+        f"{_ESPL}mode=evolution",
+        "whet.rl.principles:select_programs",
+        "docs/methods/espl.md",
+    ),
+    Mechanism(
+        ("latin-square",),
+        "--method cantante --set credit=latin",
+        "whet.search.latin:",
+        "docs/methods/cantante.md",
+    ),
+    Mechanism(
+        ("parallel-proposals",),
+        "--method gepa --set proposals=4",
+        "whet.methods.gepa:",
+        "docs/methods/gepa.md",
+    ),
+    Mechanism(
+        ("hotflip",),
+        "--method autoprompt --set k=20",
+        "whet.models.gradients:",
+        "docs/methods/autoprompt.md",
+    ),
+    Mechanism(
+        ("successive-halving",),
+        "--method protegi --set bandit=successive_halving",
+        "whet.search.bandits:successive_halving",
+        "docs/methods/protegi.md",
+    ),
+    Mechanism(
+        ("information-gain", "bald", "active-preference"),
+        "whet learn preferences prompt.md --from pairs.csv --ask 10 --answers answers.jsonl",
+        "whet.rewards.preference.judged:information_gain",
+        "docs/preferences.md#what-to-ask-next",
+    ),
+    Mechanism(
+        ("over-optimisation-alarm", "reward-hacking-alarm"),
+        f"{_PREWRITE}alarm=stop",
+        "whet.search.over_optimisation:over_optimisation",
+        "docs/training.md#a-step",
+    ),
+    Mechanism(
+        ("headroom", "coin-flip"),
+        "whet advise TASK --pilot",
+        "whet.api.pilot:headroom",
+        "docs/compare.md#does-it-pay",
+    ),
+    _reward("piecewise-gap", "gap", use="gap", code="scored:Gap", page="task-folder.md#rewards"),
+    _reward(
+        "confidence-adapter",
+        use="{confidence: {least: 0.3, sure: 0.5}}",
+        code="scored:Confidence",
+        page="task-folder.md#confidence",
+    ),
     _reward(
         "zyn", use='{yes_no: {question: "Is the answer polite?"}}', code="yes_no:YesNo", page="judges.md"
     ),
@@ -262,7 +343,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
 )
 
 
-def _key(name: str) -> str:
+def name_key(name: str) -> str:
     """A name without letter case and without the marks that papers write or leave out; `+` tells REINFORCE++ apart."""
     return re.sub(r"[^a-z0-9+]", "", name.casefold())
 
@@ -274,4 +355,4 @@ def mechanism_names() -> list[str]:
 
 def find_mechanism(name: str) -> Mechanism | None:
     """The mechanism of that name; None where there is none."""
-    return next((one for one in MECHANISMS if _key(name) in map(_key, one.names)), None)
+    return next((one for one in MECHANISMS if name_key(name) in map(name_key, one.names)), None)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from whet.rl.policy_model import Sample
 
 CHECKS = 8  # times that the leader is validated on the way
+MOST_NOTED = 256
+"""Rewrites whose rewards are noted one by one."""
+_OTHERS = ""
+"""Stands for all other rewrites in the notes: those that earned less, and those that cannot be used."""
 
 
 class NoteKeeper(Protocol):
@@ -243,6 +247,38 @@ class Leaders(ValidatedNotes):
     def candidate(self, key: str) -> Candidate:
         """A rewrite as a candidate."""
         return Candidate(self.start.edit(key), (self.start.id,), self.operator)
+
+    def note_rewards(self, rewrites: Sequence[Prompt | None], rewards: Sequence[float]) -> None:
+        """Add what rewrites earned in a step to the notes, for `best_rewarded`. None stands for a text that cannot be used."""
+        earned: dict[str, list[float]] = self.notes.setdefault("earned", {})
+
+        def add(text: str, total: float, times: float) -> None:
+            known = earned.get(text, (0.0, 0))
+            earned[text] = [known[0] + total, known[1] + times]
+
+        for rewrite, reward in zip(rewrites, rewards, strict=True):
+            add(_OTHERS if rewrite is None else rewrite.region_text(), reward, 1)
+        for text in self._by_earnings()[MOST_NOTED:]:
+            add(_OTHERS, *earned.pop(text))
+
+    def best_rewarded(self, most: int) -> list[Prompt]:
+        """The `most` rewrites that earned most in the steps so far, the best first.
+
+            score(t) = (sum of the rewards of t + m) / (times of t + 1),   m the mean of all rewards
+
+        So of two texts that always earned the same above m, the one that was drawn more often is the better: a reward on few
+        examples is uncertain.
+        """
+        return [self.start.edit(text) for text in self._by_earnings()[:most]]
+
+    def _by_earnings(self) -> list[str]:
+        """The noted texts by their score, the best first."""
+        earned: dict[str, list[float]] = self.notes.get("earned", {})
+        mean = sum(total for total, _ in earned.values()) / max(1, sum(times for _, times in earned.values()))
+        scores = {
+            text: (total + mean) / (times + 1) for text, (total, times) in earned.items() if text != _OTHERS
+        }
+        return sorted(scores, key=lambda text: preference(scores[text], text), reverse=True)
 
     async def best_of(
         self,

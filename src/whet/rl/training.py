@@ -101,6 +101,8 @@ class Training:
     kl_power: NonNegativeFloat = 0.0
     """The power by which the divergence counts less at tokens where the reference policy is uncertain (critical tokens); 0: all
     tokens count alike."""
+    kl_tag: str = ""
+    """The part of a text whose divergence counts, between <TAG> and </TAG> (partial KL); empty: all of it."""
     kl_limit: NonNegativeFloat = 0.0
     """Divergence from the reference policy, in nats a text, beyond which the training ends by an alarm; 0: none."""
     alarm: Literal["warn", "stop"] = "warn"
@@ -178,6 +180,7 @@ class Training:
             0.0 if self.kl_in_reward else self.kl,
             self.kl_estimator,
             self.kl_power,
+            self.kl_tag,
             self.eta,
             self.aggregation,
             self.max_tokens,
@@ -257,7 +260,7 @@ def token_advantages(
     by_token = own_rewards(config, policy, samples, rewards)
     figures: dict[str, float] = {}
     if config.kl and config.kl_in_reward:
-        gaps = credit.divergences(policy, samples, config.kl_power)
+        gaps = credit.divergences(policy, samples, config.kl_power, config.kl_tag)
         by_token = take_off(by_token, gaps, config.kl)
         figures["kl"] = sum(map(sum, gaps)) / max(1, sum(map(len, gaps)))
     critic, states = policy.with_critic(), own_states(samples, policy.states(samples))
@@ -286,7 +289,7 @@ def batch_token_advantages(
     figures: dict[str, float] = {}
     gaps: Rows = []
     if config.kl and config.kl_in_reward:
-        gaps = credit.divergences(policy, samples, config.kl_power)
+        gaps = credit.divergences(policy, samples, config.kl_power, config.kl_tag)
         figures["kl"] = sum(map(sum, gaps)) / max(1, sum(map(len, gaps)))
     kind = config.advantage
     if kind in GROUP:

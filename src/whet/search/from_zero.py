@@ -2,7 +2,8 @@
 
 One shows training rows with their targets as answers, one row for each right answer where these are a closed set. The other
 lists the right answers, where these are one (`whet.search.labels`). Where a search knows nothing but failures it learns little;
-from a prompt that earns something it can go on.
+from a prompt that earns something it can go on. A search may try both together as well, with one row and with two for each right
+answer (`joined`): some models continue examples, and write no more than the answer only where the list says so.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from whet.types import JSON, Completion, Example, Rollout, mean_score
 
 EVENT = "from_zero"
 DEMONSTRATED, LISTED = "targets as demonstrations", "right answers listed"
-"""The operators of the two candidates."""
+JOINED = "targets as demonstrations, right answers listed"
+"""The operators of the candidates."""
 MOST_SHOWN, FREE_SHOWN, TRIED = 12, 4, 12
 """Demonstrations at most: of labels, of other targets; training rows on which the two prompts are tried where none are named."""
 LIST = "Answer with exactly one of these and with nothing else:"
@@ -41,6 +43,9 @@ Objections = Callable[[str], Sequence[str]]
 
 ListAnswers = Callable[[Prompt, Sequence[str]], Prompt | None]
 """Writes a list of the right answers into a prompt; None where the prompt refuses it."""
+
+
+Proposal = tuple[str, Prompt | None, Sequence[Demonstration]]
 
 
 def append_list(start: Prompt, answers: Sequence[str]) -> Prompt | None:
@@ -96,18 +101,20 @@ async def from_zero(
     objections: Objections,
     k: int | None = None,
     listed: ListAnswers = append_list,
+    *,
+    joined: bool = False,
 ) -> list[FirstPrompt]:
-    """The two prompts, tried on those of the training `rows` that they do not show, the best first; they enter the archive.
+    """The prompts, tried on those of the training `rows` that they do not show, the best first; they enter the archive.
 
     None where `start`, validated in the archive, earns something, where targets are no exact answers, and for a program, whose
     targets are the answers of none of its prompts. `k`: demonstrations at most, where the search has a number for it.
-    `listed` writes the list of right answers into a prompt.
+    `listed` writes the list of right answers into a prompt; `joined` tries it together with demonstrations too.
     """
     if not rows or not earns_nothing(env, archive, start) or not await targets_are_answers(run, env):
         return []
     made = [
         proposal
-        for proposal in proposals(env, start, rows, objections, k, listed)
+        for proposal in proposals(env, start, rows, objections, k, listed, joined=joined)
         if proposal[1] not in archive
     ]
 
@@ -142,9 +149,9 @@ def earns_nothing(env: Environment, archive: Archive, start: Prompt, rollouts: S
     return validated + (scored.n if scored else 0) + len(rewards)
 
 
-def cost(rows: int) -> int:
-    """Rollouts that the two prompts take at most on so many rows."""
-    return 2 * rows
+def cost(rows: int, *, joined: bool = False) -> int:
+    """Rollouts that the prompts take at most on so many rows."""
+    return (4 if joined else 2) * rows
 
 
 def proposals(
@@ -154,6 +161,8 @@ def proposals(
     objections: Objections,
     k: int | None = None,
     listed: ListAnswers = append_list,
+    *,
+    joined: bool = False,
 ) -> list[tuple[str, Prompt, Sequence[Demonstration]]]:
     """The prompts with their operators and what they show: rows that are not among `rows`, as far as there are some of each
     target. None that the prompt refuses, because of a slot, a marker or its length."""
@@ -161,9 +170,13 @@ def proposals(
     order = sorted(env.train, key=lambda row: row.id in held)
     demos = [demo for demo in label_rows(env, start, by_label(order)) if not objections(demo.text)]
     shown = demos[: min(len(answers), MOST_SHOWN) or FREE_SHOWN][:k]
-    made = [(DEMONSTRATED, with_demonstrations(start, shown) if shown else None, shown)]
+    made: list[Proposal] = [(DEMONSTRATED, with_demonstrations(start, shown) if shown else None, shown)]
     if answers and instruction_regions(start) and not objections("\n".join(answers)):
         made.append((LISTED, listed(start, answers), []))
+        numbers = {min(len(demos), turns * len(answers), MOST_SHOWN) for turns in (1, 2)} if joined else set()
+        for number in sorted(numbers - {0}):
+            both = with_demonstrations(start, demos[:number])
+            made.append((JOINED, both and listed(both, answers), demos[:number]))
     return [
         (operator, prompt, demos)
         for operator, prompt, demos in made

@@ -150,7 +150,7 @@ async def begin_lessons(
 
 
 def _line(text: object) -> str:
-    """A text on one line; empty for what is no text, or is too long."""
+    """A text on one line; empty for a value that is no text, or is too long."""
     line = " ".join(text.split()) if isinstance(text, str) else ""
     return line if len(line) <= LONGEST else ""
 

@@ -17,7 +17,7 @@ from whet.types import Rollout
 
 @dataclass(frozen=True)
 class RegionTurn:
-    """One region's turn in a search, and the share (0 to 1) of what is left of the budget that it may use."""
+    """One region's turn in a search, and the share (0 to 1) of the remaining budget that it may use."""
 
     region: str
     share: float

@@ -141,7 +141,7 @@ async def record_stage(run: Run, name: str, version: int | None) -> None:
 
 
 def stage_limits(limits: Budget, spent: Mapping[str, int], kept: int, stages: int) -> Budget:
-    """The limits on calls of the next of so many stages: an equal share of what is left, `kept` calls of the task model aside.
+    """The limits on calls of the next of so many stages: an equal share of the remaining calls, without `kept` task calls.
 
     Limits on tokens, cost and seconds hold for the whole run.
     """

@@ -117,7 +117,7 @@ class Planner:
     async def act(
         self, run: Run, observations: Sequence[ActorObservation], sample: int = 0
     ) -> list[ActorAction]:
-        """One action in each conversation: its first message says what the task is, its last one what the state is."""
+        """One action in each conversation: its first message describes the task, and its last message the state."""
 
         async def one(branch: Run, seen: ActorObservation) -> ActorAction:
             task, state, actions = seen.messages[0].content, seen.messages[-1].content, self.memory.actions

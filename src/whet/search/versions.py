@@ -25,6 +25,8 @@ class OtherVersion:
 
     text: str
     earned: str
+    wrong: str = ""
+    """Some of its wrong answers; empty where none is known."""
 
 
 def compare_rewards(olds: Sequence[Rollout], news: Sequence[Rollout]) -> str:
@@ -39,10 +41,12 @@ def compare_rewards(olds: Sequence[Rollout], news: Sequence[Rollout]) -> str:
 
 def show_versions(text: str, versions: Sequence[OtherVersion]) -> str:
     """Versions of a text, each shortened to what differs from it, with what it earned."""
-    return "\n".join(
-        f"Mean reward {version.earned}:\n<{VERSION_TAG}>\n{differing_stretches(text, version.text)}\n</{VERSION_TAG}>"
-        for version in versions
-    )
+    shown = list[str]()
+    for version in versions:
+        wrong = f"; wrong answers: {version.wrong}" if version.wrong else ""
+        stretches = differing_stretches(text, version.text)
+        shown.append(f"Mean reward {version.earned}{wrong}:\n<{VERSION_TAG}>\n{stretches}\n</{VERSION_TAG}>")
+    return "\n".join(shown)
 
 
 def differing_stretches(old: str, new: str) -> str:

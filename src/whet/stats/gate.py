@@ -192,7 +192,7 @@ def _reason_with_missing(verdict: Improvement, seen: Improvement, of: int, minim
     lost = f"{verdict.missing:,} of {quantity(of, 'pair')} have no answer"
     if verdict.withheld:
         figures = f"; the others differ by {show_number(seen.difference)} on average" if verdict.n else ""
-        return f"Not promoted: no verdict. {lost}{figures}. What they hold would decide."
+        return f"Not promoted: no verdict. {lost}{figures}. The missing answers would decide."
     if verdict.promoted:
         words = _reason(verdict, minimum_effect, 0, None)
         return f"{words} {lost}; interval and p-value count them in the worst case for the new prompt."

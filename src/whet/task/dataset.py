@@ -1,4 +1,4 @@
-"""The data of a task: rows read, made into examples and dealt into splits, or refused with their place.
+"""The data of a task: its rows are read, made into examples and divided into splits, or refused with their place.
 
 Splits go by a seeded hash of the inputs, so that neither order nor file matters.
 """
@@ -39,7 +39,7 @@ DECLINE = f"splits: {{column: {NO_SPLIT}}}"
 
 @dataclass(frozen=True)
 class DataReader:
-    """Reads the data of a task and deals it into splits; `needs` are those without which nothing can be done."""
+    """Reads the data of a task and deals it into splits; `needs` are the splits that the command cannot do without."""
 
     folder: Path
     rules: Rules
@@ -131,7 +131,7 @@ class DataReader:
         return dict(zip(SPLITS, parts, strict=True)), warnings
 
     def _rows(self, node: Node) -> tuple[list[SourceRow], list[str]]:
-        """Rows as they were read, and what had to be decided for that."""
+        """The rows of a source, and notes on the decisions that reading them took."""
         slots = frozenset(self.rules.slots)
         filled = slots - ({MASK} if self.rules.labels else set())
         if isinstance(node.value, Table):

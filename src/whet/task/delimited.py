@@ -60,7 +60,7 @@ class DelimitedTable:
 
 
 def read_delimited(path: Path, named_by: str = "", delimiter: str | None = None) -> DelimitedTable:
-    """The table in a file. Raises UsageError with file and line for what is none, or has records of another length.
+    """The table in a file. Raises UsageError with file and line for a text that is no table, or has records of another length.
 
     The delimiter is that of a first line `sep=;`, else the one that makes columns of all records. The file is UTF-8, UTF-16 with
     its mark, or else Windows-1252, which is noted. Left out are records without any text, columns without name and text, and the

@@ -251,9 +251,14 @@ def _take_conversation(row: SourceRow) -> tuple[SourceRow, tuple[Message, ...]]:
             f"{row.where}: a conversation must end with the user, whom the model answers; this one ends with "
             f"{messages[-1].role if messages else 'nothing'}. Remove what follows the last message of the user."
         )
-    text = "\n".join(f"{message.role}: {indent_further_lines(message.content)}" for message in messages)
+    text = "\n".join(f"{_speaker(message)}: {indent_further_lines(message.content)}" for message in messages)
     value["input"] = {**{k: v for k, v in whole.items() if k != MESSAGES}, MESSAGES: text} if inside else text
     return replace(row, value=value), messages
+
+
+def _speaker(message: Message) -> str:
+    """Who speaks: the role, and the name on one line where the message has one."""
+    return " ".join([message.role, *(message.name or "").split()])
 
 
 def _conversation_in(value: Mapping[str, Any]) -> list[Any] | None:
@@ -267,13 +272,9 @@ def _conversation_in(value: Mapping[str, Any]) -> list[Any] | None:
 def _lost_of_conversations(rows: Sequence[SourceRow]) -> list[str]:
     """Warnings about what the model does not read of conversations as it stands."""
     placed = [(row.where, messages) for row in rows if (messages := _conversation_in(row.value))]
-    named = [where for where, messages in placed if any(message.get("name") for message in messages)]
     ruled = [where for where, messages in placed if any(m["role"] == "developer" for m in messages)]
-    lost = "a `name` beside a message, which the model does not get; if it matters who speaks, write it into the content"
     system = "messages of the role developer, which is read as system"
-    return _count_places(named, "row has", "rows have", lost) + _count_places(
-        ruled, "row has", "rows have", system
-    )
+    return _count_places(ruled, "row has", "rows have", system)
 
 
 def looks_like_messages(value: object) -> bool:

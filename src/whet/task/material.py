@@ -164,9 +164,13 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
                 f"{show_value([item.get('role', item.get('from')) for item in row.value[key]])}. Write input and target instead."
             )
         systems.add(system.get("system"))
-        talk = [{"role": role, "content": text} for role, text in zip(roles[:-1], texts[:-1], strict=True)]
+        names = [item.get("name") for item in row.value[key]][-len(texts) + (beside is not None) :]
+        talk = [
+            {"role": role, "content": text} | ({"name": name} if name else {})
+            for role, text, name in zip(roles[:-1], texts[:-1], names, strict=False)
+        ]
         made.append({**rest, "input": talk, "target": texts[-1], **system})
-    several = any(len(one["input"]) > 1 for one in made)
+    several = any(len(one["input"]) > 1 or "name" in one["input"][0] for one in made)
     notes = [
         "input: the conversation before the last answer" if several else "input: the user's message",
         f"target: {beside or _ANSWER}",

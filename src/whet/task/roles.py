@@ -23,11 +23,19 @@ TASK_LIKE = ("task", "transfer")
 _WRITERS, _OF_WRITERS = ("optimizer", "judge", "second"), ("temperature", "stop")
 """Roles whose requests whet writes, and options that reach only those of these models that are at an endpoint."""
 _log = logging.getLogger("whet.models")
-_REACHED = ("base_url", "key_variable", "headers", "extra_body", "reasoning_effort", "stream")
-"""Fields that belong to a provider's endpoint, and mean nothing at another one."""
+_OF_LOCAL_MODELS = ("device", "batch_size")
+"""Fields of models at hf/PATH."""
+_REACHED = (
+    *("base_url", "key_variable", "headers", "extra_body", "reasoning_effort", "stream"),
+    *_OF_LOCAL_MODELS,
+)
+"""Fields that belong to a provider, and mean nothing at another one."""
 _UNKNOWN_TO_FUNCTIONS = (*_REACHED, "top_p")
 """Fields that no function and no object can know."""
-_OPTIONS = ("timeout", "key_variable", "headers", "extra_body", "top_p", "reasoning_effort", "seed", "stream")
+_OPTIONS = (
+    *("timeout", "key_variable", "headers", "extra_body", "top_p", "reasoning_effort", "seed", "stream"),
+    *_OF_LOCAL_MODELS,
+)
 
 
 def changed_spec(spec: ModelSpec, choice: Choice, role: str) -> ModelSpec:

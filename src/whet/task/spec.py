@@ -82,6 +82,10 @@ class ModelSpec:
     reasoning_effort: str | None = None
     seed: int | None = None
     stream: bool | None = None
+    device: str | None = None
+    """The device of a model at hf/PATH."""
+    batch_size: int | None = None
+    """The largest number of texts that a model at hf/PATH generates together."""
     overrides: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """The fields that the person who starts the run has set, instead of the task."""
     priced_as: str | None = field(default=None, compare=False, repr=False)
@@ -224,7 +228,7 @@ def with_longest(task: T, longest: int | None) -> T:
 
 
 def check_longest(longest: object) -> None:
-    """Raise UsageError for what is no number of tokens."""
+    """Raise UsageError for a value that is no number of tokens."""
     if not isinstance(longest, int) or isinstance(longest, bool) or longest < 1:
         raise UsageError(
             f"longest is the number of tokens that the prompt may have at most, a whole number from 1 on; this is {longest!r}."
@@ -232,7 +236,7 @@ def check_longest(longest: object) -> None:
 
 
 def check_alpha_policy(policy: object) -> None:
-    """Raise UsageError for what is no policy."""
+    """Raise UsageError for a value that is no policy."""
     if policy not in POLICIES:
         raise UsageError(
             f"{parameter('alpha_policy')} is one of {', '.join(POLICIES)} (docs/openings.md); this is {show_value(policy)}."
@@ -390,6 +394,13 @@ def _body(node: Node, what: str) -> dict[str, object]:
     return values
 
 
+def _device(node: Node, what: str) -> str:
+    text = node.text(what, "cpu, cuda, cuda:1 or mps").strip()
+    if not re.fullmatch(r"[a-z]+(:[0-9]+)?", text):
+        node.refuse(f'{what}: "{text}" is not a device. Write cpu, cuda, cuda:1 or mps.')
+    return text
+
+
 _READERS: Mapping[str, Callable[[Node, str], object]] = {
     "address": _address,
     "base_url": _url,
@@ -398,6 +409,7 @@ _READERS: Mapping[str, Callable[[Node, str], object]] = {
     "headers": _headers,
     "extra_body": _body,
     "reasoning_effort": lambda node, what: node.raw.strip(),
+    "device": _device,
 }
 """The description of a field beyond its type."""
 MODEL_KEYS = field_names(ModelEntry)

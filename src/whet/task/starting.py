@@ -53,7 +53,8 @@ _FLOAT = re.compile(r"-?[0-9]{1,15}\.0")
 @dataclass(frozen=True)
 class NewTaskChoices:
     """The caller's settings of the new task. Where one is None or empty, a rule decides, and says so. `source` is the place of
-    the rows that the caller named. `requirements` are the demands on every answer, one sentence each."""
+    the rows that the caller named. `requirements` are the demands on every answer, one sentence each. `rubric`: by which a judge
+    grades the answers, a file or a text."""
 
     input: Sequence[str] = ()
     target: str | None = None
@@ -64,8 +65,10 @@ class NewTaskChoices:
     name: str | None = None
     source: str | None = None
     requirements: Sequence[str] = ()
+    rubric: str | None = None
 
 
+_RUBRIC = "rubric.md"
 _OF_FIELDS = ("input", "inputs")
 """Columns that are made to hold one field for each slot: those of rows of a task, of Langfuse and of LangSmith."""
 
@@ -89,22 +92,32 @@ def start_task(folder: str | Path, material: ImportedData, choices: NewTaskChoic
     chosen, warnings = list(material.notes), list(material.warnings)
     files = dict(material.files)
     prompt = starting_prompt(choices.prompt, material)
-    free = choices.reward is choices.target is choices.labels is material.reward is None
+    rubric = None if choices.rubric is None else _read_rubric(choices, material)
+    free = choices.reward is choices.target is choices.labels is choices.rubric is material.reward is None
     if free and (tested := with_named_tests(material, choices.input, chosen)) is not None:
         material, choices = tested, replace(choices, reward=PYTHON_TESTS)
     rows, material = _rows(folder, material, choices, prompt, chosen, warnings)
     every = [row for part in rows.values() for row in part]
-    if choices.reward is None and material.reward is None:
+    if choices.reward is choices.rubric is material.reward is None:
         _take_results(every, chosen)
     why_none = "" if material.labels else "an answer is compared as it is, and a label is read from it"
     if choices.reward in WITHOUT_LABELS:
         why_none = f"the reward {choices.reward} compares what answers mean, and one label is read from them"
+    if rubric is not None:
+        why_none = "a judge grades the answers by your rubric"
     if choices.labels is None and not why_none:
         _unify_spelling(every, chosen)
     labels = _labels(every, choices.labels, chosen, why_none)
-    by_requirements = bool(choices.requirements) and choices.reward is None and material.reward is None
+    by_requirements = (
+        bool(choices.requirements) and choices.reward is choices.rubric is material.reward is None
+    )
     ungraded = by_requirements and all(row.get("target") in (None, "") for row in every)
-    reward = None if ungraded else _reward(every, labels, choices.reward, material, files, chosen)
+    reward: Any
+    if rubric is not None:
+        files[_RUBRIC], reward = f"{rubric}\n".encode(), {"judge": {"rubric": _RUBRIC}}
+        chosen.append(f"reward: judge, a model that grades each answer by the rubric in {_RUBRIC}")
+    else:
+        reward = None if ungraded else _reward(every, labels, choices.reward, material, files, chosen)
     if choices.requirements:
         reward, how = reward_with_requirements(reward, labels, choices.requirements)
         chosen.append(how)
@@ -157,6 +170,20 @@ def starting_prompt(choice: str | None, material: ImportedData) -> Prompt | None
     return Prompt.parse(choice, folder=Path()) if path is None else load_prompt(path)
 
 
+def _read_rubric(choices: NewTaskChoices, material: ImportedData) -> str:
+    """The text of the rubric that the caller gives, as a file or as itself. Raises UsageError."""
+    if choices.reward is not None or material.reward is not None:
+        whose = "--reward names another one" if choices.reward is not None else "these rows bring a reward"
+        raise UsageError(f"--rubric makes a judge the reward, and {whose}. Give only one of them.")
+    given = choices.rubric or ""
+    one_line = "\n" not in given and len(given) < LONGEST_PATH
+    if one_line and (given.endswith((".md", ".txt")) or os.path.isfile(given)):
+        given = read_text(Path(given))
+    if not given.strip():
+        raise UsageError("The rubric is empty. Say what a good answer is.")
+    return given.strip()
+
+
 def _path_of_prompt(choice: str) -> Path | None:
     """The file that the caller names as the prompt; None where it is the text itself."""
     one_line = "\n" not in choice and "{{" not in choice and 0 < len(choice) < LONGEST_PATH
@@ -197,6 +224,8 @@ def _rows(
     filled = frozenset[str]() if prompt is None else prompt.slots
     own = columns_of_reward(material, choices.reward)
     inputs, targets = guess_candidates(material, filled, choices.target, choices.input, own)
+    if choices.rubric is not None and choices.target is None:
+        inputs, targets = [name for name in inputs if name not in targets], []
     if len(targets) > 1 and choices.reward is None and material.reward is None:
         raise UsageError(_several_targets(folder, targets, material, choices))
     target = targets[0] if len(targets) == 1 else None
@@ -352,7 +381,8 @@ def _several_targets(
     number = "Two" if len(names) == 2 else str(len(names))
     return (
         f"{number} columns could be the target: {columns}. Say which: {shlex.join(command)}. Where no column holds the right "
-        "answer, name a reward that needs none: --reward reward.py with def reward(example, output)"
+        "answer, give a judge's rubric (--rubric TEXT), or a reward of your own: --reward reward.py with def reward(example, "
+        "output)"
     )
 
 
@@ -476,11 +506,12 @@ def _reward(
         if len(missing) < len(rows):
             raise UsageError(
                 f"{first}: the target is empty ({len(missing)} of {len(rows)} rows have none). Fill it in, remove these rows, "
-                "or name a reward that needs no target: --reward reward.py with def reward(example, output)."
+                "or give what needs none: a judge's rubric (--rubric TEXT), or --reward reward.py with def reward(example, "
+                "output)."
             )
         raise UsageError(
-            f"No row has a target to compare with. {_columns_note(material)}Name its column with --target, or a reward that "
-            "needs none: --reward reward.py with def reward(example, output). "
+            f"No row has a target to compare with. {_columns_note(material)}Name its column with --target, or give what needs "
+            "none: a judge's rubric (--rubric TEXT), or --reward reward.py with def reward(example, output). "
             "Comments on answers need no target: whet learn PROMPT FILE."
         )
     fit = choose_reward(targets, labels)

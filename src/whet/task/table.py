@@ -110,7 +110,7 @@ def _with_named_index(data: Any) -> Any:
 
 
 def _types_of(data: Any) -> dict[object, object] | None:
-    """The types of the columns of a data frame, as `as_typed` takes them; None for what is no data frame."""
+    """The types of the columns of a data frame, as `as_typed` takes them; None for a value that is no data frame."""
     named = [getattr(data, name, None) for name in ("dtypes", "schema")]
     types = next((one for one in named if callable(getattr(one, "items", None))), None)
     return None if types is None else {name: _feature(kind) for name, kind in types.items()}

@@ -99,6 +99,10 @@ class ModelEntry(Entry):
     """Seed of the first sample of a request; the next samples count on."""
     stream: IfSet[bool] = UNSET
     """Whether to ask for a stream of events; by default, whet finds out whether the endpoint requires one."""
+    device: IfSet[Annotated[str, _like("cpu, cuda, cuda:1 or mps")]] = UNSET
+    """The device of a model at hf/PATH: cpu, cuda, cuda:1 or mps."""
+    batch_size: IfSet[PositiveInt] = UNSET
+    """The largest number of texts that a model at hf/PATH generates together."""
 
 
 class PolicyEntry(Entry):

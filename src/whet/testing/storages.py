@@ -30,7 +30,7 @@ class Storage(Protocol):
         ...
 
     def close(self) -> None:
-        """Write what is left and release everything. Calling it twice is harmless."""
+        """Write the remaining entries and release everything. Calling it twice is harmless."""
         ...
 
 

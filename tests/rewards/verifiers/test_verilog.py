@@ -114,7 +114,7 @@ def test_a_simulation_reads_and_writes_no_file_outside_its_folder(tmp_path: Path
     )
     design = f"{PORTS} integer f; initial begin {tasks} end endmodule"
     own = Verilog(str(shutil.which("iverilog")), str(shutil.which("vvp")))
-    lines = own._simulate(design, BENCH)["output"].splitlines()[:4]
+    lines = own.simulate(design, BENCH)["output"].splitlines()[:4]
     assert lines == ["w 0", "r 0", "r 0", "w 1"] and not (tmp_path / "made").exists()
 
 

@@ -38,9 +38,9 @@ from whet_client.types import Message
 
 EXAMPLE = '[{"role": "system", "content": "..."}, {"role": "user", "content": "{{input}}"}]'
 _CONTENTS = ("url", "image_url", "data", "base64", "file_data", "image", "audio", "file")
-"""Keys of a part, or of what it holds, that hold its content."""
+"""Keys of a part, or of its inner object, that hold its content."""
 _OF_CONTENT = frozenset(("type", "source_type", "mime_type", "media_type", "format", "cache_control"))
-"""Keys of a part that a slot makes needless: the row says what its content is."""
+"""Keys of a part that a slot makes needless: the row states its content."""
 _MEANT_AS_JSON = re.compile(
     r"""\s*(?:\[\s*)?\{\s*["'](?:role|content|messages|lc|_type)["']\s*:|\s*\[\s*[\[(]\s*["'](?:system|human|user|ai|assistant)["']\s*,"""
 )
@@ -384,7 +384,7 @@ def _slot_of(part: Mapping[str, Any], way: tuple[str | int, ...]) -> str | None:
 
 
 def _texts_in(part: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The texts of a part and of what it holds, by their keys."""
+    """The texts of a part and of its inner objects, by their keys."""
     for key, value in part.items():
         if isinstance(value, Mapping):
             yield from _texts_in(value)
@@ -483,12 +483,12 @@ def _template(text: Any, kind: object, way: tuple[str | int, ...]) -> str:
 
 
 def _is_langchain(value: Any) -> bool:
-    """Whether a value is an object of LangChain that says itself what it holds."""
+    """Whether a value is an object of LangChain that can be serialised."""
     return type(value).__module__.partition(".")[0] == "langchain_core" and hasattr(value, "to_json")
 
 
 def _langchain_kind(value: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
-    """The class that a serialised object of LangChain is of, and what it holds."""
+    """The class of a serialised object of LangChain, and its content."""
     if "lc" not in value:
         return {"prompt": "PromptTemplate", "chat": "ChatPromptTemplate"}.get(
             value["_type"], str(value["_type"])

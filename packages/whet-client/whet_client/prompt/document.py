@@ -470,7 +470,7 @@ def _check_slots(before: str, after: str) -> None:
 
 
 def _check_text(text: object, where: str) -> None:
-    """Raise UsageError for what is no text, or a text that no file and no model can take."""
+    """Raise UsageError for a value that is no text, or a text that no file and no model can take."""
     if not isinstance(text, str):
         raise UsageError(f"{where}: a prompt is a text; this is {show_value(text)}.")
     if repair_surrogates(text) != text:

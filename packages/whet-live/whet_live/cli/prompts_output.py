@@ -155,7 +155,7 @@ def show_proposal_lines(proposals: Sequence[Proposal]) -> None:
 
 
 def show_proposal(proposal: Proposal) -> None:
-    """A proposal with what it does to each instruction, and why."""
+    """A proposal with its change of each instruction, and the reason."""
     show_proposal_line(proposal)
     for unit in proposal.units:
         change = unit.change

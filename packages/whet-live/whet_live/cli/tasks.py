@@ -1,4 +1,4 @@
-"""`whet tasks`: task folders out of what is there."""
+"""`whet tasks`: task folders out of the traffic."""
 
 from __future__ import annotations
 

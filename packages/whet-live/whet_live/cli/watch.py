@@ -65,7 +65,7 @@ def _watch(options: Mapping[str, Any], *, once: bool, as_json: bool) -> None:
     def tell(update: Any) -> None:
         updates.append(update.as_json())
         if not as_json:
-            _update(updates[-1])
+            _print_update(updates[-1])
 
     with open_at(options["database"]) as live:
         learner = Learner(
@@ -113,8 +113,8 @@ def _until_stopped(work: Callable[[threading.Event], None]) -> None:
             signal.signal(number, handler)
 
 
-def _update(update: Mapping[str, Any]) -> None:
-    """The outcome of an update, on one line."""
+def _print_update(update: Mapping[str, Any]) -> None:
+    """Print the outcome of an update, on one line."""
     about = update["proposal"] or (f"version {update['version']}" if update["version"] else "")
     about += f", tried in experiment {update['experiment']}" if update["experiment"] else ""
     demands = "; ".join(line(demand["text"], _SHOWN) for demand in update["requirements"])

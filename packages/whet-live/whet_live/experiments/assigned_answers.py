@@ -114,7 +114,7 @@ def _to_assigned_answer(
 
 
 def _logged_chance(metadata: Mapping[str, object]) -> float | None:
-    """The chance that the app logged; None for what is no number above 0 and up to 1."""
+    """The chance that the app logged; None for a value that is no number above 0 and up to 1."""
     chance = metadata.get(PROPENSITY)
     usable = isinstance(chance, int | float) and is_number(chance) and 0.0 < chance <= 1.0
     return float(chance) if usable and isinstance(chance, int | float) else None

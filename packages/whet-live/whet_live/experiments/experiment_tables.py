@@ -44,7 +44,7 @@ experiments = Table(
 """One row for each experiment; a label of a prompt has one running experiment at most. `start` is the number of the last
 row of traffic before it, `label_move` that of the newest move of the label that it knows of, 0 for none. `watch` is the id
 of the experiment that watches the label after the winner's move, `waiting` while that move waits for an approval;
-`watches` is the id of what a watch follows."""
+`watches` is the id of the experiment that a watch follows."""
 
 experiment_revisions = Table(
     "experiment_revisions",

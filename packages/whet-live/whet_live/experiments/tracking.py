@@ -41,7 +41,7 @@ Measure = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Judgement:
-    """A judgement: what it rests on, what it says, and the figures for a page."""
+    """A judgement: its basis, its verdict, and the figures for a page."""
 
     live: tuple[int, ...]
     snapshot: Snapshot

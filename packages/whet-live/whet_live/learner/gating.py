@@ -1,16 +1,16 @@
-"""The offline gate: the version that stands and the candidate on the same examples of a task folder, journalled.
+"""The offline gate: it compares the current version and the candidate on the same examples of a task folder, with a journal.
 
 The examples are those of the validation split: the learner never sees them, so that they are held out for it, and the sealed
 test of the task stays sealed. Every attempt on one prompt spends a part of the error that is allowed altogether:
 attempt k may be wrong with probability alpha / (k (k + 1)), which sums to alpha however many there are.
 
-Rows of the task with `"guard": true` are what must never get worse, such as false claims that are not to be agreed with.
-They are judged a second time by themselves, so that no gain elsewhere pays for what they lose.
+Rows of the task with `"guard": true` must never get worse, such as false claims that the model must not agree with. The gate
+judges them a second time by themselves, so that no gain elsewhere makes up for a loss on them.
 
 Whoever decides also sees probes: answers to a few fixed questions under both versions. With a task folder they are rows of its
 validation split, guards first, whose answers the gate has paid for. Without one a model is asked about inputs of recent traffic,
-one of each user, drawn by the id of the update so that nobody who sends traffic chooses them. Which rows they are never depends
-on the answers.
+one of each user, drawn by the id of the update so that nobody who sends traffic chooses them. The choice of these rows
+never depends on the answers.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ MOST_PROBES = 4
 LONGEST_PROBE = 4_000
 """Characters that are kept of an input and of an answer."""
 _SOUGHT = 200
-_MORE = "What was answered is kept; give the gate more calls (--max-gate-calls)."
+_MORE = "The answers so far are kept; give the gate more calls (--max-gate-calls)."
 
 
 async def gate(
     config: GateConfig, before: Prompt, after: Prompt, attempt: int, alpha: float | None = None
 ) -> dict[str, Any]:
-    """The verdict on `after` against `before` as JSON: what `decide` says, both means, who judged, what it cost.
+    """The verdict on `after` against `before` as JSON: the result of `decide`, both means, the judge's address, the calls.
 
-    The same question again is answered from the journal; one that was interrupted goes on where it stopped. `attempt`
-    counts from 1; it says how much of the error is spent, unless `alpha` does. Raises UsageError for a task that cannot be used,
-    BudgetExceeded, ProviderError.
+    The same call again is answered from the journal, and an interrupted one continues where it stopped. `attempt` counts
+    from 1 and determines the share of the error that this verdict may spend, unless `alpha` does. Raises
+    UsageError for a task that cannot be used, BudgetExceeded, ProviderError.
     """
     task = load_task(config.task)
     for prompt in (before, after):
@@ -123,6 +123,7 @@ async def _compare(
     alpha: float,
     judge: str | None,
 ) -> dict[str, object]:
+    """The verdict on both prompts over the validation rows, with the guard rows and the second opinion, and with probes."""
     examples = task.validation
     sides = (env, prompts[0]), (env, prompts[1])
     first, second = await evaluate_pairs(run.branch("pairs"), sides, examples)

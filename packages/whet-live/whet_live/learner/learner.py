@@ -317,6 +317,8 @@ class Learner:
             requirements = find_requirements(feedback, state.clock, base, region, facts)
             to_read = len(unread(feedback, base, region, facts))
         verdicts = Counter(row.verdict for row in facts.readings.rows.values() if row.verdict)
+        read = verdicts or any(not one.author for one in facts.readings.requirements.values())
+        unguided = settings.mode == MODE_AUTO and not context.config.reader and not read
         with context.database.read() as connection:
             recent = learner_store.read_updates(connection, name, limit=10)
             faults = learner_store.read_faults(connection, [learner_store.READER, name])
@@ -340,7 +342,7 @@ class Learner:
             "reader": context.config.reader or None,
             "to_read": to_read,
             "verdicts": dict(sorted(verdicts.items())),
-            "warning": AUTO_NEEDS_READER if settings.mode == MODE_AUTO and not context.config.reader else "",
+            "warning": AUTO_NEEDS_READER if unguided else "",
             "faults": [{"message": why, "at": iso(at)} for why, at in faults.values()],
             "evaluators": evaluators,
             "searches": searches,
@@ -553,8 +555,8 @@ class Learner:
         return report_patterns(self.context.database, name, weeks, users=self._users)
 
     def name_patterns(self, name: str, daily: int) -> PatternStep:
-        """Have the reader sort the critiques of a prompt that wait, within what is left of `daily` calls today; what was done.
-        Raises UsageError without a reader and for an unknown prompt, ProviderError where the reader does not answer."""
+        """Have the reader sort the critiques of a prompt that wait, within the rest of the `daily` calls of today; returns a
+        report. Raises UsageError without a reader and for an unknown prompt, ProviderError where the reader does not answer."""
         report_patterns(self.context.database, name, 1)
         return blocking(name_patterns)(self.context, name, daily, whole_day=True, packs=daily)
 

@@ -171,7 +171,7 @@ class Inspection:
 
 
 def examine_events(base: Version, region: str, new: Sequence[Event], against: Inspection) -> CandidateUpdate:
-    """The events that may be applied; none where the text would stay what it is.
+    """The events that may be applied; none if the text would stay the same.
 
     Those are left out that look like an attack, contradict what stands, hold a secret, or copy somebody's data. They are
     flagged; a person may accept the first two kinds by their rows, and what is accepted against an instruction replaces it.

@@ -45,7 +45,7 @@ class QualityAlert:
 
     @property
     def place(self) -> str:
-        """The path of the page that shows what it is about."""
+        """The path of the page that shows the subject of the alert."""
         if self.kind == APPROVAL:
             return f"/review/{quote(str(self.details['proposal']), safe='')}"
         return f"/quality/{quote(self.prompt, safe='/')}"

@@ -171,7 +171,7 @@ def _has_row(connection: Connection, query: Select[Any]) -> bool:
 
 
 def _those_there(what: str, names: Sequence[str]) -> str:
-    """The first few names of what is there instead."""
+    """The first few names that exist instead."""
     more = ", ..." if len(names) > _MOST_NAMED else ""
     return f" Its {what}: {', '.join(names[:_MOST_NAMED])}{more}." if names else f" It has no {what}."
 

@@ -207,7 +207,7 @@ class Proposal:
     """The people who shaped the change, by role (`provenance.may_approve`)."""
 
     def as_json(self) -> dict[str, Any]:
-        """The proposal as JSON values, with what it does to each instruction."""
+        """The proposal as JSON values, with its change of each instruction."""
         shown = {name: value for name, value in vars(self).items() if name not in _PARTS}
         return {
             **shown,

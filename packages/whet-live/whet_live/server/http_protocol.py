@@ -1,4 +1,4 @@
-"""HTTP/1.1 with limits that the parser below does not have: connections of one address, size, number and time of a request's
+"""HTTP/1.1 with limits that uvicorn does not have: connections of one address, size, number and time of a request's
 headers, and the time in which a client takes its answer."""
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             longest.transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing is waited for any more."""
+        """Forget the connection: its deadlines, its place in the queue, its count."""
         self._stop_watching()
         self.waiting.pop(self, None)
         if self._rest is not None:
@@ -165,7 +165,7 @@ class LimitedHttpProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
-def careful_protocol(
+def limited_http_protocol(
     limits: ServerLimits, metrics: Metrics, proxies: Collection[str] = ()
 ) -> type[LimitedHttpProtocol]:
     """The protocol of one server; `proxies` are addresses that connect for many others."""

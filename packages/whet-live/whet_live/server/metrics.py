@@ -68,7 +68,7 @@ class Metrics:
         self.seconds.labels(route).observe(seconds)
 
     def set_quality(self, quality: Quality) -> None:
-        """Take over how the prompts did in the last day. It waits for the database."""
+        """Set the gauges of quality from the traffic of the last day. Waits for the database."""
         counts, means = quality.now()
         for gauge in (self.quality, self.quality_values, self.quality_answers):
             gauge.clear()

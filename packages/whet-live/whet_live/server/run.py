@@ -28,7 +28,7 @@ from whet_live.server.app import Server
 from whet_live.server.app_state import LOOPBACK, AppState, ServerSettings
 from whet_live.server.background_tasks import ACTOR as STARTED
 from whet_live.server.background_tasks import LOOK_SECONDS, BackgroundTasks, LearnerProcess, learn_with
-from whet_live.server.http_protocol import careful_protocol
+from whet_live.server.http_protocol import limited_http_protocol
 from whet_live.server.limits import ServerLimits
 from whet_live.server.metrics import log_to_stderr
 from whet_live.server.pages.oidc import CALLBACK
@@ -227,7 +227,7 @@ def app_settings(options: ServeOptions) -> ServerSettings:
 
 
 def origin_of(text: str) -> str:
-    """An origin as browsers write it: in lower case, without the usual port. Raises UsageError for what is none.
+    """An origin as browsers write it: in lower case, without the usual port. Raises UsageError for a text that is none.
 
     >>> origin_of("https://Shop.example:443/"), origin_of("http://localhost:3000")
     ('https://shop.example', 'http://localhost:3000')
@@ -338,7 +338,7 @@ class Uvicorn(uvicorn.Server):
 
     def __init__(self, state: AppState, options: ServeOptions) -> None:
         self._state = state
-        self._protocol = careful_protocol(state.limits, state.metrics, state.settings.proxies)
+        self._protocol = limited_http_protocol(state.limits, state.metrics, state.settings.proxies)
         self._door: TlsDoor | None = None
         self._accepting: list[asyncio.Task[None]] = []
         super().__init__(

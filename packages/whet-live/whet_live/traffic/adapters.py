@@ -40,7 +40,7 @@ _MARK = 32
 
 
 def is_foreign(row: Mapping[str, object]) -> bool:
-    """Whether a row names what it is about and what it says as another tool does."""
+    """Whether a row names its subject and its content as another tool does."""
     names = {snake_case(name) for name in row}
     return bool(names & _ABOUT.keys()) and bool(names & _SAYS)
 

@@ -1,4 +1,4 @@
-"""Columns of plain tables beside those of feedback: amounts of an answer, and what becomes its metadata."""
+"""Columns of plain tables beside those of feedback: the amounts and the metadata of an answer."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _ELSEWHERE = frozenset(
         "scale",
     )
 )
-"""Columns of which feedback or the answer keep something already."""
+"""Columns that fields of the feedback or of the answer keep already."""
 SCORES = frozenset(("feedback_scores", "scores"))
 """Columns of a row with an answer that hold several scores."""
 _MARKS = 400
-"""Characters that are left for what was cut or cleaned."""
+"""Characters that are reserved for the notes `cut` and `cleaned`."""
 
 
 def read_amounts(named: Mapping[str, object]) -> dict[str, Any]:
@@ -84,8 +84,10 @@ def unusable_cells(row: Mapping[str, object]) -> list[tuple[str, str]]:
 
 
 def other_columns(row: Mapping[str, object], left: Mapping[str, object]) -> dict[str, Any]:
-    """The columns of a row that no field keeps, as metadata: of those that are `left` when its feedback is read. What stands in a
-    column `metadata` stands there itself. What is too long is cut, what is no JSON is a text, and `cut` and `cleaned` say so."""
+    """The metadata of an answer: the columns that are `left` after its feedback was read and that fill no field of the answer.
+
+    The values of a column `metadata` become metadata themselves. Texts that are too long are cut (noted under `cut`), and
+    values without a form in JSON become texts (noted under `cleaned`)."""
     verdicts = {snake_case(column) for further in further_verdicts(row) for column in further}
     own = parse_json_text(left.get("metadata"))
     columns = dict(own) if isinstance(own, Mapping) else {}

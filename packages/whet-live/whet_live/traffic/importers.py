@@ -515,7 +515,7 @@ def _same(one: RawFeedback, other: RawFeedback) -> bool:
 
 
 def store_imported(traffic: Traffic, imported: ParsedFiles) -> ImportOutcome:
-    """Store what was read, 500 rows at a time; what is there already is counted, contradictions are listed."""
+    """Store the rows that were read, 500 at a time; count those that are stored already, and list contradictions."""
     accepted = duplicates = erased = 0
     conflicts: list[Clash] = []
     parts: list[tuple[list[Inference], list[Feedback]]] = [(part, []) for part in chunks(imported.inferences)]

@@ -27,7 +27,7 @@ def is_within(scope: list[str] | None, prompt: str) -> bool:
 
 
 def inference_values(one: Inference) -> dict[str, Any]:
-    """The columns of an inference that hold what it says itself."""
+    """The columns of an inference that hold its own content."""
     values = {field.name: getattr(one, field.name) for field in fields(Inference)}
     return values | {"inputs": dict(one.inputs), "metadata": dict(one.metadata) or None}
 

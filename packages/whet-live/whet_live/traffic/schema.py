@@ -61,7 +61,7 @@ class RowsRefused(UsageError):
 
 
 def read_inferences(body: object) -> list[Inference]:
-    """Inferences of a request, checked, in the order given. Raises UsageError for what is no list of rows, and RowsRefused
+    """Inferences of a request, checked, in their order. Raises UsageError for a value that is no list of rows, and RowsRefused
     with each row that cannot be used, naming row and field."""
     return [one for _, one in _read_each(body, "inferences", _read_inference)]
 

@@ -208,7 +208,7 @@ class _Writing:
         return known
 
     def _take(self, batch: RowBatch) -> Outcome:
-        """Sort out one batch: what is new, what is there already, what contradicts, what is too much."""
+        """Sort the rows of one batch: new rows, stored rows, contradictions, and rows beyond the quota."""
         sender = batch.sender
         inference_rows, repeated_inferences, clashes = self._sort_records(batch.inferences, Inference, sender)
         feedback_rows, repeated_feedback, more = self._sort_records(batch.feedback, Feedback, sender)

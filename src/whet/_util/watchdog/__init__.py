@@ -109,7 +109,7 @@ class Watchdog:
 
 _ACTIVE: list[Watchdog] = []
 _NAMING: list[Watchdog] = []
-"""The one that only says what is late: it begins where no other one is active, and ends with the process."""
+"""The watchdog that only names late code: it begins where no other one is active, and ends with the process."""
 _BEGINNING = threading.Lock()
 _NUMBERS = itertools.count()
 
@@ -131,7 +131,7 @@ def watching(interrupted: str) -> Iterator[None]:
 
 
 def _naming() -> Watchdog:
-    """The watchdog that only says what is late, begun once in a process."""
+    """The watchdog that only names late code, begun once in a process."""
     with _BEGINNING:
         if not _NAMING:
             _NAMING.append(Watchdog())

@@ -1,4 +1,4 @@
-"""Workers where nobody chose: functions stay in this process until they turn out to be slow."""
+"""The default choice of workers: functions stay in this process until they turn out to be slow."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ SHARE = 0.5
 
 
 class Automatic:
-    """Does jobs here. Once the first ones of a function have taken `SLOW` seconds of the processor each on average, a pool of as
-    many processes as there are processors does the rest, where the jobs allow it and the memory is there. `say` is told."""
+    """Does jobs in this process. If the first jobs of a function take `SLOW` seconds of processor time each on average, a pool of
+    as many processes as there are processors does the others, if the jobs allow that and the memory suffices. `say` gets the
+    message about that."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._seconds = say, dict[str, list[float]]()
@@ -74,9 +75,9 @@ def is_ray(engine: str | None) -> bool:
 def make_executor(
     engine: str | None, workers: int | None, memory: int | None, share: int, say: Callable[[str], None]
 ) -> Executor:
-    """The executor of a run with so many workers: 0: none, None: where it is worth it. `memory`: MiB a worker; None: no limit.
+    """The executor of a run with so many workers: 0: none; None: if functions are slow. `memory`: MiB a worker; None: no limit.
 
-    `engine`: one of `ENGINES`, or the address of a Ray cluster; None: what `workers` says. `share` runs use it at once.
+    `engine`: one of `ENGINES`, or the address of a Ray cluster; None: `workers` decides. `share` runs use it at once.
     """
     if engine is not None and is_ray(engine):
         return Elsewhere(RayWorkers(engine, workers, memory or 0, share, say))

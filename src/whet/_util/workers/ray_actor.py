@@ -6,6 +6,7 @@ and leave the actor alone where they crash.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from whet._util.workers.elsewhere import Talk, WorkerDied
 from whet._util.workers.pool import Processes
+from whet._util.workers.sent_files import FILES_AT, Parts, SentFiles
 
 Reply: TypeAlias = tuple[Literal["done", "late", "died"], Any]
 """The result of a call: its value, or how the worker process died. Values only: Ray wraps exceptions."""
@@ -29,8 +31,8 @@ class RayActor:
     ) -> None:
         own = [place for place in path if os.path.isdir(place) and place not in sys.path]
         folder = folder if os.path.isdir(folder) else ""
-        places = () if place is None else (place,)
-        self._processes = Processes(1, memory, [*own, *sys.path], folder, places)
+        self._place = dict(place or {})
+        self._processes = Processes(1, memory, [*own, *sys.path], folder, [self._place])
         self._talks: dict[int, Talk] = {}
         self._over: set[int] = set()
 
@@ -39,6 +41,21 @@ class RayActor:
         import ray
 
         return f"{socket.gethostname()} ({ray.util.get_node_ip_address()})"
+
+    async def find_files(self, files: SentFiles) -> bool:
+        """Whether its machine has the files of the model: the worker process reads those then."""
+        found = await asyncio.to_thread(files.find)
+        if found is not None:
+            self._place[FILES_AT] = found
+        return found is not None
+
+    async def keep_files(self, files: SentFiles, parts: Parts) -> str:
+        """Copy the files of the model to its machine; the reason where that fails, else nothing."""
+        try:
+            self._place[FILES_AT] = await files.keep(parts)
+        except OSError as error:
+            return f"the files of the model cannot be kept there: {error.strerror} ({error.filename})"
+        return ""
 
     async def do(self, work: bytes, seconds: float) -> Reply:
         """See `Workers.do`."""

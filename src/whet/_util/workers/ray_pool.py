@@ -24,6 +24,7 @@ from whet._util.workers.elsewhere import DEATHS, Talk, WorkerDied
 from whet._util.workers.pool import Processes, share_threads
 from whet._util.workers.ray_actor import RayActor, Reply
 from whet._util.workers.ray_cluster import RayCluster, connect_to_ray, describe_ray_error
+from whet._util.workers.sent_files import Parts, SentFiles, show_bytes
 from whet._util.workers.surroundings import Surroundings, compare_surroundings, make_inspection
 from whet.errors import UsageError, parameter, quantity
 
@@ -46,9 +47,11 @@ class _Member:
 @dataclass(frozen=True)
 class ModelCopies:
     """Actors with a model, and without code of the user. `gpus`: the share of a GPU for each; None: a whole one, if the
-    cluster has any. They take no processors of their own: the actors with the user's code wait while they compute."""
+    cluster has any. They take no processors of their own: the actors with the user's code wait while they compute. `files`: what
+    each reads, which machines that lack it get from this one; None: a part of a package, or what each loads itself."""
 
     gpus: float | None
+    files: SentFiles | None = None
 
     def resources(self, cluster: RayCluster) -> dict[str, float]:
         """The share of a cluster that one actor takes. Raises UsageError if GPUs are wanted and the cluster has none."""
@@ -88,6 +91,9 @@ class RayWorkers:
         self._refusals: list[str] = []
         self._started, self._lost = False, 0
         self._numbers, self._connecting = itertools.count(), asyncio.Lock()
+        self._parts: Parts | None = None
+        self._putting, self._receiving, self._until = asyncio.Lock(), 0, 0.0
+        self._supplied: set[str] = set()
 
     async def prepare(self, make_works: Callable[[], Sequence[Work]]) -> None:
         """See `Executor`. Connects to the cluster, if there is anything to do on it."""
@@ -101,8 +107,8 @@ class RayWorkers:
         count = self._choose_count(self._cluster)
         for _ in range(count):
             self._begin_joining()
-        until = time.monotonic() + JOINING_SECONDS
-        while self._joining and not self._refusals and (left := until - time.monotonic()) > 0:
+        self._until = time.monotonic() + JOINING_SECONDS
+        while self._joining and not self._refusals and (left := self._seconds_left()) > 0:
             await asyncio.wait(list(self._joining), timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if self._refusals:
             raise UsageError(self._refusals[0])
@@ -117,6 +123,10 @@ class RayWorkers:
             self._say(
                 f"{len(self._members)} of {quantity(count, 'worker')} on Ray are there; the others join later"
             )
+
+    def _seconds_left(self) -> float:
+        """How long to wait for actors that join; while a machine receives files, as long as that takes."""
+        return JOINING_SECONDS if self._receiving else self._until - time.monotonic()
 
     @property
     def count(self) -> int:
@@ -158,7 +168,12 @@ class RayWorkers:
         actor = made.remote(self._memory, _own_places(), working_folder(), self._place)
         task = asyncio.ensure_future(self._join(actor))
         self._joining[task] = actor
-        task.add_done_callback(lambda done: self._joining.pop(done, None))
+        task.add_done_callback(self._end_joining)
+
+    def _end_joining(self, task: asyncio.Task[None]) -> None:
+        self._joining.pop(task, None)
+        if not self._joining:
+            self._parts = None  # the store may forget the files: all machines have them
 
     async def _join(self, actor: Any) -> None:
         """Let an actor work, if it finds what this machine has."""
@@ -166,6 +181,9 @@ class RayWorkers:
         node = "a node"
         try:
             node = await self._wait(actor.find_node.remote())
+            if why := await self._supply_files(actor, node):
+                self._refuse(actor, f"{node} of the Ray cluster: {why}.")
+                return
             tag, value = await self._wait(actor.do.remote(self._inspection, ENDED_AFTER))
         except WorkerDied as error:
             self._lost += 1
@@ -191,6 +209,29 @@ class RayWorkers:
             member = _Member(actor, node)
             self._members.add(member)
             self._idle.put_nowait(member)
+
+    async def _supply_files(self, actor: Any, node: str) -> str:
+        """Let the machine of an actor have the files of the model, from this one if it lacks them. The reason where it cannot."""
+        files = None if self._copies is None else self._copies.files
+        if files is None or self._cluster is None or await self._wait(actor.find_files.remote(files)):
+            return ""
+        ray = self._cluster.ray
+        self._receiving += 1
+        try:
+            async with self._putting:
+                if self._parts is None:
+                    self._parts = await asyncio.to_thread(files.put, ray)
+            if node not in self._supplied:
+                self._supplied.add(node)
+                self._say(
+                    f"{node} of the Ray cluster gets {show_bytes(files.size)} of {files.place} from this machine"
+                )
+            return cast(str, await self._wait(actor.keep_files.remote(files, self._parts)))
+        except (OSError, ray.exceptions.RayError) as error:
+            return f"{files.place} cannot be sent there: {describe_ray_error(error)}"
+        finally:
+            self._receiving -= 1
+            self._until = time.monotonic() + JOINING_SECONDS
 
     def _refuse(self, actor: Any, why: str) -> None:
         """At the start an actor that cannot be used ends the run, before anything is paid; later the others go on."""
@@ -258,7 +299,7 @@ class RayWorkers:
             try:
                 member = await asyncio.wait_for(self._idle.get(), JOINING_SECONDS)
             except TimeoutError:
-                if self._members:
+                if self._members or self._receiving:
                     continue
                 why = self._refusals[-1] if self._refusals else "Ray has started no other one."
                 raise UsageError(
@@ -287,7 +328,7 @@ class RayWorkers:
 
     async def close(self) -> None:
         """See `Executor`."""
-        cluster, self._cluster = self._cluster, None
+        cluster, self._cluster, self._parts = self._cluster, None, None
         if cluster is None:
             return
         joining = dict(self._joining)

@@ -51,7 +51,7 @@ __all__ = [
 EXTRAS: Mapping[str, Sequence[str]] = {
     "embedded": ("torch", "tokenizers", "safetensors"),
     "hf": ("torch", "transformers"),
-    "images": ("torch", "transformers", "diffusers", "pillow"),
+    "images": ("torch", "transformers", "diffusers", "pillow", "resvg-py"),
     "train": ("torch", "transformers", "peft", "trueskill"),
     "postgres": ("psycopg",),
     "ray": ("ray",),

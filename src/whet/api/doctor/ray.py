@@ -1,4 +1,4 @@
-"""A Ray cluster that is at hand, and who else can reach it."""
+"""The check of the Ray cluster at hand: its size, and its protection against strangers."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ async def astudy_components(
 
     Raises UsageError before anything is paid for a file that cannot be read, for parts that the prompt refuses, and for limits
     that do not pay for all answers. Raises it later where tokens or dollars run out. Raises ProviderError for a dead endpoint.
-    What was answered is kept.
+    The answers so far are kept.
     """
     options = build_from(StudyOptions, keywords)
     with display_progress(keywords.get("progress"), place_of(task)) as shown:

@@ -232,7 +232,7 @@ async def run_study(
     describe: Callable[[Grid], Mapping[str, Any]],
     remedy: str,
 ) -> dict[str, Any]:
-    """The result of a study, or its plan in a dry run: `header` says what is tried, `describe` what the answers show.
+    """The result of a study, or its plan in a dry run: `header` describes the variants, `describe` the results.
 
     Raises UsageError before anything is paid where the limits do not pay for all answers; `remedy` says what then helps.
     """

@@ -1,4 +1,4 @@
-"""A reward model fitted to pairs and to single thumbs together, and how far it can be trusted on inputs that it has not seen.
+"""A reward model fitted to pairs and to single thumbs together, and its measured quality on inputs that it has not seen.
 
 A pair says P(a is preferred to b) = sigmoid(r(a) - r(b)) (Bradley and Terry 1952). A thumb says P(up) = sigmoid(r(a) + c + c_p):
 the answer is compared with the usual one (c), and c_p is how lenient person p is. Both are rows of one logistic regression: a
@@ -137,7 +137,7 @@ class JudgedAnswers:
 
 @dataclass(frozen=True)
 class FittedPreferences:
-    """A model that learned from all inputs but those `held`, and what it is worth on inputs that it has not seen.
+    """A model that learned from all inputs but those `held`, and its quality on inputs that it has not seen.
 
     Of the judged answers to the inputs that are held: `strengths` by each member, (m, n), and `lengths` in characters, (n,).
     """
@@ -445,9 +445,8 @@ class _Ordered(NamedTuple):
         The variance is that of the influence of whole inputs (of the area under the curve: DeLong et al. 1988, with clusters:
         Obuchowski 1997). The interval is Wilson's, at the number of independent judgements that has this variance, with the
         quantile of Student's t for the number of inputs. The variance is doubled, because what is added up under cross-validation
-        is not independent (Bates, Hastie, Tibshirani 2021, arXiv:2104.00673): where a judgement helps to predict another
-        one, that
-        one helps to predict it, so that in a fit to chance each product of two judgements comes twice.
+        is not independent (Bates, Hastie, Tibshirani 2021, arXiv:2104.00673): if a judgement helps to predict
+        another one, the other one helps to predict it too. So in a fit to chance, each product of two judgements comes twice.
         """
         share, known = self.placements()
         ups, downs = (np.flatnonzero(known & (self.good == side)) for side in (1.0, 0.0))

@@ -159,7 +159,7 @@ def _names(codec: Codec, code: str) -> dict[str, Any]:
 
 
 def _describe(error: BaseException) -> dict[str, Any]:
-    """The classes of an exception, its name and text, and of what it is made, where these are plain values."""
+    """The classes of an exception, its name and text, and its arguments if they are plain values."""
     kinds = [[kind.__module__, kind.__name__] for kind in type(error).__mro__]
     described: dict[str, Any] = {"raised": kinds, "name": type(error).__name__, "text": ""}
     try:

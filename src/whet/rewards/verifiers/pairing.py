@@ -1,4 +1,4 @@
-"""The pairs of two lists that agree most in all: a maximum of the sum, whatever the order of the lists."""
+"""The pairing of two lists with the largest sum of agreement, whatever the order of the lists."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 
 def best_pairs(rows: int, columns: int, worth: Callable[[int, int], float | None]) -> Mapping[int, int]:
-    """The column for each row that is paired, so that the sum of `worth` (0 or more; None: no pair) is as large as can be, and of
-    equal sums the one whose pairs come in the order of the lists.
+    """The column of each paired row, for the pairing with the largest sum of `worth` (0 or more; None: no pair); of equal sums,
+    the pairing whose pairs come in the order of the lists.
 
     Kuhn and Munkres, with potentials: rows * rows * columns steps.
 

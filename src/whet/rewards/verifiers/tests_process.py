@@ -124,7 +124,7 @@ class Remote:
         return CannotDo(f"a test cannot {what}")
 
     def read(self, written: Any) -> Any:
-        """A value of the answer. Raises AnswerEnded for what is none."""
+        """A value of the answer. Raises AnswerEnded for a message that is no value."""
         try:
             return self._read(written)
         except (TypeError, ValueError, KeyError, IndexError, AttributeError, RecursionError, ArithmeticError):
@@ -290,7 +290,7 @@ def _number(proxy: Proxy) -> int:
 
 
 def _update(value: Any, written: Any, remote: Remote) -> None:
-    """Make a list, dict or set what it has become in the other process."""
+    """Change a list, dict or set as it was changed in the other process."""
     if not isinstance(value, list | dict | set | bytearray):
         return
     after: Any = remote.read(written)

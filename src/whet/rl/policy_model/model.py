@@ -16,7 +16,7 @@ import whet.rl.policy_model.checkpoint as checkpoint
 from whet.errors import UsageError
 from whet.rl import blob as blobs
 from whet.rl.advantages import Rows
-from whet.rl.losses import critical_weights
+from whet.rl.losses import critical_weights, partial_weights
 from whet.rl.policy_model.backbone import (
     Backbone,
     LoraSettings,
@@ -231,7 +231,7 @@ class PolicyModel:
         with self._measure_time("update") as clock:
             rows = [_per_token(advantages[i], sample) for i, sample in enumerate(samples)]
             reference = self._all.logprobs(samples, reference=True) if settings.kl else None
-            weights = self._critical_weights(samples, settings.kl_power) if settings.kl else None
+            weights = self._kl_weights(samples, settings.kl_power, settings.kl_tag) if settings.kl else None
             batch = UpdateBatch(samples, rows, reference, kl_weights=weights)
             figures, norm, steps = Figures(), 0.0, 0
             for places in self._optimizer.minibatches(len(samples), settings):
@@ -268,12 +268,22 @@ class PolicyModel:
             groups.setdefault(sample.prompt, []).append(ratio)
         return [sum(groups[s.prompt]) / len(groups[s.prompt]) for s in batch.samples]
 
-    def _critical_weights(self, samples: Sequence[Sample], power: float) -> Rows | None:
-        """`losses.critical_weights` of each token; None for 1 everywhere."""
-        if not power:
-            return None
-        entropies = (torch.tensor(row) for row in self._here.entropies(samples, reference=True))
-        return [critical_weights(row, self.body.vocabulary, power).tolist() for row in entropies]
+    def _kl_weights(self, samples: Sequence[Sample], power: float, tag: str = "") -> Rows | None:
+        """`losses.critical_weights` times `losses.partial_weights` of each token; None for 1 everywhere."""
+        rows = None
+        if power:
+            entropies = (torch.tensor(row) for row in self._here.entropies(samples, reference=True))
+            rows = [critical_weights(row, self.body.vocabulary, power).tolist() for row in entropies]
+        if tag:
+            parts = [partial_weights(self._pieces(sample), tag) for sample in samples]
+            rows = parts if rows is None else [_times(*pair) for pair in zip(rows, parts, strict=True)]
+        return rows
+
+    def _pieces(self, sample: Sample) -> list[str]:
+        """The text that each token of a response adds to the one before."""
+        decode, tokens = self.body.weights.tokenizer.decode, list(sample.tokens)
+        texts = [decode(tokens[:n], skip_special_tokens=True) for n in range(1, len(tokens) + 1)]
+        return [text[len(before) :] for before, text in zip(["", *texts], texts, strict=False)]
 
     def with_critic(self) -> Critic:
         """The critic that is trained, saved and loaded with this policy; a new one where there was none."""
@@ -335,15 +345,16 @@ class PolicyModel:
         with self._measure_time("update"):
             return self._all.logprobs(samples, reference=True)
 
-    def critical_gaps(self, samples: Sequence[Sample], power: float = 0.0) -> Rows:
-        """k1 = log pi_old - log reference of each token of each sample; with `power`, times `losses.critical_weights`."""
+    def critical_gaps(self, samples: Sequence[Sample], power: float = 0.0, tag: str = "") -> Rows:
+        """k1 = log pi_old - log reference of each token of each sample; with `power`, times `losses.critical_weights`, with `tag`
+        times `losses.partial_weights`."""
         with self._measure_time("update"):
             rows = zip(samples, self._all.logprobs(samples, reference=True), strict=True)
             gaps = [[old - ref for old, ref in zip(s.logprobs, row, strict=True)] for s, row in rows]
-            weights = self._critical_weights(samples, power)
+            weights = self._kl_weights(samples, power, tag)
         if weights is None:
             return gaps
-        return [[g * w for g, w in zip(*pair, strict=True)] for pair in zip(gaps, weights, strict=True)]
+        return [_times(*pair) for pair in zip(gaps, weights, strict=True)]
 
     def imitate(self, pairs: Sequence[tuple[Conversation, str]], settings: Update) -> dict[str, float]:
         """Supervised learning of texts as answers to conversations: mean cross-entropy of their tokens (`loss`).
@@ -440,6 +451,10 @@ class PolicyModel:
                 torch.cuda.synchronize(self.body.device)
             clock[0] = time.perf_counter() - began
             self.seconds[part] += clock[0] * self._all.processes
+
+
+def _times(values: Sequence[float], weights: Sequence[float]) -> list[float]:
+    return [value * weight for value, weight in zip(values, weights, strict=True)]
 
 
 def _per_token(advantage: Sequence[float] | float, sample: Sample) -> list[float]:

@@ -43,6 +43,8 @@ class Update:
     """The estimator of that divergence."""
     kl_power: float = 0.0
     """With a power above 0, the divergence weighs less where the reference is unsure (`losses.critical_weights`)."""
+    kl_tag: str = ""
+    """The divergence counts between <tag> and </tag> alone (`losses.partial_weights`); empty: everywhere."""
     eta: float = 1.0
     """The eta of rebel."""
     aggregation: Aggregation = "token"

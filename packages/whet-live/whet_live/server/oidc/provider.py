@@ -1,4 +1,4 @@
-"""The identity provider: its document, its keys, and the exchange of a code for what it says about a person.
+"""The identity provider: its document, its keys, and the exchange of a code for its claims about a person.
 
 Requests go to the issuer that the owner of the server named, and to the addresses in that issuer's document; no redirection is
 followed. Keys are read at each sign-in, so that a rotated key works at once and a withdrawn one no more.

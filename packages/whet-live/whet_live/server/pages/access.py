@@ -101,7 +101,7 @@ def _show_secret(call: RequestContext, name: str, secret: str, kind: str) -> Res
     care = (
         "It stands in pages, where anybody can read it."
         if kind == PAGE
-        else "Hand it over on a way that nobody else reads."
+        else "Pass it on through a channel that nobody else reads."
     )
     warning = el("p", f"This is the only time it is shown. {care}")
     box = region("pre", secret, label="Token")

@@ -23,7 +23,7 @@ from whet_live.server.responses import Refused, Unconfirmed, page_answer
 
 ANCHOR = "refused-form"
 CONFIRM = "confirm"
-"""The field in which a form says what its sender confirms."""
+"""The field of a form that names the change which its sender confirms."""
 _SHORT = 120
 """Characters that a plain form shows in a line; a longer text gets a box."""
 _UNTOUCHED = frozenset({"password", "submit", "button", "file", "reset"})

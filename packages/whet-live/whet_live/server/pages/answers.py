@@ -16,7 +16,7 @@ router = EndpointRouter()
 LISTED = 40
 FIELDS = ("text", "prompt", "version", "model", "user", "session", "episode", "since", "until", "failed")
 OUTCOMES = [("", "any"), ("no", "answered"), ("yes", "with an error")]
-LONGEST = 300
+LONGEST = 110
 
 
 @router("GET", "/answers", Role.VIEWER)

@@ -154,7 +154,7 @@ def _summary(status: Mapping[str, Any]) -> Html:
         *((f"Search of {one['day']}", _describe_search(one)) for one in status["searches"][:1]),
         *((f"Evaluator {one['evaluator']}", _describe_evaluator(one)) for one in status["evaluators"]),
         ("Comments that wait for a reader", number_format.count(status["to_read"])),
-        ("Comments that", idle or "ask for nothing: none"),
+        ("Comments without a demand", idle or "0"),
     ]
     return join(facts(pairs), bool(status["warning"]) and note(status["warning"]))
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from starlette.responses import Response
 
 from whet.reporting import Child, Html, el, note, number_format
-from whet_live.quality import PromptGlance
+from whet_live.quality import APPROVAL, PromptGlance
 from whet_live.registry import Move, Summary
 from whet_live.server.endpoint import EndpointRouter
 from whet_live.server.pages import quality_figures, ui
@@ -29,7 +29,7 @@ def show(call: RequestContext) -> Response:
     live, after = call.state.live, call.query_params.get("after") or None
     summaries = live.registry.prompts(after=after, limit=LISTED)
     glances = live.quality.glance([one.name for one in summaries.items], DAYS)
-    alerts = live.quality.alerts(limit=FEW).items
+    alerts = [one for one in live.quality.alerts(limit=FEW).items if one.kind != APPROVAL]
     older = "/" if summaries.after is None else ui.path_to("", after=summaries.after)
     return ui.page(
         call,

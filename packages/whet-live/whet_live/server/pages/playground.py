@@ -132,7 +132,9 @@ def _page(
         ui.path_to("playground", name),
         ui.hidden_fields(version=chosen, other=other),
         boxes,
-        ui.select("model", "Model", models, fields.get("model", "")),
+        ui.select(
+            "model", "Model (dollars for a million tokens read, written)", models, fields.get("model", "")
+        ),
         ui.buttons(
             ui.button("Run", "main", name="do", value=f"{RUN} {new_id()}"),
             ui.button("What does it cost?", name="do", value=ESTIMATE),
@@ -161,8 +163,8 @@ def _page(
 def _describe_model(playground: Playground, address: str) -> str:
     price = playground.config.models[address].price
     if price is None or not (price.input or price.output):
-        return f"{address}: free"
-    return f"{address}: ${price.input:g} and ${price.output:g} a million tokens read and written"
+        return f"{address} (free)"
+    return f"{address} (${price.input:g}, ${price.output:g})"
 
 
 def _answers(answers: Sequence[PlaygroundAnswer]) -> Html:

@@ -1,4 +1,4 @@
-"""The quality of a prompt over time: a chart for each measure, what changed, and what was noticed."""
+"""The quality of a prompt over time: a chart for each measure, the changes, and the alerts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ KINDS = {"version": "version", "label": "label", "model": "model", "drift": "dri
 
 @router("GET", "/quality/{name:path}", Role.VIEWER)
 def show(call: RequestContext) -> Response:
-    """The charts of one prompt; the form chooses the period, which answers, and into what parts they are split."""
+    """The charts of one prompt; the form chooses the period, the answers, and the groups into which they are split."""
     name, quality = call.path("name"), call.state.live.quality
     or_404(quality.check_prompt, name)
     fields = {field: call.query_params.get(field, "").strip() for field in FIELDS}
@@ -210,7 +210,9 @@ def alerts_section(alerts: Sequence[QualityAlert]) -> Html | None:
 
 def alert_row(alert: QualityAlert) -> Html:
     """One alert in a list."""
-    states = [f"{channel}: {state}" for channel, state in alert.deliveries.items()]
+    kinds = [channel.partition("-")[0] for channel in alert.deliveries]
+    names = kinds if len(set(kinds)) == len(kinds) else alert.deliveries
+    states = [f"{name}: {state}" for name, state in zip(names, alert.deliveries.values(), strict=True)]
     return ui.row(
         ui.name_link(alert.text, alert.place),
         ui.tag(alert.kind, "" if alert.kind == APPROVAL else "bad" if alert.worse else "good"),

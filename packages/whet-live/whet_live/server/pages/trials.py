@@ -26,7 +26,7 @@ SCORE = "score "
 SIZES, SHARES, LONG_DAYS = (0.05, 0.1), (0.2, 0.5), 365
 """Differences, as parts of a metric's range, and shares of the traffic for which the form says how long it takes."""
 POLICIES = {
-    "fixed": "fixed: the share above until the end (A/B)",
+    "fixed": "fixed: the share above to the end",
     "ramp": "ramp: 5, 20, then 50 per cent",
     "thompson": "thompson: more to what does well",
     "top_two": "top two: soon a decision, most to the best two",
@@ -50,7 +50,8 @@ def new(call: RequestContext) -> Response:
     """The form of an experiment between two versions; the HTTP interface takes whole definitions."""
     name = call.path("name")
     labels = or_404(call.state.live.registry.labels, name)
-    newest = labels["latest"]
+    now = labels.get("production", labels["latest"])
+    other = next((labels[one] for one in ("staging", "latest") if labels.get(one, now) != now), "")
     experiments = call.state.live.experiments
     unit = experiments.units(name).fitting
     seen = experiments.forecast(name, unit)
@@ -64,8 +65,8 @@ def new(call: RequestContext) -> Response:
         call,
         ui.path_to("new-experiment", name),
         text("label", "Label that the winner gets", "production", required=True, maxlength=36),
-        text("control", "Version that is there now", str(labels.get("production", newest)), **number),
-        text("challenger", "Version to try", str(newest), **number),
+        text("control", "Version that is there now", str(now), **number),
+        text("challenger", "Version to try", str(other), **number),
         ui.select("metric", "Better on", goals, usual),
         text("hours", "Hours until an outcome counts as settled", "24", **number),
         text("share", "Share of the traffic that tries it, in per cent", "20", **number),

@@ -256,7 +256,7 @@ def stack_rows(rows: Iterable[Child], empty: Child = None) -> Child:
 
 
 def row(what: Child, *more: Child, sub: Child = None) -> Html:
-    """A row of a list: what it is, with a smaller line below, and what stands beside it."""
+    """A row of a list: its subject, with a smaller line below, and the elements beside it."""
     below = sub and el("small", sub, dir="auto")
     return join(el("span", what, below, class_="what"), *more)
 

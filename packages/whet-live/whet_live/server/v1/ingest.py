@@ -169,7 +169,7 @@ async def parse_records(call: RequestContext, read: Callable[[], T]) -> T:
 
 
 def body_json(call: RequestContext) -> Any:
-    """The body as JSON values. Raises Refused: 415 for another media type, 400 for what is no JSON."""
+    """The body as JSON values. Raises Refused: 415 for another media type, 400 for a body that is no JSON."""
     call.check_media("application/json")
     try:
         return read_json(call.body)

@@ -275,7 +275,7 @@ def request_move(call: RequestContext) -> Response:
 
 @router("GET", "/v1/proposals/{id}", Role.VIEWER, answer=shapes.ProposalSchema, **NAMED)
 def get_proposal(call: RequestContext) -> Response:
-    """One proposal with what it does to each instruction."""
+    """One proposal with its change of each instruction."""
     return json_answer(or_404(call.state.live.registry.proposal, call.path("id")).as_json())
 
 

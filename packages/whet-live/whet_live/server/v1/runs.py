@@ -72,7 +72,7 @@ def run_of_path(call: RequestContext) -> tuple[str, RunRowJSON]:
 
 @router("GET", "/v1/runs", Role.VIEWER, answer=Runs)
 def list_runs(call: RequestContext) -> Response:
-    """Every run: what it is, how it stands, what it found."""
+    """Every run: its kind, its state, its result."""
     rows = [{**row, "id": name} for name, row in all_runs(call).items()]
     return json_answer({"runs": [{k: v for k, v in row.items() if k != "run"} for row in rows]})
 

@@ -74,7 +74,7 @@ def number_attribute(attributes: Mapping[str, object], *names: str) -> float | N
 
 
 def as_text(value: object) -> str:
-    """JSON for what is no text. Raises UsageError for what cannot be written as JSON."""
+    """A value as text, as JSON unless it is a text. Raises UsageError for a value without a form in JSON."""
     if isinstance(value, str):
         return value
     try:
