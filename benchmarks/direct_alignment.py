@@ -140,8 +140,9 @@ def choices(rng: Any, policy: LinearPolicy, n: int) -> list[Any]:
     for one, other in zip(policy.draw(rng, n), policy.draw(rng, n), strict=True):
         first, second = (TASTES[text.tokens[0]] for text in (one, other))
         ordered = (one, other) if rng.random() < 1 / (1 + math.exp(second - first)) else (other, one)
+        better, worse = (JudgedText(0, text, text is ordered[0]) for text in ordered)
         if one.tokens != other.tokens:
-            pairs.append(tuple(JudgedText(0, text, text is ordered[0]) for text in ordered))
+            pairs.append((better, worse))
     return JudgedTexts(pairs, []).units("dpo")
 
 

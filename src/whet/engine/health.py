@@ -196,7 +196,7 @@ class EndpointHealth:
         if not lost:
             return None
         last = list(lost.values())[-1]
-        refused = _refused_as(last, lost)
+        refused = _refused_as(last, lost) - self.unanswered
         alike = {d for d, error in lost.items() if error.retryable and error.status != 429}
         if len(refused) >= REFUSED_ALIKE:
             alike |= refused
@@ -216,8 +216,9 @@ class EndpointHealth:
 
     @property
     def refuses_alike(self) -> bool:
-        """Whether the server refused the last `REFUSED_ALIKE` requests or more for good, in the same words."""
-        lost = self._find_unexplained()
+        """Whether the server refused the last `REFUSED_ALIKE` requests or more for good, in the same words; what it refused in an
+        earlier session too does not count."""
+        lost = {d: error for d, error in self._find_unexplained().items() if d not in self.unanswered}
         return bool(lost) and len(_refused_as(list(lost.values())[-1], lost)) >= REFUSED_ALIKE
 
     def _find_unexplained(self) -> dict[str, ProviderError]:
