@@ -58,7 +58,7 @@ class WhetError(Exception):
 
     def __str__(self) -> str:
         if (spell := _SPELL.get()) is not None:
-            return self.spelled(spell)
+            return self.spell(spell)
         text = _FACES.sub(lambda match: match[1], super().__str__())
         text = _PARAMETER.sub(lambda match: match[1] if match[2] is None else f"{match[1]}={match[2]}", text)
         return _ENDED.sub("", text)
@@ -66,7 +66,7 @@ class WhetError(Exception):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
 
-    def spelled(self, spell: Spell) -> str:
+    def spell(self, spell: Spell) -> str:
         """The message for the command line: parameters as `spell` writes name and value, settings as in a task folder."""
         text = _FACES.sub(lambda match: match[2], super().__str__())
         return _ENDED.sub("", _PARAMETER.sub(lambda match: spell(match[1], match[2]), text))
