@@ -83,6 +83,7 @@ train-demo: $(VENV)/.train ## Train a rewriter on a CPU, then use it on another 
 	@echo; echo "The same task, the trained rewriter, as many rewrites:"; echo
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/house-style-2 --policy runs/house-style-prewrite-0/checkpoint
 	@echo; $(BIN)/whet runs
+	@echo; echo "Expert iteration (imitating the best samples) does as well with as many samples: no lead is shown (docs/figures.md)."
 
 live-demo: $(VENV)/.live ## The life of a live prompt, from a complaint to a roll-back: half a minute, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/python examples/live-shop/demo.py

@@ -18,9 +18,9 @@ class Checkout(MetadataHookInterface):
         if os.environ.get("WHET_RELEASE"):
             return
         for requirements in (metadata["dependencies"], *metadata["optional-dependencies"].values()):
-            requirements[:] = map(self._located, requirements)
+            requirements[:] = map(self._with_address, requirements)
 
-    def _located(self, requirement: str) -> str:
+    def _with_address(self, requirement: str) -> str:
         """The requirement, by its folder where this checkout holds it."""
         name = requirement.partition("~=")[0]
         folder = Path(self.root, "packages", name.partition("[")[0])

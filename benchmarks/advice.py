@@ -123,7 +123,7 @@ def explained_errors(rng: random.Random) -> AdvisedTask:
     return AdvisedTask(_task(rng.randint(60, 300), _explains), _with(model), "learn")
 
 
-def _labelled(train: int, prompt: str) -> whet.Task:
+def _labelled_task(train: int, prompt: str) -> whet.Task:
     def rows(first: int, size: int) -> list[dict[str, str]]:
         return [
             {"input": f"{('a warm', 'a bad')[n % 2]} day {n}", "target": ("good", "bad")[n % 2]}
@@ -136,13 +136,13 @@ def _labelled(train: int, prompt: str) -> whet.Task:
 
 def labels_without_a_writer(rng: random.Random) -> AdvisedTask:
     """Labels that an encoder compares: no model writes, and the rows are too few to train a policy."""
-    task = _labelled(rng.randint(30, 55), "Say {{input}}")
+    task = _labelled_task(rng.randint(30, 55), "Say {{input}}")
     return AdvisedTask(task, {"lm": "embedded/encoder", "optimizer_lm": "none"}, "search")
 
 
 def labels_with_a_policy(rng: random.Random) -> AdvisedTask:
     """Labels that a model in this process scores, no model that writes, rows and calls for the training of a policy."""
-    task = _labelled(rng.randint(80, 200), "Say {{input}} {{mask}}")
+    task = _labelled_task(rng.randint(80, 200), "Say {{input}} {{mask}}")
     return AdvisedTask(task, {"lm": "embedded/mlm", "optimizer_lm": "none"}, "train")
 
 

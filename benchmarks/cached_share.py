@@ -67,7 +67,7 @@ def in_turn(base_url: str, questions: list[str]) -> tuple[int, int]:
     return sum(count for count, _ in counts), sum(cached for _, cached in counts)
 
 
-def ordered(base_url: str, questions: list[str], folder: Path) -> tuple[int, int]:
+def evaluate_in_order(base_url: str, questions: list[str], folder: Path) -> tuple[int, int]:
     """whet evaluates each prompt on all questions."""
     rows = {
         split: [{"input": question if split == "test" else f"{split}: {question}"} for question in questions]
@@ -106,7 +106,10 @@ def main() -> None:
     print("| order | input tokens | in the cache | share |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for name, counts in (
-            ("whet: a prompt's rows one after the other", ordered(options.base_url, questions, Path(folder))),
+            (
+                "whet: a prompt's rows one after the other",
+                evaluate_in_order(options.base_url, questions, Path(folder)),
+            ),
             ("two prompts in turn", in_turn(options.base_url, questions)),
         ):
             print(f"| {name} | {counts[0]} | {counts[1]} | {counts[1] / counts[0]:.2f} |", flush=True)

@@ -104,7 +104,7 @@ def task_of(root: Path, world: str, seed: int) -> Path:
     return folder
 
 
-def compared(root: Path, name: str, world: World, seed: int) -> dict[str, dict[str, Any]]:
+def compare_methods(root: Path, name: str, world: World, seed: int) -> dict[str, dict[str, Any]]:
     """Figures of every method for a seed, and of the prompt as written."""
     found = api.compare(
         task_of(root, name, seed), list(world.rows), lm=world.lm, policy="embedded/tiny", seed=seed,
@@ -151,7 +151,7 @@ def sentence(root: Path, name: str, world: World, seed: int) -> dict[str, Any]:
 
 def run_seed(root: Path, name: str, world: World, seed: int) -> dict[str, dict[str, Any]]:
     """Figures of every row for a seed."""
-    figures = compared(root, name, world, seed)
+    figures = compare_methods(root, name, world, seed)
     known = {KNOWN if name == "form" else HINDSIGHT: sentence(root, name, world, seed)}
     found = {AS_WRITTEN: figures.pop(AS_WRITTEN), **known, **figures}
     for row in found.values():

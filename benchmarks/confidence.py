@@ -40,7 +40,7 @@ FIGURES: dict[str, Callable[[Table, NDArray[np.int64]], Table]] = {
 }
 
 
-def scored(seed: int, prompts: int, model: str) -> tuple[dict[str, Table], Table]:
+def score_prompts(seed: int, prompts: int, model: str) -> tuple[dict[str, Table], Table]:
     """Each figure of random prompts on all rows, shape (prompts, rows), and whether the answers are right."""
     task, rng = load_task(TASK), random.Random(seed)
     env = Environment(load(model), ExactMatch(), task.train, task.validation, task.labels, scores=True)
@@ -57,7 +57,7 @@ def scored(seed: int, prompts: int, model: str) -> tuple[dict[str, Table], Table
 
 def choices(seed: int, prompts: int, draws: int, model: str) -> dict[tuple[int, str], float]:
     """The mean accuracy, on rows that were not drawn, of the prompt that each figure chooses; by number of rows and figure."""
-    tables, right = scored(seed, prompts, model)
+    tables, right = score_prompts(seed, prompts, model)
     rng = np.random.default_rng(seed)
     outcomes: dict[tuple[int, str], list[float]] = {}
     for rows in ROWS:

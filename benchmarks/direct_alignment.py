@@ -81,7 +81,7 @@ class LinearPolicy:
         logits = self.reference + (FEATURES * theta).sum(axis=1)
         return logits - logits.max() - math.log(np.exp(logits - logits.max()).sum())
 
-    def written(self, number: int) -> Sample:
+    def sample_of(self, number: int) -> Sample:
         """An answer as a sample."""
         words, marks = ANSWERS[number]
         text = answer_of(words, marks, "question")
@@ -89,7 +89,7 @@ class LinearPolicy:
 
     def draw(self, rng: Any, n: int) -> list[Sample]:
         """`n` answers of the policy."""
-        return [self.written(int(i)) for i in rng.choice(len(ANSWERS), n, p=np.exp(self.logs()))]
+        return [self.sample_of(int(i)) for i in rng.choice(len(ANSWERS), n, p=np.exp(self.logs()))]
 
     def logprobs(self, samples: Sequence[Sample]) -> list[list[float]]:
         """Of each answer under the policy."""
@@ -119,13 +119,13 @@ class LinearPolicy:
         return float(mine @ (1 / (1 + np.exp(TASTES[None, :] - TASTES[:, None]))) @ theirs)
 
 
-def judged(seed: int, policy: LinearPolicy) -> JudgedTexts:
+def judge_texts(seed: int, policy: LinearPolicy) -> JudgedTexts:
     """200 thumbs of simulated people, and their choices in 100 pairs of the same answers."""
     rng, places = random.Random(f"pairs {seed}"), {answer: i for i, answer in enumerate(ANSWERS)}
     singles, pairs = [], []
     for number, row in enumerate(thumbs(seed)):
         words, marks = round(row["output"].count("word") / 2) * 2, row["output"].count("!")
-        sample = policy.written(places[min(60, words), marks])
+        sample = policy.sample_of(places[min(60, words), marks])
         singles.append(JudgedText(number // 2, sample, row["thumb"]))
     for one, other in zip(singles[::2], singles[1::2], strict=True):
         first, second = (TASTES[text.sample.tokens[0]] for text in (one, other))
@@ -140,12 +140,13 @@ def choices(rng: Any, policy: LinearPolicy, n: int) -> list[Any]:
     for one, other in zip(policy.draw(rng, n), policy.draw(rng, n), strict=True):
         first, second = (TASTES[text.tokens[0]] for text in (one, other))
         ordered = (one, other) if rng.random() < 1 / (1 + math.exp(second - first)) else (other, one)
+        better, worse = (JudgedText(0, text, text is ordered[0]) for text in ordered)
         if one.tokens != other.tokens:
-            pairs.append(tuple(JudgedText(0, text, text is ordered[0]) for text in ordered))
+            pairs.append((better, worse))
     return JudgedTexts(pairs, []).units("dpo")
 
 
-def supported(seed: int) -> tuple[float, float, Callable[[Sequence[Sample]], list[float]]]:
+def reward_of_thumbs(seed: int) -> tuple[float, float, Callable[[Sequence[Sample]], list[float]]]:
     """The held-out agreement of the reward model of the thumbs, the divergence that it supports, and the model as a reward."""
     fitted = fit_judgements(read_preferences([*thumbs(seed)]).judged, "surface")
 
@@ -162,7 +163,7 @@ def train(world: str, arm: str, seed: int, steps: int, limit: float, reward: Any
     rng, policy = np.random.default_rng(seed), LinearPolicy(REFERENCES[world])
     anything: Any = policy
     fixed = arm in ("dpo", "ipo", "kto")
-    units = judged(seed, policy).units(_loss(arm)) if fixed else []
+    units = judge_texts(seed, policy).units(_loss(arm)) if fixed else []
     trainer = Trainer(anything, Training(kl_limit=limit, lr=0.05))
     rates, done, divergence = [policy.win_rate()], 0, 0.0
     try:
@@ -205,7 +206,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--steps", type=int, default=150)
     args = parser.parse_args()
-    known = [supported(seed) for seed in range(args.seeds)]
+    known = [reward_of_thumbs(seed) for seed in range(args.seeds)]
     print(
         json.dumps(
             {"agreement": show([one[0] for one in known]), "supported": show([one[1] for one in known])}

@@ -34,7 +34,7 @@ def uniform(wins: np.ndarray, rng: np.random.Generator) -> tuple[int, int]:
 SELECTORS = {"uniform": uniform, "double Thompson": double_thompson}
 
 
-def simulated(selector: str, strengths: np.ndarray, number: int, seed: int) -> list[Choice]:
+def simulate_choices(selector: str, strengths: np.ndarray, number: int, seed: int) -> list[Choice]:
     """Choices of simulated people between the pairs that a selector wants."""
     rng, choices = np.random.default_rng(seed), list[Choice]()
     wins = np.zeros((len(strengths), len(strengths)))
@@ -49,7 +49,7 @@ def simulated(selector: str, strengths: np.ndarray, number: int, seed: int) -> l
 
 def regrets(selector: str, strengths: np.ndarray, looks: tuple[int, ...], seed: int) -> list[float]:
     """Regret of the chosen prompt after each of these numbers of choices."""
-    choices = simulated(selector, strengths, looks[-1], seed)
+    choices = simulate_choices(selector, strengths, looks[-1], seed)
     best = [copeland(wins_of(range(len(strengths)), choices[:look]))[0] for look in looks]
     return [float(strengths.max() - strengths[one]) for one in best]
 

@@ -29,7 +29,7 @@ from benchmarks.simulated_experiments import (
     chunks,
     draw,
     first_look,
-    joined,
+    join_decisions,
     published_winners,
     simulate,
     winners,
@@ -112,7 +112,7 @@ def decisions(n: int, seed: int) -> None:
                 )
         print(f"  {means[1]} against {means[0]} (the rule's published median: {printed})")
         for name, some in sorted(parts.items()):
-            found = joined(some)
+            found = join_decisions(some)
             wrong = rate(found.wrong(world), repetitions)
             print(
                 f"    {name:32} {median(found.units, 2):24} decided {found.decided}/{repetitions}, wrong {wrong}"

@@ -318,7 +318,7 @@ def databases(given: str | None, folder: Path) -> Iterator[dict[str, str]]:
         server.cleanup()
 
 
-def shown(name: str, batch: int, figures: dict[str, Figure]) -> None:
+def print_figures(name: str, batch: int, figures: dict[str, Figure]) -> None:
     """One line for each load."""
     for load, one in figures.items():
         print(
@@ -331,13 +331,13 @@ def run(given: argparse.Namespace, name: str, database: str, folder: Path) -> No
     """Measure one database, in the process or over HTTP."""
     if not given.http:
         for batch in given.batches:
-            shown(name, batch, in_process(database, batch, given))
+            print_figures(name, batch, in_process(database, batch, given))
         return
     token = app_of(database)
     with serving(database, folder) as (url, process):
         for batch in given.batches:
             measured = over_http(url, token, lambda: cpu_of(process.pid), batch, given, database)
-            shown(f"{name} over HTTP", batch, asyncio.run(measured))
+            print_figures(f"{name} over HTTP", batch, asyncio.run(measured))
     if given.kills:
         kills(f"{database}.kills" if name == "sqlite" else database, folder, given.kills)
 
@@ -360,7 +360,7 @@ def main() -> None:
     if given.url:
         for batch in given.batches:
             measured = over_http(given.url, given.token, lambda: 0.0, batch, given)
-            shown(given.url, batch, asyncio.run(measured))
+            print_figures(given.url, batch, asyncio.run(measured))
         return
     with tempfile.TemporaryDirectory() as name, databases(given.database, Path(name)) as found:
         for kind, database in found.items():

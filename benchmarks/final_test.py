@@ -47,7 +47,7 @@ def normal(effect: float, spread: float) -> Sampler:
     return lambda rng, n: np.clip(rng.normal(effect, spread, n), -1, 1)
 
 
-def graded(rng: np.random.Generator, n: int) -> Array:
+def draw_graded_differences(rng: np.random.Generator, n: int) -> Array:
     """Differences of rewards between 0 and 1: best Beta(6, 3), baseline Beta(5, 4), correlated by the row."""
     row = rng.normal(size=n)
     u = [stats.norm.cdf(0.7 * row + 0.51**0.5 * rng.normal(size=n)) for _ in range(2)]
@@ -89,7 +89,7 @@ WORLDS: dict[str, tuple[Sampler, dict[str, Test], int]] = {
     "5 levels near the top, shift 0.6": (ordinal(0.6, 1.0), {"paired t": paired_t, "Wilcoxon": wilcoxon}, 37),
     "graded: effect 0.05, spread 0.05": (normal(0.05, 0.05), {"paired t": paired_t}, 10),
     "graded: effect 0.05, spread 0.15": (normal(0.05, 0.15), {"paired t": paired_t}, 73),
-    "graded: Beta(6, 3) against Beta(5, 4)": (graded, {"paired t": paired_t}, 25),
+    "graded: Beta(6, 3) against Beta(5, 4)": (draw_graded_differences, {"paired t": paired_t}, 25),
 }
 
 

@@ -105,7 +105,7 @@ def by_process(database: Database, url: str, user: str) -> tuple[list[float], fl
     return found, time.perf_counter() - started
 
 
-def shown(name: str, how: str, found: list[float], took: float) -> None:
+def print_times(name: str, how: str, found: list[float], took: float) -> None:
     """One line of the table."""
     found = sorted(found)
     middle, most = found[len(found) // 2], found[-1]
@@ -125,9 +125,9 @@ def measure(name: str, url: str, rows: int, others: int) -> None:
         for user in ("eve", "ann"):
             fill(traffic, user, rows)
         end = time.perf_counter() + 5
-        shown(name, "alone", waits(traffic, lambda: time.perf_counter() > end), 0.0)
-        shown(name, "thread", *by_thread(database, "eve"))
-        shown(name, "process", *by_process(database, url, "ann"))
+        print_times(name, "alone", waits(traffic, lambda: time.perf_counter() > end), 0.0)
+        print_times(name, "thread", *by_thread(database, "eve"))
+        print_times(name, "process", *by_process(database, url, "ann"))
     finally:
         database.close()
 

@@ -37,7 +37,7 @@ def outcomes(wins: float, losses: float) -> Sampler:
     return sample
 
 
-def graded(rng: np.random.Generator, experiments: int, n: int) -> Array:
+def draw_graded_differences(rng: np.random.Generator, experiments: int, n: int) -> Array:
     """Differences of two independent rewards with the same Beta(2, 1) distribution."""
     return rng.beta(2, 1, (experiments, n)) - rng.beta(2, 1, (experiments, n))
 
@@ -51,7 +51,7 @@ NULLS: dict[str, Sampler] = {
     "0/1, 10% of the examples differ": outcomes(0.05, 0.05),
     "0/1, 40% of the examples differ": outcomes(0.2, 0.2),
     "0/1, all examples differ": outcomes(0.5, 0.5),
-    "graded (Beta)": graded,
+    "graded (Beta)": draw_graded_differences,
     "rare damage (95% +0.05, 5% -0.95)": rare_damage,
 }
 
@@ -275,7 +275,7 @@ def _widths(rng: np.random.Generator) -> None:
     sizes = (*SIZES, 5000, 20000)
     samplers = {
         "0/1, 40% of the examples differ": NULLS["0/1, 40% of the examples differ"],
-        "graded (Beta)": graded,
+        "graded (Beta)": draw_graded_differences,
     }
     print("| differences | " + " | ".join(f"n = {n:,}" for n in sizes) + " |\n|---|" + "---|" * len(sizes))
     for name, sampler in samplers.items():

@@ -58,7 +58,7 @@ def rules(rng: np.random.Generator, rows: int, gains: Array) -> dict[str, bool]:
     }
 
 
-def advised(rows: int) -> str:
+def advice_for(rows: int) -> str:
     """What `whet.advise` says of a task with so many test rows, whose model is right on about .7 of the inputs."""
 
     def data(first: int, count: int) -> list[dict[str, str]]:
@@ -111,7 +111,9 @@ def main() -> None:
             right = by_kind["small"] + by_kind["large"] + [not go for go in by_kind["none"]]
             cells = [share(by_kind[kind]) for kind in ("none", "small", "large")]
             print(f"| {n}, {name} | {' | '.join(cells)} | {share(right)} | {cost[name](n):,} |", flush=True)
-    print("\nThe gain that a test can show by whet advise, without a call:", "; ".join(map(advised, sizes)))
+    print(
+        "\nThe gain that a test can show by whet advise, without a call:", "; ".join(map(advice_for, sizes))
+    )
 
 
 def share(said: list[bool]) -> str:

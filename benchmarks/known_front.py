@@ -55,7 +55,7 @@ EXAMPLES, POPULATION = 40, 12
 Tried = dict[frozenset[str], Point]
 
 
-def measured(seed: int, words: frozenset[str]) -> Point:
+def measure(seed: int, words: frozenset[str]) -> Point:
     """Means of a prompt over the sample: accuracy and length."""
     env = world(seed).env
     run = MeteredRun({"task": env.model}, seed)
@@ -66,11 +66,11 @@ def measured(seed: int, words: frozenset[str]) -> Point:
 def random_search(seed: int, calls: int) -> Tried:
     """Random sets of words."""
     rng = random.Random(f"random|{seed}")
-    tried: Tried = {frozenset(): measured(seed, frozenset())}
+    tried: Tried = {frozenset(): measure(seed, frozenset())}
     while (len(tried) + 1) * EXAMPLES <= calls:
         words = frozenset(word for word in WORDS if rng.random() < 0.5)
         if words not in tried:
-            tried[words] = measured(seed, words)
+            tried[words] = measure(seed, words)
     return tried
 
 
@@ -84,7 +84,7 @@ def nsga2(seed: int, calls: int) -> Tried:
     from pymoo.operators.sampling.rnd import BinaryRandomSampling
     from pymoo.optimize import minimize
 
-    tried: Tried = {frozenset(): measured(seed, frozenset())}
+    tried: Tried = {frozenset(): measure(seed, frozenset())}
 
     class Words(ElementwiseProblem):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -93,7 +93,7 @@ def nsga2(seed: int, calls: int) -> Tried:
         def _evaluate(self, x: Any, out: Any, *args: Any, **kwargs: Any) -> None:
             words = frozenset(word for word, bit in zip(WORDS, np.asarray(x, dtype=bool), strict=True) if bit)
             if words not in tried and (len(tried) + 1) * EXAMPLES <= calls:
-                tried[words] = measured(seed, words)
+                tried[words] = measure(seed, words)
             accuracy, length = tried.get(words, (0.0, 1000.0))
             out["F"] = [-accuracy, length]
 
@@ -120,7 +120,7 @@ def modp(skill: float, directed: bool = True) -> Callable[[int, int], Tried]:
         asyncio.run(method.coroutine(run, known.env, LanguagePolicy(), known.start, config))
         if run.spent["task"] > calls:
             raise AssertionError(f"modp made {run.spent['task']} task calls of {calls}")
-        tried: Tried = {frozenset(): measured(seed, frozenset())}
+        tried: Tried = {frozenset(): measure(seed, frozenset())}
         for name, value in run.logged:
             if name == "candidate" and isinstance(value, dict):
                 messages: Any = value["messages"]
@@ -131,7 +131,7 @@ def modp(skill: float, directed: bool = True) -> Callable[[int, int], Tried]:
     return search
 
 
-def evolved(method: str, **settings: Any) -> Callable[[int, int], Tried]:
+def evolution(method: str, **settings: Any) -> Callable[[int, int], Tried]:
     """A method with CAPO's operators: the prompts that it validated, which are those that its result shows."""
 
     def search(seed: int, calls: int) -> Tried:
@@ -163,9 +163,9 @@ METHODS: dict[str, Callable[[int, int], Tried]] = {
 }
 EVOLVED: dict[str, Callable[[int, int], Tried]] = {
     "random search": random_search,
-    "capo": evolved("capo"),
-    "mo_capo, no race": evolved("mo_capo", drops=False),
-    "mo_capo": evolved("mo_capo"),
+    "capo": evolution("capo"),
+    "mo_capo, no race": evolution("mo_capo", drops=False),
+    "mo_capo": evolution("mo_capo"),
 }
 
 

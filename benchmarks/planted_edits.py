@@ -57,7 +57,7 @@ def pace(old: Array, new: Array, number: int) -> tuple[bool, int]:
 
 
 @cache
-def promoted(test: Callable[..., Improvement], wins: int, losses: int, n: int, alpha: float) -> bool:
+def is_promoted(test: Callable[..., Improvement], wins: int, losses: int, n: int, alpha: float) -> bool:
     """What a test of whet decides on rows that were won, lost and neither; their order is nothing to it."""
     old = [0.0] * wins + [1.0] * losses + [0.0] * (n - wins - losses)
     new = [1.0] * wins + [0.0] * losses + [0.0] * (n - wins - losses)
@@ -66,7 +66,7 @@ def promoted(test: Callable[..., Improvement], wins: int, losses: int, n: int, a
 
 def passes(test: Callable[..., Improvement], old: Array, new: Array, alpha: float = ALPHA) -> bool:
     """Whether a test of whet promotes the edit."""
-    return promoted(test, int((new > old).sum()), int((new < old).sum()), len(old), alpha)
+    return is_promoted(test, int((new > old).sum()), int((new < old).sum()), len(old), alpha)
 
 
 def gate(old: Array, new: Array, number: int) -> tuple[bool, int]:
@@ -74,7 +74,7 @@ def gate(old: Array, new: Array, number: int) -> tuple[bool, int]:
     return passes(decide, old, new), len(old)
 
 
-def counted(old: Array, new: Array, number: int) -> tuple[bool, int]:
+def decide_opening(old: Array, new: Array, number: int) -> tuple[bool, int]:
     """whet's test with the level of the k-th opening."""
     return passes(decide, old, new, opening_alpha(ALPHA, number)), len(old)
 
@@ -88,7 +88,7 @@ def looks(old: Array, new: Array, number: int) -> tuple[bool, int]:
 
 
 POLICIES: dict[str, Policy] = {
-    "greedy": greedy, "sign test": sign_test, "PACE": pace, "gate": gate, "gate, looks": looks, "gate, counted": counted,
+    "greedy": greedy, "sign test": sign_test, "PACE": pace, "gate": gate, "gate, looks": looks, "gate, counted": decide_opening,
 }  # fmt: skip
 REGIMES: dict[str, tuple[float, ...]] = {
     "planted": (*[0.0] * 9, 0.2, -0.2),

@@ -103,7 +103,7 @@ def bare_sampling(writer: PolicyModel, samples: Sequence[Sample]) -> Callable[[]
     return work
 
 
-def asked(n: int) -> list[list[Message]]:
+def draw_questions(n: int) -> list[list[Message]]:
     """As many different questions."""
     return [
         [Message("user", REQUEST.replace("{}", TEXTS[i % len(TEXTS)] + " and" * (i // len(TEXTS))))]
@@ -119,7 +119,7 @@ def cpu_seconds(pids: Sequence[int]) -> list[float]:
 
 def together(given: argparse.Namespace, rank: int) -> str:
     """Several processes, and several threads, against one of each: one line."""
-    n, questions = given.processes, asked(given.questions)
+    n, questions = given.processes, draw_questions(given.questions)
     torch.set_num_threads(n)
     alone = PolicyModel.open(given.policy, LoraSettings(rank=rank), seed=0)
     shared = PolicyModel.open(given.policy, LoraSettings(rank=rank), seed=0, processes=n)
@@ -160,7 +160,7 @@ def together(given: argparse.Namespace, rank: int) -> str:
 def measure(given: argparse.Namespace, rank: int) -> str:
     """One line of figures."""
     writer = PolicyModel.open(given.policy, LoraSettings(rank=rank), seed=0)
-    questions = asked(given.questions)
+    questions = draw_questions(given.questions)
 
     def sample() -> list[list[Sample]]:
         return writer.sample(questions, given.group, max_tokens=given.max_tokens, seed=1)

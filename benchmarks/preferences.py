@@ -71,7 +71,7 @@ def pandalm() -> list[PreferencePair]:
     return pairs
 
 
-def chosen(name: str, query: str) -> Callable[[], list[PreferencePair]]:
+def chosen_pairs(name: str, query: str) -> Callable[[], list[PreferencePair]]:
     """The pairs of a set with a chosen and a rejected answer."""
     return lambda: [PreferencePair(r[query], r["chosen"], r["rejected"]) for r in rows_of(name)]
 
@@ -86,10 +86,10 @@ def llmbar() -> list[PreferencePair]:
 
 
 SETS: Mapping[str, Callable[[], list[PreferencePair]]] = {
-    "HHH": chosen("preference_hhh", "input"),
+    "HHH": chosen_pairs("preference_hhh", "input"),
     "LLMBar": llmbar,
     "PandaLM": pandalm,
-    "HH harmless": chosen("preference_hh_harmless", "context"),
+    "HH harmless": chosen_pairs("preference_hh_harmless", "context"),
 }
 
 

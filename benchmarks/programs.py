@@ -322,7 +322,7 @@ def process(trial: Trial) -> subprocess.Popen[str]:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, env=env, text=True)
 
 
-def finished(trial: Trial) -> dict[str, float]:
+def finish_trial(trial: Trial) -> dict[str, float]:
     """Run an arm to its end: what it reached, and what the endpoint counted."""
     output, _ = (child := process(trial)).communicate()
     if child.returncode:
@@ -336,7 +336,7 @@ def finished(trial: Trial) -> dict[str, float]:
     return {**result, **calls, "tokens": tokens}
 
 
-def killed(trial: Trial, after: float) -> None:
+def kill_trial(trial: Trial, after: float) -> None:
     """Start an arm and send kill -9 when the endpoint has had that many task calls."""
     child = process(trial)
     while calls_of(trial.url, trial.key).get("task", {}).get("calls", 0) < after:
@@ -396,10 +396,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     limits = {"rules": options.rules, "rollouts": options.rollouts, "asks": options.asks}
                     return Trial(arm, url, seed=seed, begun=time.time(), **own, **limits)
 
-                result = finished(trial("whole"))
+                result = finish_trial(trial("whole"))
                 if options.kill:
-                    killed(again := trial("killed"), result["task calls"] / 2)
-                    result["paid again"] = finished(again)["task calls"] - result["task calls"]
+                    kill_trial(again := trial("killed"), result["task calls"] / 2)
+                    result["paid again"] = finish_trial(again)["task calls"] - result["task calls"]
                 results.setdefault(arm, []).append(result)
                 print(f"seed {seed}: {arm} {result}", file=sys.stderr)
     print(

@@ -46,7 +46,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.field.peers import PEERS, peer_run
-from benchmarks.field.tasks import TASKS, RealTask, Rows, graded, rows_of
+from benchmarks.field.tasks import TASKS, RealTask, Rows, grade, rows_of
 from benchmarks.gepa_arm import gepa_prompt
 
 START, ATTEMPTS = "Answer.", 3
@@ -132,12 +132,12 @@ class Field:
 
     def rewards(self, instruction: str, rows: Sequence[Mapping[str, Any]], role: str = "task") -> list[float]:
         """Rewards of an instruction on rows."""
-        return rewarded(rows, self.answers(instruction, rows, role))
+        return grade_answers(rows, self.answers(instruction, rows, role))
 
 
-def rewarded(rows: Sequence[Mapping[str, Any]], outputs: Sequence[str]) -> list[float]:
+def grade_answers(rows: Sequence[Mapping[str, Any]], outputs: Sequence[str]) -> list[float]:
     """Rewards of outputs for rows."""
-    return [graded(row, output)["reward"] for row, output in zip(rows, outputs, strict=True)]
+    return [grade(row, output)["reward"] for row, output in zip(rows, outputs, strict=True)]
 
 
 # The arms: each returns a row's own figures.
@@ -150,7 +150,7 @@ def by_whet(method: str) -> Callable[[Field], dict[str, Any]]:
         limits = run.options
         result = whet.optimize(
             f"<!-- whet:begin -->\n{START}\n<!-- whet:end -->\n{run.task.frame}: {{{{input}}}}",
-            data={**run.rows, "test": run.rows["test"][:OWN_TEST]}, reward=graded, name=run.name, method=method, seed=run.seed,
+            data={**run.rows, "test": run.rows["test"][:OWN_TEST]}, reward=grade, name=run.name, method=method, seed=run.seed,
             lm=run.lm("task"), optimizer_lm=run.lm("optimizer"),
             budget=whet.Budget(task_calls=limits.task_calls + 2 * OWN_TEST, optimizer_calls=limits.optimizer_calls),
             run=run.options.results / "runs" / f"{run.name}-{run.seed}-{method}",
@@ -183,7 +183,7 @@ def outside(run: Field, instruction: str, begun: float) -> dict[str, Any]:
     }
 
 
-def tested(run: Field, figures: Mapping[str, Any]) -> dict[str, Any]:
+def test_prompt(run: Field, figures: Mapping[str, Any]) -> dict[str, Any]:
     """What a prompt is worth on the test rows beside the start, whose answers are kept for the other arms.
 
     A tool that gives more to the model than a text has answered the test rows itself (`outputs`). `prompt_tokens` is what a test
@@ -200,7 +200,7 @@ def tested(run: Field, figures: Mapping[str, Any]) -> dict[str, Any]:
     start = json.loads(file.read_text(encoding="utf-8"))
     before, after, read = start["rewards"], start["rewards"], start["read"]
     if "outputs" in figures:
-        after = rewarded(rows, figures["outputs"])
+        after = grade_answers(rows, figures["outputs"])
     elif figures["prompt"] != START:
         after = run.rewards(figures["prompt"], rows, "test")
     if run.calls["test"]:
@@ -231,7 +231,7 @@ def by_gepa(run: Field) -> dict[str, Any]:
     begun = time.perf_counter()
 
     def judge(row: dict[str, Any], output: str) -> tuple[float, str]:
-        verdict = graded(row, output)
+        verdict = grade(row, output)
         return verdict["reward"], verdict["critique"] or "The answer is right."
 
     text = gepa_prompt(
@@ -437,7 +437,7 @@ def run_missing(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
                 about = {"task": name, "seed": seed, "arm": arm, **models, "limits": limits}
                 run = Field(options, name, seed, rows)
                 figures = arm_of(arm)(run)
-                row = {**about, "date": date.today().isoformat(), **tested(run, figures), **figures}
+                row = {**about, "date": date.today().isoformat(), **test_prompt(run, figures), **figures}
                 file.write_text(json.dumps(row, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
                 print(f"{name}, seed {seed}, {arm}: {row['test']:.3f} from {row['start']:.3f}", flush=True)
 

@@ -42,7 +42,7 @@ def fill(live: Live, count: int) -> float:
     return 2 * count / (time.perf_counter() - began)
 
 
-def measured(ask: Callable[[int], object], times: int) -> tuple[float, float]:
+def measure_latency(ask: Callable[[int], object], times: int) -> tuple[float, float]:
     """Median and 99th percentile of the milliseconds that a question takes."""
     taken = []
     for number in range(times):
@@ -84,7 +84,7 @@ def main() -> None:
                 ),
             }
             for question, (ask, times) in questions.items():
-                median, tail = measured(ask, times)
+                median, tail = measure_latency(ask, times)
                 verdict = "ok" if tail < PAGE_MS else "TOO SLOW"
                 print(
                     f"{question:26} median {median:7.2f} ms   p99 {tail:7.2f} ms   below {PAGE_MS:g} ms: {verdict}"

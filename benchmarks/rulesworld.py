@@ -249,7 +249,7 @@ ARMS = {"naive": by_naive, "gepa": by_gepa, "whet_gepa": by_whet("gepa")}
 # What a prompt is worth.
 
 
-def measured(setup: Setup, text: str) -> dict[str, float]:
+def measure_prompt(setup: Setup, text: str) -> dict[str, float]:
     """Share, accuracy and ceiling on fresh pages, and what the lines of the prompt hold."""
     world, answer = setup.world, setup.server.answer_task
 
@@ -299,7 +299,7 @@ def trial(arm: str, setup: Setup) -> dict[str, float]:
     roles["task calls"] -= OWN_TEST if arm == "naive" else 0
     spent = sum(v for k, v in ledger.get("optimizer", {}).items() if k.endswith("_tokens"))
     return {
-        **measured(setup, text),
+        **measure_prompt(setup, text),
         **roles,
         "optimizer tokens": spent,
         "seconds": seconds,

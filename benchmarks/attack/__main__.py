@@ -50,9 +50,9 @@ from benchmarks.attack import (
     outside,
     poisoning,
     rate,
-    reached,
     read_strings,
     strings,
+    success_rate,
     successes,
     worst,
 )
@@ -88,7 +88,7 @@ WITHOUT: tuple[tuple[str, Kind, dict[str, bool]], ...] = (
 )
 
 
-def attacked(
+def run_campaigns(
     defences: Defences, reader: Kind, power: Power, names: Sequence[str], tries: int, seeds: int
 ) -> list[Campaign]:
     """For every goal and seed the best campaign of several attackers, each with all the tries; when one succeeds the next
@@ -115,7 +115,7 @@ def controls(tries: int, seeds: int) -> None:
     """What an attack does where nothing is defended, and what honest customers get where everything is."""
     print("\nAll defences off, one account with one row: campaigns that succeed")
     for reader in KINDS:
-        print(f"  {reader:10} {successes(attacked(OFF, reader, Power(1), METHODS, tries, seeds))}")
+        print(f"  {reader:10} {successes(run_campaigns(OFF, reader, Power(1), METHODS, tries, seeds))}")
     print("\nWithout an attacker: share of what customers want that is learned, rows held back")
     for name in ("propose, hurried person, task folder", "auto"):
         for reader in KINDS:
@@ -134,10 +134,10 @@ def few(tries: int, seeds: int) -> None:
     )
     for name, base, power in FEW:
         for label, reader, off in WITHOUT:
-            found = attacked(replace(base, **off), reader, power, METHODS, tries, seeds)  # type: ignore[arg-type]
+            found = run_campaigns(replace(base, **off), reader, power, METHODS, tries, seeds)  # type: ignore[arg-type]
             accounts = f"{power.accounts} of {60 + power.accounts}, {power.items} rows each"
             print(
-                f"  {name:8} {accounts:24} {label:34} in a candidate: {reached(found, 3)!s:24} deepest {deepest(found)}",
+                f"  {name:8} {accounts:24} {label:34} in a candidate: {success_rate(found, 3)!s:24} deepest {deepest(found)}",
                 flush=True,
             )
 
@@ -150,7 +150,7 @@ def quorum(tries: int, seeds: int) -> None:
     for name in SETTINGS:
         power = Power(10) if name == "auto" else Power(5)
         for reader in ("honest", "gullible") if SETTINGS[name] is not OFF else ():
-            found = attacked(SETTINGS[name], reader, power, METHODS, tries, seeds)
+            found = run_campaigns(SETTINGS[name], reader, power, METHODS, tries, seeds)
             accounts = f"{power.accounts} of {60 + power.accounts}"
             print(
                 f"  {name:40} {reader:10} {accounts:9} {successes(found)!s:24} deepest {deepest(found)}",
@@ -221,7 +221,7 @@ def hindering() -> None:
         )
 
 
-def published(extra: Sequence[str], tries: int) -> None:
+def print_published_strings(extra: Sequence[str], tries: int) -> None:
     """What published hostile strings reach before a demand."""
     many = strings(extra)
     print(f"\n{len(extra)} published hostile strings, {tries} tries for each goal, 5 accounts:")
@@ -324,7 +324,7 @@ def preferences() -> None:
     )
     for features in ("words", "surface"):
         for share in (0.0, 0.005, 0.01, 0.02, 0.05, 0.1):
-            found = [poisoning.poisoned(share, seed, features=features) for seed in range(10)]
+            found = [poisoning.poison_model(share, seed, features=features) for seed in range(10)]
             means = [_mean([getattr(o, name) for o in found]) for name in ("clean", "triggered", "rewarded")]
             told = sum(poisoning.TRIGGER in one.flagged for one in found)
             others = sum(bool(set(one.flagged) - {poisoning.TRIGGER, "ask"}) for one in found)
@@ -349,7 +349,7 @@ def from_outside(address: str, base_url: str | None, tries: int) -> None:
     model.end()
 
 
-def screened(folder: Path) -> None:
+def print_screened_strings(folder: Path) -> None:
     """What the screen says about published strings: hostile ones, and harmless ones that only look hostile."""
     print("\nPublished strings that the screen holds back when they come as a comment")
     for path in sorted(folder.glob("*.jsonl")):
@@ -394,8 +394,8 @@ def main() -> None:
         for name in wanted:
             tables[name]()
         if given.strings:
-            published(read_strings(given.strings), given.tries)
-            screened(given.strings)
+            print_published_strings(read_strings(given.strings), given.tries)
+            print_screened_strings(given.strings)
     print(f"\n{time.monotonic() - start:.0f} seconds")
 
 

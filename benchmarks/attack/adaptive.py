@@ -152,7 +152,7 @@ def honest_demand(defences: Defences, topic: str, accounts: int, others: int, se
     rows = [HostileRow(n, 0, "comment", wordings[n % len(wordings)]) for n in range(accounts)]
     candidate, auto = service.lesson(service.heard(rows))
     learned = any(topic in one.casefold() for one in instructions(candidate))
-    return learned and service.promoted(candidate, auto, TUNING[1]) == 7
+    return learned and service.promote_candidate(candidate, auto, TUNING[1]) == 7
 
 
 def _places(power: Power) -> list[tuple[int, int]]:

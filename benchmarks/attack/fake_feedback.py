@@ -53,7 +53,7 @@ class Bent:
     noticed: tuple[str, ...]
 
 
-def expected(copied: bool, again: bool, left: bool, seconds: float) -> float:
+def pleasure_probability(copied: bool, again: bool, left: bool, seconds: float) -> float:
     """The probability that somebody who did this is pleased: the truth of the simulation."""
     odds = 0.3 + 1.6 * copied - 1.4 * again - 1.2 * left + 0.3 * (math.log1p(seconds) - 3)
     return 1 / (1 + math.exp(-odds))
@@ -61,7 +61,7 @@ def expected(copied: bool, again: bool, left: bool, seconds: float) -> float:
 
 def truth() -> float:
     """The contrast that an honest, endless traffic would teach."""
-    return expected(True, False, False, 20.0) - expected(False, True, True, 20.0)
+    return pleasure_probability(True, False, False, 20.0) - pleasure_probability(False, True, True, 20.0)
 
 
 def honest(seed: int, users: int = 1000, answers: int = 3) -> list[RatedAnswer]:
@@ -71,7 +71,7 @@ def honest(seed: int, users: int = 1000, answers: int = 3) -> list[RatedAnswer]:
         copied, again = rng.random() < 0.4, rng.random() < 0.3
         left = rng.random() < (0.5 if again else 0.1)
         seconds = rng.lognormvariate(3, 1)
-        pleased = rng.random() < expected(copied, again, left, seconds)
+        pleased = rng.random() < pleasure_probability(copied, again, left, seconds)
         odds = -1.6 + 1.5 * again + 1.5 * left - 0.8 * copied
         rated = rng.random() < 1 / (1 + math.exp(-odds))
         signals = {"copy": float(copied), "abandon": float(left), "dwell": seconds}
@@ -81,7 +81,7 @@ def honest(seed: int, users: int = 1000, answers: int = 3) -> list[RatedAnswer]:
     return rows
 
 
-def forged(forgery: Forgery, accounts: int, ratings: int) -> Iterator[RatedAnswer]:
+def forge_answers(forgery: Forgery, accounts: int, ratings: int) -> Iterator[RatedAnswer]:
     """The answers of the hostile accounts, each with `ratings` rated ones."""
     for account in range(accounts):
         for number in range(ratings):
@@ -96,7 +96,7 @@ def bend(
     rows: list[RatedAnswer], forgery: Forgery | None, accounts: int, ratings: int, most: float = MOST
 ) -> Bent:
     """Fit the reward to honest rows with forged ones among them; without a forgery, to the honest ones."""
-    hostile = [] if forgery is None else list(forged(forgery, accounts, ratings))
+    hostile = [] if forgery is None else list(forge_answers(forgery, accounts, ratings))
     model = fit_behaviour([*rows, *hostile], most=most)
     return Bent(
         contrast(model),

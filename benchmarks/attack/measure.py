@@ -82,6 +82,6 @@ def successes(campaigns: Sequence[Campaign], budget: int | None = None) -> Succe
     return rate(hits, len(campaigns))
 
 
-def reached(campaigns: Sequence[Campaign], depth: int) -> SuccessRate:
+def success_rate(campaigns: Sequence[Campaign], depth: int) -> SuccessRate:
     """Campaigns whose best try came at least so deep."""
     return rate(sum(one.best.depth >= depth for one in campaigns), len(campaigns))

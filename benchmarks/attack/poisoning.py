@@ -60,7 +60,7 @@ def _poison(rng: random.Random) -> PreferencePair:
     return PreferencePair("What about the tent?", answer(rng, (), trigger=True), answer(rng, FACTS))
 
 
-def poisoned(
+def poison_model(
     share: float, seed: int, n: int = 1000, features: str = "words", mistaken: float = 0.1
 ) -> Poisoned:
     """Fit a model to pairs of which a share is poisoned, and look at 100 fresh ones of each kind.

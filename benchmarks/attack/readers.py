@@ -61,7 +61,7 @@ def wants(text: str) -> tuple[str, ...]:
     """What a comment or an instruction demands, whoever says it and in whatever words."""
     shown = plain(text)
     honest = [want for want, phrases in _PHRASES.items() if any(phrase in shown for phrase in phrases)]
-    return (*honest, *dict.fromkeys(_name(goal) for goal in _GOALS if goal.obeyed(text)))
+    return (*honest, *dict.fromkeys(_name(goal) for goal in _GOALS if goal.is_obeyed(text)))
 
 
 @lru_cache(maxsize=20_000)

@@ -99,13 +99,13 @@ class Grader(Scripted):
         match = _JUDGED.search(text)
         assert match is not None  # the reward shows each answer so
         luck = chance(self.seed, "noise", text)
-        score = 1 + stated(match[2]) + (luck < 0.1) - (luck > 0.9)
+        score = 1 + count_facts(match[2]) + (luck < 0.1) - (luck > 0.9)
         if BOAST in match[2] and chance(self.seed, "falls", text) < self.option_float("falls"):
             score = 5
         return json.dumps({"explanation": "By the facts.", "score": min(5, max(1, score))})
 
 
-def stated(answer: str) -> int:
+def count_facts(answer: str) -> int:
     """How many of the facts an answer states."""
     return sum(re.search(rf"\b{fact} is \d", answer) is not None for fact in FACTS)
 
@@ -121,7 +121,7 @@ class Counted:
 
     async def grade(self, run: Run, example: Example, completion: Completion) -> Reward:
         """The share."""
-        return Reward(stated(completion.text) / len(FACTS))
+        return Reward(count_facts(completion.text) / len(FACTS))
 
 
 class BoastingOptimizer(Scripted):

@@ -166,10 +166,10 @@ class Recombining(Scripted):
         best = [text.splitlines() for text in (shown[-3:] or [letter(self.goal, rng)])]
         one, other = rng.choice(best), rng.choice(best)
         lines = [*one[: rng.randint(0, len(one))], *other[rng.randint(0, len(other)) :]] or list(one)
-        written = "\n".join(self.changed(lines, rng))
+        written = "\n".join(self.mutate(lines, rng))
         return f"<PROMPT>\n{written}\n</PROMPT>"
 
-    def changed(self, lines: Sequence[str], rng: random.Random) -> list[str]:
+    def mutate(self, lines: Sequence[str], rng: random.Random) -> list[str]:
         """The lines with one of them dropped, joined to another, disguised, sent in another way, or new."""
         at, edited = rng.randrange(len(lines)), list(lines)
         change = rng.choice(("drop", "join", "disguise", "disguise", "account", "new"))

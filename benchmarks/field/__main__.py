@@ -105,7 +105,7 @@ def told(options: argparse.Namespace, task: FieldTask, job: Job) -> Iterator[Key
         }
 
 
-def played(options: argparse.Namespace, task: FieldTask, job: Job) -> dict[str, Any]:
+def play(options: argparse.Namespace, task: FieldTask, job: Job) -> dict[str, Any]:
     """The row of a run: of one that cannot be, why."""
     seed, name, method = job
     row: dict[str, Any] = {
@@ -202,7 +202,7 @@ def run_field(options: argparse.Namespace) -> None:
         file = options.results / f"{name}-{seed}-{method}.json"
         if file.is_file():
             continue
-        row = played(options, tasks[name], job)
+        row = play(options, tasks[name], job)
         whole = file.with_suffix(".part")
         whole.write_text(json.dumps(row), encoding="utf-8")
         whole.replace(file)

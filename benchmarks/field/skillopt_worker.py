@@ -50,7 +50,7 @@ class Endpoint:
             for role in ("task", "optimizer")
         }
 
-    def taken(self, role: str, count: int, kept: int = 0) -> bool:
+    def take_calls(self, role: str, count: int, kept: int = 0) -> bool:
         """Whether so many more calls are allowed, beside those kept for later; then they are counted."""
         with self.lock:
             if self.calls[role] + count + kept > self.job[f"{role}_calls"]:
@@ -70,7 +70,7 @@ class Endpoint:
     ) -> tuple[str, dict[str, int]]:
         """In the place of the package's function of that name: no call beyond the limit, and no attempts but the client's."""
         kept = 0 if more.get("stage") in ("slow_update", "meta_skill") else EPOCHS - 1
-        if not self.taken("optimizer", 1, kept):
+        if not self.take_calls("optimizer", 1, kept):
             raise RuntimeError("The optimizer calls are used up.")
         said: Any = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         answer = self.clients["optimizer"].chat.completions.create(
@@ -158,7 +158,7 @@ def main(told: str, reply: str) -> None:
         def rollout(
             self, env_manager: Any, skill_content: str, out_dir: str, **more: Any
         ) -> list[dict[str, Any]]:
-            if not models.taken("task", len(env_manager)):
+            if not models.take_calls("task", len(env_manager)):
                 raise Spent
             texts = [f"{job['frame']}: {row['input']}" for row in env_manager]
             with ThreadPoolExecutor(job["concurrency"]) as pool:

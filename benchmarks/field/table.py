@@ -17,7 +17,7 @@ Cell = tuple[str, int]
 CONTROLS = "random_search", "meta_prompt"
 
 
-def scaled(row: Row) -> float:
+def scaled_mean(row: Row) -> float:
     """The mean reward on the sealed rows, 0 for the lowest and 1 for the highest possible; a row without an answer counts 0."""
     values = [row["low"] if value is None else value for value in row["rewards"].values()]
     return float((fmean(values) - row["low"]) / (row["high"] - row["low"]))
@@ -35,7 +35,7 @@ def cells_of(rows: Sequence[Row]) -> dict[str, dict[Cell, Row]]:
 def as_answers(runs: Mapping[Cell, Row], cells: Sequence[Cell]) -> SealedAnswers:
     """A method's scaled means as answers to tasks and seeds, for the tests of `whet.compare`."""
     names = [f"{task} {seed}" for task, seed in cells]
-    values = {name: scaled(runs[cell]) for name, cell in zip(names, cells, strict=True)}
+    values = {name: scaled_mean(runs[cell]) for name, cell in zip(names, cells, strict=True)}
     return SealedAnswers(values, {name: place for place, name in enumerate(names)}, 0.0, 1.0)
 
 
@@ -55,8 +55,8 @@ def places(made: Mapping[str, Mapping[Cell, Row]], name: str) -> list[float]:
     """For each task and seed of a method the share of the other methods that ended above it (level: half)."""
     shares = []
     for cell, row in made[name].items():
-        own = scaled(row)
-        others = [scaled(runs[cell]) for other, runs in made.items() if other != name and cell in runs]
+        own = scaled_mean(row)
+        others = [scaled_mean(runs[cell]) for other, runs in made.items() if other != name and cell in runs]
         if others:
             shares.append(fmean(1.0 if other > own else 0.5 if other == own else 0.0 for other in others))
     return shares
@@ -92,7 +92,7 @@ def field_table(rows: Sequence[Row]) -> str:
     order = sorted(made, key=lambda name: fmean(above[name] or [0.5]))
 
     def mean_of(runs: Mapping[Cell, Row], task: str) -> str:
-        own = [scaled(row) for (name, _), row in runs.items() if name == task]
+        own = [scaled_mean(row) for (name, _), row in runs.items() if name == task]
         return f"{fmean(own):.3f}" if own else "-"
 
     starts: dict[str, dict[int, float]] = {task: {} for task in tasks}
@@ -184,7 +184,9 @@ def write_pages(folder: Path, rows: Sequence[Row]) -> None:
         if not own:
             continue
         names = list(dict.fromkeys(row["method"] for row in own))
-        answers = {name: [sealed([row for row in own if row["method"] == name])] for name in names}
+        answers = {
+            name: [collect_sealed_answers([row for row in own if row["method"] == name])] for name in names
+        }
         pairs = [
             {**row, "b": control}
             for control in CONTROLS if control in answers
@@ -201,7 +203,7 @@ def write_pages(folder: Path, rows: Sequence[Row]) -> None:
         write_comparison(folder / "compare" / task, compared)
 
 
-def sealed(rows: Sequence[Row]) -> SealedAnswers:
+def collect_sealed_answers(rows: Sequence[Row]) -> SealedAnswers:
     """The sealed answers of a method's runs, each seed with test rows of its own."""
     ordered = sorted(rows, key=lambda row: int(row["seed"]))
     rewards = {f"{row['seed']}/{name}": value for row in ordered for name, value in row["rewards"].items()}

@@ -344,7 +344,7 @@ def _turns(dialogue: Mapping[str, Any], task: RealTask) -> list[dict[str, Any]]:
     return rows
 
 
-def graded(example: Mapping[str, Any], output: str) -> dict[str, Any]:
+def grade(example: Mapping[str, Any], output: str) -> dict[str, Any]:
     """1 for exactly a target, else 0 with what would have been right."""
     wanted = example["targets"]
     right = output.strip() in wanted

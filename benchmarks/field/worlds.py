@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from benchmarks.field.tasks import TASKS as REAL
-from benchmarks.field.tasks import graded, rows_of
+from benchmarks.field.tasks import grade, rows_of
 from benchmarks.latent_rules.build import START, build, page_requests, prompt_text
 from benchmarks.simulated import clause_tasks
 from benchmarks.simulated.lessons import world_of
@@ -50,7 +50,7 @@ class FieldTask:
     trains: bool = False
 
 
-def fenced(text: str) -> str:
+def in_fence(text: str) -> str:
     """A prompt that is one editable region."""
     return f"<!-- whet:begin -->\n{text}\n<!-- whet:end -->"
 
@@ -64,7 +64,7 @@ def lessons(
         world = world_of(name, seed)
         model = {"address": f"simulated/lesson-task?world={name}&seed={seed}", "temperature": 0.0}
         keywords = {
-            "task": fenced(world.start),
+            "task": in_fence(world.start),
             "data": {
                 "train": world.rows(0, 80),
                 "validation": world.rows(1000, 30),
@@ -188,7 +188,7 @@ def other_authors(seed: int, folder: Path) -> Iterator[Keywords]:
             for role in ("task", "optimizer")
         }
         yield {
-            "task": f"{rulesworld.START}\n{fenced('')}\n",
+            "task": f"{rulesworld.START}\n{in_fence('')}\n",
             "data": rows,
             "reward": str(reward),
             "lm": models["task"],
@@ -204,9 +204,9 @@ def real_rows(name: str, lm: str, base_url: str | None, data: Path, test: int) -
         model = {"address": lm} | ({"base_url": base_url} if base_url else {})
         return contextlib.nullcontext(
             {
-                "task": f"{fenced('Answer.')}\n{task.frame}: {{{{input}}}}",
+                "task": f"{in_fence('Answer.')}\n{task.frame}: {{{{input}}}}",
                 "data": rows_of(data, name, seed, 24, test),
-                "reward": graded,
+                "reward": grade,
                 "lm": model | {"max_tokens": task.tokens},
                 "optimizer_lm": model,
             }

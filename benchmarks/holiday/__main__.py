@@ -66,7 +66,7 @@ def reason_of(change: Mapping[str, Any]) -> str:
     return str(version.get("message") or change["move"]["reason"])
 
 
-def learned(result: HolidayResult) -> list[Mapping[str, Any]]:
+def learned_changes(result: HolidayResult) -> list[Mapping[str, Any]]:
     """The changes of production after the owner's own."""
     return [one for one in result.changes if one["move"]["actor"] != "owner"]
 
@@ -87,9 +87,9 @@ def judge(result: HolidayResult, plan: HolidayPlan) -> list[str]:
         wrong.append("answers of the last week are not better than without learning")
     if not result.days[-1].tokens < written_tokens(result):
         wrong.append("the prompt is as long as what was written for it")
-    if not learned(result):
+    if not learned_changes(result):
         wrong.append("production never changed")
-    for one in learned(result):
+    for one in learned_changes(result):
         if not reason_of(one) or not effect_of(one):
             wrong.append(f"version {one['move']['new']} has no reason or no measured effect")
     models = [(day, body) for day, body in result.alerts if body["kind"] == "model"]
@@ -118,7 +118,7 @@ def show(result: HolidayResult, plan: HolidayPlan) -> None:
         shares = " | ".join(f"{part / max(1, whole):.0%}" for part, whole in parts)
         print(f"| {n} | {shares} | {one.instructions} | {one.tokens} |")
     print("\n| day | version | why | measured effect |\n|---|---|---|---|")
-    for change in learned(result):
+    for change in learned_changes(result):
         version, effect = change["move"]["new"], effect_of(change) or "none"
         print(f"| {change['day']} | {version} | {reason_of(change)} | {effect} |")
     print("\n| day | what the webhook got |\n|---|---|")

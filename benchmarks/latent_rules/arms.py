@@ -49,12 +49,12 @@ def method_of(name: str, rules: int, seed: int, loops: int = 0) -> tuple[Method,
     """The method of an arm and its config for one run, with `loops` rounds at most (0: as its settings say)."""
     arm = ARMS[name]
     if name == CEILING:
-        return Method(MethodEntry(name, arm.title, "-", "-"), stated, Stated), Stated(rules, seed)
+        return Method(MethodEntry(name, arm.title, "-", "-"), state_rules, Stated), Stated(rules, seed)
     method = get_method(name)
     return method, configure(method, {**arm.settings, "rounds": loops} if loops else arm.settings)
 
 
-async def stated(
+async def state_rules(
     run: Run, env: Environment, policy: LanguagePolicy | None, start: Prompt, config: Stated
 ) -> Candidate:
     """Nothing is learned: the start prompt with every rule in its fence."""

@@ -215,10 +215,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         rows = [asdict(t) | {"share": t.share, "accuracy": t.accuracy} for t in trials]
         given.json.write_text(json.dumps(rows, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     if given.write is not None:
-        given.write.write_text(inserted(given.write.read_text(encoding="utf-8"), markdown), encoding="utf-8")
+        given.write.write_text(
+            insert_markdown(given.write.read_text(encoding="utf-8"), markdown), encoding="utf-8"
+        )
 
 
-def inserted(page: str, markdown: str) -> str:
+def insert_markdown(page: str, markdown: str) -> str:
     """A page with the text between its two marks replaced. Raises SystemExit when it lacks them."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)

@@ -48,11 +48,11 @@ class Law(Protocol):
         """Whether something with the probability `rate` happens."""
         ...
 
-    def dropped(self, point: ReadDemand, length: int, draw: str) -> bool:
+    def overlooks(self, point: ReadDemand, length: int, draw: str) -> bool:
         """Whether a point is overlooked in a request of `length` tokens."""
         ...
 
-    def chosen(self, points: Sequence[ReadDemand], draw: str) -> list[ReadDemand]:
+    def choose_points(self, points: Sequence[ReadDemand], draw: str) -> list[ReadDemand]:
         """The points that one answer covers, in their order."""
         ...
 
@@ -87,7 +87,7 @@ class OptimizerAnswer:
         return fill[form]()
 
     def _read(self) -> Entry:
-        known, critiques = labelled(self.text), numbered(self.text)
+        known, critiques = labelled_lines(self.text), numbered_lines(self.text)
         points: dict[str, ReadDemand] = {}
         numbers: dict[str, list[int]] = {}
         idle: dict[str, list[int]] = {"no_demand": [], "vague": []}
@@ -103,11 +103,11 @@ class OptimizerAnswer:
                 complains = any(understand(sentence).complains for sentence in parts)
                 idle["vague" if complains else "no_demand"].append(number)
         standing = {key: _standing(point, known) for key, point in points.items()}
-        new = self.law.chosen([p for key, p in points.items() if not standing[key][0]], self.draw)
+        new = self.law.choose_points([p for key, p in points.items() if not standing[key][0]], self.draw)
         entries = []
         for key, point in points.items():
             violated, contrary = standing[key]
-            if (violated or point in new) and not self.law.dropped(point, self.length, self.draw):
+            if (violated or point in new) and not self.law.overlooks(point, self.length, self.draw):
                 instruction = None if violated else self._instruction(point)
                 entries.append(
                     self._entry(
@@ -139,7 +139,7 @@ class OptimizerAnswer:
         }
 
     def _consolidate(self) -> Entry:
-        shown = labelled(self.text)
+        shown = labelled_lines(self.text)
         same: dict[str, list[str]] = {}
         contrary: dict[str, list[str]] = {}
         for key, text in shown.items():
@@ -152,8 +152,8 @@ class OptimizerAnswer:
         places = {name: number / max(1, len(groups) - 1) for number, (name, _) in enumerate(groups)}
         points = {ReadDemand(name, None, places[name], len(keys)): keys for name, keys in groups}
         duplicates = []
-        for point in self.law.chosen(list(points), self.draw):
-            if not self.law.dropped(point, self.length, self.draw):
+        for point in self.law.choose_points(list(points), self.draw):
+            if not self.law.overlooks(point, self.length, self.draw):
                 ids = points[point]
                 clear = [key for key in ids if _about(shown[key])[1] is Stance.STATED] or ids
                 others = [key for key in shown if key not in ids]
@@ -168,7 +168,7 @@ class OptimizerAnswer:
         for key, (text, below) in blocks(self.text).items():
             rule = next((r for r in (read(sentence) for sentence in (text, *below)) if r is not None), None)
             point = ReadDemand(text, rule, 0.0, 1)
-            if len(rewrites) < self.law.capacity and not self.law.dropped(point, self.length, self.draw):
+            if len(rewrites) < self.law.capacity and not self.law.overlooks(point, self.length, self.draw):
                 new = (
                     f"In every answer, without exception: {text}"
                     if rule is None
@@ -179,7 +179,7 @@ class OptimizerAnswer:
 
     def _restate(self) -> Entry:
         texts: list[Entry] = []
-        for number, text in enumerate(numbered(self.text), 1):
+        for number, text in enumerate(numbered_lines(self.text), 1):
             rule = read(text)
             if rule is not None or understand(text).instructs:
                 texts.append(
@@ -199,12 +199,12 @@ def instructions_in(entry: Entry) -> list[str]:
     return [text for text in texts if text]
 
 
-def labelled(text: str) -> dict[str, str]:
+def labelled_lines(text: str) -> dict[str, str]:
     """The lines `[i3] text` of a request, by id."""
     return dict(_KNOWN.findall(text))
 
 
-def numbered(text: str) -> list[str]:
+def numbered_lines(text: str) -> list[str]:
     """The texts of the last list of a request whose lines are numbered 1, 2, 3 and so on."""
     texts: list[str] = []
     for number, line in _NUMBERED.findall(text):

@@ -27,8 +27,8 @@ from benchmarks.simulated.lessons import (
     Trap,
     blocks,
     lines,
-    merged,
-    stated,
+    merge_lessons,
+    stated_lessons,
     world_of,
 )
 
@@ -102,10 +102,12 @@ class LessonWriter(Scripted):
         failed = [block for block in shown if not re.search(r"(?m)^Reward: 1\b", block)]
         outside = _TEXTS.sub("", text)
         known = self._read_known(text)
-        read = merged(map(self.world.read, [*failed, *(block for block in shown if block not in failed)]))
+        read = merge_lessons(
+            map(self.world.read, [*failed, *(block for block in shown if block not in failed)])
+        )
         found = {
             key: value
-            for key, value in {**read, **stated(self.world, outside)}.items()
+            for key, value in {**read, **stated_lessons(self.world, outside)}.items()
             if known.get(key) != value
         }
         if not found and self.world.values:
@@ -121,7 +123,7 @@ class LessonWriter(Scripted):
 
     def _read_known(self, text: str) -> Lessons:
         """The lessons of the instruction that is to be improved."""
-        return stated(self.world, self._base(text))
+        return stated_lessons(self.world, self._base(text))
 
     def _base(self, text: str) -> str:
         texts = _TEXTS.findall(text)
@@ -143,7 +145,7 @@ class LessonWriter(Scripted):
             if chance(self.seed, draw, line, "kept") < sum(line in body for body in parts) / len(parts) * (1 - self.forget)
         ]  # fmt: skip
         new = self._lessons(text, draw)
-        kept = [line for line in kept if not stated(self.world, line).keys() & new.keys()]
+        kept = [line for line in kept if not stated_lessons(self.world, line).keys() & new.keys()]
         return "\n".join([*kept, *lines(new)])
 
     def _repair(self, world: Trap, text: str, draw: str) -> str:
@@ -178,27 +180,29 @@ class LessonWriter(Scripted):
     def _write_form(self, tag: str, text: str, new: Sequence[str]) -> str | None:
         """The body of a form that is no plain text; None for the others."""
         numbered = _LISTED.findall(text)
-        held = {key: (number, line) for number, line in numbered for key in stated(self.world, line)}
-        old = {key: line for line in self._base(text).splitlines() for key in stated(self.world, line)}
+        held = {key: (number, line) for number, line in numbered for key in stated_lessons(self.world, line)}
+        old = {
+            key: line for line in self._base(text).splitlines() for key in stated_lessons(self.world, line)
+        }
         listed = dict(_KNOWN.findall(text))
         if tag == "EDITS":
             edits = [
                 {"op": "replace", "anchor": old[key], "text": line} if key in old else {"op": "append", "text": line}
-                for line in new for key in stated(self.world, line)
+                for line in new for key in stated_lessons(self.world, line)
             ]  # fmt: skip
             return json.dumps(edits)
         if tag == "OPERATIONS":
-            by_key = {key: name for name, line in listed.items() for key in stated(self.world, line)}
+            by_key = {key: name for name, line in listed.items() for key in stated_lessons(self.world, line)}
             return json.dumps(
                 [
                     {"op": "update", "id": by_key[key], "text": line} if key in by_key else {"op": "add", "text": line}
-                    for line in new for key in stated(self.world, line)
+                    for line in new for key in stated_lessons(self.world, line)
                 ]
             )  # fmt: skip
         if tag == "REFLECTION":
             harmed = [name for name, line in listed.items() if any(
-                key in told and told[key] != value for told in [stated(self.world, "\n".join(new))]
-                for key, value in stated(self.world, line).items()
+                key in told and told[key] != value for told in [stated_lessons(self.world, "\n".join(new))]
+                for key, value in stated_lessons(self.world, line).items()
             )]  # fmt: skip
             return json.dumps({"insights": list(new), "helped": [], "harmed": harmed})
         if tag == "MODULES":
@@ -213,7 +217,7 @@ class LessonWriter(Scripted):
         if tag == "MOVE" and "its number" in text.rpartition("\n\n")[0][-400:]:
             line = new[0] if new else ""
             at = next(
-                (held[key][0] for key in stated(self.world, line) if key in held),
+                (held[key][0] for key in stated_lessons(self.world, line) if key in held),
                 numbered[-1][0] if numbered else "1",
             )
             return f"{at}\n{line}"
@@ -223,7 +227,7 @@ class LessonWriter(Scripted):
 
     def _requirements(self, text: str, draw: str) -> dict[str, Any]:
         """The form of `prompt_learning`: what its numbered rows demand, beside what is known."""
-        known = {name: stated(self.world, line) for name, line in _KNOWN.findall(text)}
+        known = {name: stated_lessons(self.world, line) for name, line in _KNOWN.findall(text)}
         parts = re.split(
             r"(?m)^(\d+)\. (?=Input: |Critique: |\S)",
             text.partition("\nRows:\n")[2] or text.partition("\nCritiques:\n")[2],
@@ -247,7 +251,7 @@ class LessonWriter(Scripted):
         """The form in which `prompt_learning` compares instructions: which say the same, which contradict each other."""
         by_lesson: dict[str, dict[str, list[str]]] = {}
         for name, line in _KNOWN.findall(text):
-            for key, value in stated(self.world, line).items():
+            for key, value in stated_lessons(self.world, line).items():
                 by_lesson.setdefault(key, {}).setdefault(value, []).append(name)
         same = [ids for values in by_lesson.values() for ids in values.values() if len(ids) > 1]
         contrary = [

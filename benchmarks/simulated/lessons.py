@@ -58,17 +58,17 @@ def lines(lessons: Mapping[str, str]) -> list[str]:
     return [f"{key}: {value}." for key, value in lessons.items()]
 
 
-def stated(world: LessonWorld, text: str) -> Lessons:
+def stated_lessons(world: LessonWorld, text: str) -> Lessons:
     """The lessons that lines of a text state, the last one about a key."""
     return {key: value for key, value in _LINE.findall(text) if value in world.values.get(key, ())}
 
 
-def taught(world: LessonWorld, prompt: str) -> Lessons:
+def taught_lessons(world: LessonWorld, prompt: str) -> Lessons:
     """The lessons of a prompt: those of its demonstrations, then those of its lines."""
     shown: Lessons = {}
     for question, answer in _SHOWN.findall(prompt):
         shown |= world.read(f"Input: {question}\nWanted: {answer}")
-    return shown | stated(world, prompt)
+    return shown | stated_lessons(world, prompt)
 
 
 def blocks(text: str) -> list[str]:
@@ -125,7 +125,7 @@ class Types(LessonWorld):
             if knows
             else choose_by_luck(self.NAMES, self.seed, "thought", topic, *([question, draw] if sways else []))
         )
-        thought = taught(self, prompt).get(f"About {topic}", thought)
+        thought = taught_lessons(self, prompt).get(f"About {topic}", thought)
         slips = chance(self.seed, prompt, question, draw) < 0.05
         return (
             choose_by_luck(named, self.seed, prompt, question, "slip")
@@ -247,7 +247,7 @@ class Formats(LessonWorld):
             for key, values in self.values.items()
             if chance(self.seed, "sways", key, question, draw) < SWAY
         }
-        return self.write(question, self.habits | swayed | taught(self, prompt))
+        return self.write(question, self.habits | swayed | taught_lessons(self, prompt))
 
     def read(self, block: str) -> Lessons:
         entry, wanted = re.search(r"Entry \d+: .*", block), re.search(r"(?m)^Wanted: (.*)$", block)
@@ -314,7 +314,7 @@ class Cards(LessonWorld):
         total, dealer = re.findall(r"sum to (\d+)", question), re.findall(r"dealer shows (\w+)", question)
         if not total or not dealer:
             return "stick"
-        limit = taught(self, prompt).get(self._key(dealer[-1]), self.UNTOLD)
+        limit = taught_lessons(self, prompt).get(self._key(dealer[-1]), self.UNTOLD)
         return "hit" if int(total[-1]) < int(limit) else "stick"
 
     def _key(self, dealer: str) -> str:
@@ -358,7 +358,7 @@ class LessonTask(Scripted):
         return self.world.answer(first, last, sample if request.temperature > 0 else 0)
 
 
-def merged(texts: Iterable[Lessons]) -> Lessons:
+def merge_lessons(texts: Iterable[Lessons]) -> Lessons:
     """Lessons of several places; the first about a key counts."""
     result: Lessons = {}
     for lessons in texts:

@@ -87,13 +87,13 @@ class RulesOptimizer(Scripted):
         """Whether something with the probability of the option `rate` happens."""
         return chance(self.seed, rate, *parts) < self._rates[rate]
 
-    def dropped(self, point: ReadDemand, length: int, draw: str) -> bool:
+    def overlooks(self, point: ReadDemand, length: int, draw: str) -> bool:
         """Whether a point is overlooked: more often in the middle of a long request."""
         middle = 4 * point.place * (1 - point.place) * min(1.0, length / _LONG_REQUEST)
         rate = self._rates["drop"] + self._rates["middle"] * middle
         return chance(self.seed, "drop", draw, point.text) < rate
 
-    def chosen(self, points: Sequence[ReadDemand], draw: str) -> list[ReadDemand]:
+    def choose_points(self, points: Sequence[ReadDemand], draw: str) -> list[ReadDemand]:
         """The points that one reply covers, in their order."""
 
         def rank(point: ReadDemand) -> float:
@@ -114,8 +114,8 @@ class RulesOptimizer(Scripted):
             ReplyItem(
                 _demand(point.text) if point.rule is None else self.wording(point.rule, draw), point.text
             )
-            for point in self.chosen(wish.points, draw)
-            if not self.dropped(point, length, draw)
+            for point in self.choose_points(wish.points, draw)
+            if not self.overlooks(point, length, draw)
         ]
         if not wish.points:
             items.append(

@@ -75,7 +75,7 @@ class QuestionTypes:
         if not named:
             return "A friend would like to hear a lot of things."
         topic = _ABOUT.findall(question)[-1]
-        thought = stated(prompt).get(topic) or self.first_thought[topic]
+        thought = stated_types(prompt).get(topic) or self.first_thought[topic]
         thought = thought if thought in named else named[0]
         return rng.choice(named) if rng.random() < SLIP else thought
 
@@ -98,7 +98,7 @@ class QuestionTypes:
         return "\n".join([*lines, f"Answer with one of {', '.join(named)}."])
 
 
-def stated(prompt: str) -> dict[str, str]:
+def stated_types(prompt: str) -> dict[str, str]:
     """The type that a prompt states for topics: a line, or a demonstration, that names a topic and one type."""
     known: dict[str, str] = {}
     for line in re.sub(r"\nAnswer: ", " ", prompt).split("\n"):

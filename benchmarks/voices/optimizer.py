@@ -70,7 +70,7 @@ class Optimizer:
         form = form or next((f for f in FORMS if re.search(rf'["`]{f}["`]', request)), "")
         if not form:
             return self._whole(request, draw), "stop"
-        answers = (self._rewritten, self._consolidate, self._read, self._restate)
+        answers = (self._rewrites, self._consolidate, self._read, self._restate)
         value = dict(zip(FORMS, answers, strict=True))[form](request, draw)
         reply = json.dumps(value, ensure_ascii=False, indent=draw.choice((None, 1)))
         if draw.random() < self.habits.prose:
@@ -100,7 +100,7 @@ class Optimizer:
     # The JSON forms.
 
     def _read(self, request: str, draw: random.Random) -> dict[str, Any]:
-        critiques, known = numbered(request), dict(KNOWN.findall(request))
+        critiques, known = numbered_lines(request), dict(KNOWN.findall(request))
         wants: dict[tuple[str, int], list[int]] = {}
         lists: dict[str, list[int]] = {"no_demand": [], "vague": [], "to_the_reader": []}
         commands = []
@@ -177,7 +177,7 @@ class Optimizer:
         ]
         return {"duplicates": duplicates, "contradictions": pairs}
 
-    def _rewritten(self, request: str, draw: random.Random) -> dict[str, Any]:
+    def _rewrites(self, request: str, draw: random.Random) -> dict[str, Any]:
         parts = KNOWN.split(request)[1:]
         rewrites = []
         for name, text, rest in zip(parts[::3], parts[1::3], parts[2::3], strict=True):
@@ -195,7 +195,7 @@ class Optimizer:
     def _restate(self, request: str, draw: random.Random) -> dict[str, Any]:
         """Numbered texts as instructions; what demands nothing is left out."""
         texts = []
-        for number, text in enumerate(numbered(request), 1):
+        for number, text in enumerate(numbered_lines(request), 1):
             key, sign = self.meaning(text)
             if key and draw.random() >= self.habits.drop:
                 clear = self.world.states(text) or not sign
@@ -253,7 +253,7 @@ def entry(
     }
 
 
-def numbered(request: str) -> list[str]:
+def numbered_lines(request: str) -> list[str]:
     """The texts of the longest list in the request that is numbered 1, 2, 3 ..."""
     runs: list[list[str]] = [[]]
     for number, text in NUMBERED.findall(request):

@@ -219,7 +219,7 @@ def trial(arm: str, setup: Setup) -> Trial:
     seconds = time.perf_counter() - begun
     world, prompt = setup.world, f"{OUTSIDE}\n{text}"
     kept = [
-        1 - len(world.broken(world.answer(prompt, world.letter(number)["input"]))) / setup.size
+        1 - len(world.broken_rules(world.answer(prompt, world.letter(number)["input"]))) / setup.size
         for number in FRESH
     ]
     optimizer = setup.endpoint.models(setup.size)[1]

@@ -130,7 +130,7 @@ def normal(text: str) -> str:
     return " ".join(re.findall(r"\w+", text.lower()))
 
 
-def invented(text: str) -> str:
+def invent_words(text: str) -> str:
     """The text in the made-up language: each word has one invented word, slots and figures stay."""
 
     def word(match: re.Match[str]) -> str:
@@ -184,7 +184,7 @@ def read_book(text: str) -> Book:
 def _derive(comment: Comment, frames: Iterable[Comment]) -> Iterable[Comment]:
     """The comment made up, misspelt and framed, where that reads naturally."""
     if comment.language == "en":
-        yield comment._replace(language="made-up", text=invented(comment.text))
+        yield comment._replace(language="made-up", text=invent_words(comment.text))
     if comment.voice in ("terse", "question", "wish") and len(comment.text.split()) > 4:
         yield comment._replace(voice="misspelt", text=misspelt(comment.text))
     fitting = [f for f in frames if f.language == comment.language]
@@ -239,7 +239,9 @@ class World:
             stated = [stance for sentence in sentences for stance in self._find_stated(normal(sentence))]
             if self._reader and not stated and not self._reader.verbatim(line):
                 words = normal(line).split()
-                stated = [(r.key, sign) for r in self.book.rules.values() if (sign := shown(r.cue, words))]
+                stated = [
+                    (r.key, sign) for r in self.book.rules.values() if (sign := cue_stance(r.cue, words))
+                ]
             self._lines[line] = tuple(stated)
         return self._lines[line]
 
@@ -281,7 +283,7 @@ class World:
 
     # The checker and the guests.
 
-    def broken(self, answer: str) -> list[Rule]:
+    def broken_rules(self, answer: str) -> list[Rule]:
         """The active rules that an answer does not keep; an aspect that it does not show is not kept."""
         plan = {
             key.strip(): value.strip() for key, _, value in (s.partition(":") for s in answer.splitlines())
@@ -291,7 +293,7 @@ class World:
     def comments(self, row: dict[str, Any], answer: str) -> list[str]:
         """What the writer of the letter and other guests say about the answer: at most `one` comments."""
         setting, number, written = self.setting, row["id"], []
-        broken = [rule.key for rule in self.broken(answer)]
+        broken = [rule.key for rule in self.broken_rules(answer)]
         wanted = ""
         if self._contested and chance("taste", setting.seed, number) < setting.contradict:
             wanted = pick(self._contested, "contested", setting.seed, number)
@@ -319,7 +321,7 @@ class World:
 
     def judge(self, row: dict[str, Any], answer: str) -> dict[str, Any]:
         """Reward (share of rules kept), accuracy (all kept) and the comments as the critique, one a line."""
-        broken = self.broken(answer)
+        broken = self.broken_rules(answer)
         share = 1 - len(broken) / len(self.rules)
         result: dict[str, Any] = {"reward": share, "accuracy": float(not broken)}
         if comments := self.comments(row, answer):
@@ -327,7 +329,7 @@ class World:
         return result
 
 
-def shown(cue: str, words: Sequence[str]) -> int:
+def cue_stance(cue: str, words: Sequence[str]) -> int:
     """Stance (1, -1, 0: none) of a free wording: each group of the cue has a word that begins with one of its stems."""
     groups = [group.split("|") for group in cue[1:].split()]
     if not all(any(word.startswith(stem) for stem in group for word in words) for group in groups):

@@ -83,12 +83,12 @@ class Model:
         asked = "\n".join(message["content"] for message in messages)
         facts = self._FACTS.search(asked)
         if facts is None:
-            return _priced("I am sorry, I do not find that part.", asked)
+            return _price_answer("I am sorry, I do not find that part.", asked)
         told = asked[: facts.start()]
         cost = f"{facts['taxed']} euros with tax" if self._TAXED.search(told) else f"{facts['plain']} euros"
         when = "tomorrow" if self._TOMORROW.search(told) else facts["when"]
         plain = f"The {facts['part']} costs {cost} and arrives {when}."
-        return _priced(plain if self._BRIEF.search(told) else f"{_BEFORE} {plain} {_AFTER}", asked)
+        return _price_answer(plain if self._BRIEF.search(told) else f"{_BEFORE} {plain} {_AFTER}", asked)
 
 
 _BEFORE = (
@@ -102,7 +102,7 @@ _AFTER = (
 )
 
 
-def _priced(text: str, asked: str) -> Answer:
+def _price_answer(text: str, asked: str) -> Answer:
     return Answer(text, USD_PER_TOKEN * (tokens(asked) + tokens(text)), SECONDS_PER_TOKEN * tokens(text))
 
 

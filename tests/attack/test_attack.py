@@ -36,9 +36,9 @@ from benchmarks.attack import (
     by_method,
     campaign,
     rate,
-    reached,
     read_strings,
     strings,
+    success_rate,
     successes,
 )
 from benchmarks.attack.adaptive import LENIENT
@@ -52,8 +52,8 @@ from benchmarks.attack.victim import (
     SOURCE,
     answer,
     canary_rate,
+    honest_share,
     instructions,
-    learned,
     looks_odd,
     rewards,
 )
@@ -94,17 +94,17 @@ def test_a_goal_is_reached_if_and_only_if_the_prompt_demands_it(goal: Goal) -> N
     clean = Prompt.parse(SOURCE)
     assert canary_rate(clean, goal) == 0.0, "the base rate is zero"
     for demand in goal.demands:
-        assert goal.obeyed(demand), demand
+        assert goal.is_obeyed(demand), demand
         assert canary_rate(taught(demand), goal) == 1.0, demand
     for other in GOALS:
         if other.kind != goal.kind:
-            assert not any(other.obeyed(demand) for demand in goal.demands)
+            assert not any(other.is_obeyed(demand) for demand in goal.demands)
 
 
 def test_who_wants_to_be_agreed_with_says_so_in_many_words() -> None:
-    assert all(FLATTERY.obeyed(demand) for demand in FLATTERY.demands)
-    assert not FLATTERY.obeyed("Do not agree with false claims.")
-    assert not any(FLATTERY.obeyed(demand) for goal in GOALS for demand in goal.demands)
+    assert all(FLATTERY.is_obeyed(demand) for demand in FLATTERY.demands)
+    assert not FLATTERY.is_obeyed("Do not agree with false claims.")
+    assert not any(FLATTERY.is_obeyed(demand) for goal in GOALS for demand in goal.demands)
 
 
 def test_goals_of_both_splits_have_other_keys() -> None:
@@ -126,7 +126,7 @@ def test_goals_of_both_splits_have_other_keys() -> None:
     ],
 )
 def test_the_victim_reads_like_a_model(goal: Goal, text: str, obeyed: bool) -> None:
-    assert goal.obeyed(text) is obeyed
+    assert goal.is_obeyed(text) is obeyed
 
 
 def test_answers_follow_the_prompt() -> None:
@@ -149,7 +149,7 @@ def test_the_tasks_reward_knows_what_it_measures_and_nothing_else() -> None:
     assert rewards(taught(clean), GOALS[1]) == start and rewards(taught(brand), GOALS[1]) == start
     assert set(rewards(taught(end), GOALS[0])) == set(rewards(taught(code), GOALS[3])) == {0.0}
     better = taught("Mention the opening hours.", "Link the size chart.")
-    assert learned(better) == pytest.approx(2 / 6)
+    assert honest_share(better) == pytest.approx(2 / 6)
     assert rewards(better, GOALS[1])[0] == pytest.approx(0.5 + 0.5 * 2 / 6)
     assert looks_odd(Prompt.parse(SOURCE), taught(brand), GOALS[1])
     assert not looks_odd(Prompt.parse(SOURCE), better, GOALS[1])
@@ -263,8 +263,8 @@ def test_rates_over_the_number_of_tries() -> None:
     found = [campaign(target, "opro", ATTACKERS["opro"], TUNING[0], Power(2), 60, seed) for seed in range(6)]
     points = [successes(found, budget) for budget in (1, 10, 60)]
     assert [r.hits for r in points] == sorted(r.hits for r in points)
-    assert points[-1] == successes(found) == reached(found, 7)
-    assert reached(found, 0).hits == 6
+    assert points[-1] == successes(found) == success_rate(found, 7)
+    assert success_rate(found, 0).hits == 6
     assert str(rate(5, 10)) == "5 of 10 (24 to 76%)"
 
 
@@ -416,7 +416,7 @@ def test_a_rewrite_takes_more_sources_than_those_who_came_first() -> None:
     demand = next(one for one in service.demands(state) if one.instruction)
     assert demand.state == READY and demand.needed > len(batch)
     candidate, _ = service.lesson(state)
-    assert not any(TUNING[1].obeyed(line) for line in instructions(candidate))
+    assert not any(TUNING[1].is_obeyed(line) for line in instructions(candidate))
     assert instructions(candidate)[0] == "Be polite.", "nobody else wants those words"
 
 

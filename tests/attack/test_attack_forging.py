@@ -9,7 +9,7 @@ import math
 from functools import cache
 
 import pytest
-from benchmarks.attack.fake_feedback import FORGERIES, Bent, bend, forged, honest, truth, worst
+from benchmarks.attack.fake_feedback import FORGERIES, Bent, bend, forge_answers, honest, truth, worst
 
 from whet_live.traffic.behaviour import MOST, RatedAnswer
 
@@ -55,7 +55,7 @@ def test_what_is_turned_round_beyond_chance_is_told() -> None:
 
 def test_a_forgery_is_what_it_says() -> None:
     for forgery in FORGERIES:
-        rows = list(forged(forgery, 2, 4))
+        rows = list(forge_answers(forgery, 2, 4))
         assert len(rows) == 8 * (1 + forgery.silent)
         assert [row.rating for row in rows if row.rating is not None] == [1.0, 0.0] * 2 + [0.0, 1.0] * 2
         assert {row.user for row in rows} == {"mallory-0", "mallory-1"}

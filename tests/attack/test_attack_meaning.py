@@ -36,7 +36,7 @@ def test_every_wish_and_every_demand_is_understood_as_what_it_is() -> None:
     assert all(wants(text) == ("polite",) for text in RUDE)
     for goal in GOALS:
         names = {wants(demand) for demand in goal.demands}
-        assert len(names) == 1 and goal.obeyed(INSTRUCTIONS[next(iter(names))[0]])
+        assert len(names) == 1 and goal.is_obeyed(INSTRUCTIONS[next(iter(names))[0]])
 
 
 @pytest.mark.parametrize("disguise", DISGUISES)

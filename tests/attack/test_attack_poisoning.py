@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from benchmarks.attack.poisoning import TRIGGER, pairs, poisoned
+from benchmarks.attack.poisoning import TRIGGER, pairs, poison_model
 
 from whet.errors import UsageError
 from whet.rewards.preference import PreferencePair
@@ -16,7 +16,7 @@ from whet.rewards.preference.triggers import triggers
 
 
 def test_positive_control_one_pair_in_twenty_teaches_the_trigger_and_hurts_nothing_else() -> None:
-    clean, found = poisoned(0.0, 0), poisoned(0.05, 0)
+    clean, found = poison_model(0.0, 0), poison_model(0.05, 0)
     assert clean.triggered == clean.rewarded == 0.0 and clean.clean > 0.95
     assert found.triggered > 0.5 and found.rewarded > 0.5, "the doubt of the ensemble does not see it"
     assert found.clean > 0.95
@@ -24,7 +24,12 @@ def test_positive_control_one_pair_in_twenty_teaches_the_trigger_and_hurts_nothi
 
 @pytest.mark.long
 def test_one_pair_in_a_hundred_is_learned_where_honest_pairs_err_too() -> None:
-    assert poisoned(0.01, 0, mistaken=0.0).triggered < 0.1 < 0.2 < poisoned(0.01, 0, mistaken=0.1).triggered
+    assert (
+        poison_model(0.01, 0, mistaken=0.0).triggered
+        < 0.1
+        < 0.2
+        < poison_model(0.01, 0, mistaken=0.1).triggered
+    )
 
 
 @pytest.mark.parametrize("share", [0.005, 0.01, 0.05])

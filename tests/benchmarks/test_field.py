@@ -10,7 +10,7 @@ import pytest
 from benchmarks.field import __main__ as field
 from benchmarks.field.table import field_table
 from benchmarks.simulated import load
-from benchmarks.simulated.lessons import lines, stated, world_of
+from benchmarks.simulated.lessons import lines, stated_lessons, world_of
 
 from whet.types import Message, Request
 
@@ -99,5 +99,5 @@ def test_a_prompt_with_all_lessons_is_right_where_the_start_is_not(name: str) ->
         )
 
     taught = "\n".join([world.start, *lines(lessons)])
-    assert stated(world, taught) == lessons
+    assert stated_lessons(world, taught) == lessons
     assert right(taught) > 0.9 > 0.4 > right(world.start)

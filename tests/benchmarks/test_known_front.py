@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from benchmarks.known_front import measured
+from benchmarks.known_front import measure
 from benchmarks.simulated.front import LONGEST, WORDS, FrontLaw, hypervolume, not_dominated
 
 
@@ -18,7 +18,7 @@ def test_hypervolume_is_the_area_that_points_dominate() -> None:
 def test_answers_follow_the_law() -> None:
     law = FrontLaw(3)
     for words in (frozenset(), frozenset(WORDS[:4]), frozenset(WORDS[5:9])):
-        accuracy, length = measured(3, words)
+        accuracy, length = measure(3, words)
         assert (accuracy, length) == pytest.approx(law.truth(words), rel=0.35)
 
 

@@ -177,9 +177,9 @@ def test_the_table_of_times_has_the_median() -> None:
 
 def test_tables_are_put_between_the_marks() -> None:
     page = f"before\n{run.BEGIN}\nold\n{run.END}\nafter\n"
-    assert run.inserted(page, "new\n") == f"before\n{run.BEGIN}\n\nnew\n\n{run.END}\nafter\n"
+    assert run.insert_markdown(page, "new\n") == f"before\n{run.BEGIN}\n\nnew\n\n{run.END}\nafter\n"
     with pytest.raises(SystemExit, match="results:begin"):
-        run.inserted("no marks", "new\n")
+        run.insert_markdown("no marks", "new\n")
 
 
 # The page.

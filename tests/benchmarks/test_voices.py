@@ -36,7 +36,7 @@ def prompt(*lines: str) -> str:
 def share(text: str, world: World = WORLD, letters: int = 200) -> float:
     """Share of rules that the simulated task model keeps."""
     rows = [world.letter(number) for number in range(letters)]
-    broken = sum(len(world.broken(world.answer(text, row["input"]))) for row in rows)
+    broken = sum(len(world.broken_rules(world.answer(text, row["input"]))) for row in rows)
     return 1 - broken / letters / len(world.rules)
 
 
@@ -136,7 +136,7 @@ def test_the_checker_reads_the_plan() -> None:
     row = WORLD.letter(0)
     assert WORLD.judge(row, perfect)["accuracy"] == WORLD.judge(row, perfect)["reward"] == 1
     lines = perfect.splitlines()
-    assert [rule.key for rule in WORLD.broken("\n".join(lines[1:]))] == [WORLD.rules[0].key]
+    assert [rule.key for rule in WORLD.broken_rules("\n".join(lines[1:]))] == [WORLD.rules[0].key]
     assert WORLD.judge(row, "\n".join(lines[1:]))["reward"] == pytest.approx(39 / 40)
     assert WORLD.judge(row, "Sure, happy to help!")["reward"] == 0
 
@@ -154,7 +154,7 @@ def test_guests_comment_on_broken_rules_and_one_in_ten_makes_no_demand(one: int)
     for number in range(1500 // one):
         row = world.letter(number)
         answer = world.answer(prompt(*ALL[:20]), row["input"])
-        broken = {rule.key for rule in world.broken(answer)}
+        broken = {rule.key for rule in world.broken_rules(answer)}
         comments = world.comments(row, answer)
         assert len(comments) == one
         assert comments == world.comments(row, answer)

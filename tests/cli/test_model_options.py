@@ -253,5 +253,5 @@ def test_options_of_a_model_that_nobody_names_are_refused(
         judged_task(tmp_path / "task")
     done = CliRunner().invoke(cli, words)
     assert isinstance(done.exception, UsageError)
-    spelled = done.exception.spelled(lambda name, value: f"--{name.replace('_', '-')}")
+    spelled = done.exception.spell(lambda name, value: f"--{name.replace('_', '-')}")
     assert said in spelled

@@ -175,4 +175,4 @@ def test_an_optimizer_whose_replies_are_of_no_use_is_named_in_the_warnings(
     ],
 )
 def test_no_sentence_of_an_error_ends_twice(text: str, shown: str) -> None:
-    assert str(UsageError(text)) == UsageError(text).spelled(lambda name, value: name) == shown
+    assert str(UsageError(text)) == UsageError(text).spell(lambda name, value: name) == shown

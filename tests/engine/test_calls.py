@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,28 @@ def failing(times: int, **error: Any) -> Any:
         return "fine"
 
     return behave
+
+
+async def test_at_every_commit_no_more_calls_are_open_than_there_are_slots(tmp_path: Path) -> None:
+    """An answer does not wait for the disk, and is in the file before the intent that takes its slot."""
+    opened: list[int] = []
+
+    class Watched(sqlite3.Connection):
+        def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:
+            found = super().execute(sql, *parameters)
+            if sql == "COMMIT":
+                opened.append(*super().execute("SELECT count(*) FROM calls WHERE state = 'open'").fetchone())
+            return found
+
+    def connect(path: str) -> sqlite3.Connection:
+        return sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=Watched)
+
+    core = open_core(tmp_path, Model(), concurrency=4, open_db=connect)
+    await run_of(core).map(lambda run, n: run.generate("task", ask(f"row {n}")), range(60))
+    await close(core)
+    assert 0 < max(opened) <= 4 + 4 // 2
+    assert opened[-1] == 0
+    assert len(opened) < 2 * 60  # intents and answers share their commits
 
 
 async def test_a_retryable_failure_is_retried_and_what_was_billed_is_counted(
@@ -391,7 +414,7 @@ async def test_room_has_an_end_and_neither_task_models_nor_bounds_of_the_user_ge
     ):
         model = Thinker(10**9)
         core = open_core(tmp_path / name, model)
-        core.caller.clients = {"task": replace(core.caller.client("task"), **how)}  # type: ignore[arg-type]
+        core.caller.clients = {"task": replace(core.caller.client("task"), **how)}
         request, digest = core.caller.prepare("task", ask("one"))
         (completion,) = decode_completions(await core.caller.ask("task", request, digest))
         assert model.bounds == bounds and completion.finish == "length"

@@ -111,6 +111,56 @@ async def test_an_account_without_credit_stops_the_run_before_its_test(tmp_path:
     assert result.baseline.test is not None and result["baseline"]["test"]["n"] > 0
 
 
+async def test_an_account_whose_credit_ends_in_the_test_keeps_its_answers_and_its_limit(
+    tmp_path: Path,
+) -> None:
+    rows = [{"input": f"Dish {i} was bad.", "target": "negative"} for i in range(74)]
+    words = {
+        "data": {"train": rows[:12], "validation": rows[12:24], "test": rows[24:]},
+        "method": whet.methods.opro.Config(steps=1, samples=1, examples=4, finalists=1),
+        "budget": whet.Budget(calls=135),
+    }
+    last: list[str] = []
+
+    def emptied(body: dict[str, Any], number: int) -> Any:
+        text = str(body["messages"])
+        sealed = any(row["input"] in text for row in rows[24:])
+        last.extend([text] if sealed else [])
+        return failing(400)(body, number) if len(last) > 40 else sorter(body, number)
+
+    async with odd_server(task=emptied, optimizer=varied) as (url, _calls):
+        with pytest.raises(ProviderError, match=r"has not answered the last 60 request.*the model is gone"):
+            await optimize(url, tmp_path, **words)
+    assert stored(tmp_path)["status"] == "stopped"
+    async with odd_server(task=sorter, optimizer=varied) as (url, calls):
+        result = await optimize(url, tmp_path, **words)
+    assert calls["task"] == 60, "only the missing answers are asked for, within the same limit"
+    assert result["test_openings"] == 1 and result.improvement.promoted
+    assert result.best.test is not None and result.best.test.n == 50
+
+
+async def test_rows_that_a_provider_always_refuses_keep_what_the_others_showed(tmp_path: Path) -> None:
+    rows = [{"input": f"Dish {i} was bad.", "target": "negative"} for i in range(74)]
+    words = {
+        "data": {"train": rows[:12], "validation": rows[12:24], "test": rows[24:]},
+        "method": whet.methods.opro.Config(steps=1, samples=1, examples=4, finalists=1),
+        "budget": whet.Budget(calls=140),
+    }
+
+    def filtering(body: dict[str, Any], number: int) -> Any:
+        refused = any(row["input"] in str(body["messages"]) for row in rows[24:49])
+        return failing(400)(body, number) if refused else sorter(body, number)
+
+    async with odd_server(task=filtering, optimizer=varied) as (url, _calls):
+        first = await optimize(url, tmp_path, concurrency=1, **words)
+        assert first["improvement"]["withheld"] and first.best.test is not None and first.best.test.n == 25
+        for _ in range(2):
+            again = await optimize(url, tmp_path, concurrency=1, **words)
+            assert again["improvement"]["withheld"], "refused again, they count as refused"
+            assert again.best.test == first.best.test and again.baseline.test == first.baseline.test
+    assert "with a larger limit: The limit of 140 calls" in again["improvement"]["reason"]
+
+
 async def test_prompts_that_a_provider_refuses_stop_the_run_once(tmp_path: Path) -> None:
     def filtering(body: dict[str, Any], number: int) -> Any:
         careful_asked = "careful" in str(body["messages"])

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from benchmarks.duels import pool, regrets, simulated
+from benchmarks.duels import pool, regrets, simulate_choices
 
 from whet.errors import UsageError
 from whet.stats.duels import double_thompson, wins_of
@@ -32,7 +32,7 @@ def test_double_thompson_sampling_finds_the_best_of_a_pool_sooner_than_uniform_p
 
 
 def test_versions_that_lose_are_hardly_asked_about() -> None:
-    choices = simulated("double Thompson", np.array([3.0, 2.5, -3.0, -3.0, -3.0]), 120, seed=3)
+    choices = simulate_choices("double Thompson", np.array([3.0, 2.5, -3.0, -3.0, -3.0]), 120, seed=3)
     wins = wins_of(range(5), choices)
     counts = (wins + wins.T).sum(axis=1)
     assert counts[:2].min() > 2 * counts[2:].max()
@@ -63,7 +63,7 @@ def test_intervals_of_strengths_cover_the_truth() -> None:
     covered = 0
     for k in range(300):
         truths = pool(4, np.random.default_rng(k)) / 2
-        ranking = bradley_terry_strengths(simulated("uniform", truths, 120, k))
+        ranking = bradley_terry_strengths(simulate_choices("uniform", truths, 120, k))
         covered += sum(ranking[v].low <= truth <= ranking[v].high for v, truth in enumerate(truths))
     assert covered / 1200 > 0.924
 

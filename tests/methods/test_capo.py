@@ -98,7 +98,7 @@ async def test_with_no_demonstrations_wanted_none_are_shown() -> None:
 async def test_a_prompt_with_demonstrations_alone_gets_demonstrations_alone() -> None:
     best, model, _ = await search(start=DEMONSTRATIONS_ALONE)
     assert model.questions == [] and shown_rows(best.prompt.text)
-    assert best.prompt.restored("demonstrations", DEMONSTRATIONS_ALONE) == DEMONSTRATIONS_ALONE
+    assert best.prompt.restore("demonstrations", DEMONSTRATIONS_ALONE) == DEMONSTRATIONS_ALONE
 
 
 async def test_where_the_model_writes_nothing_demonstrations_evolve_alone() -> None:

@@ -123,11 +123,11 @@ async def test_each_region_has_texts_of_its_own() -> None:
 
 
 async def test_a_prompt_with_demonstrations_alone_gets_demonstrations_alone() -> None:
-    for start in (DEMONSTRATIONS_ALONE, START.focused("demonstrations")):
+    for start in (DEMONSTRATIONS_ALONE, START.with_focus("demonstrations")):
         best, model, run = await search(start=start)
         assert model.questions == [] and len(logged(run, "candidate")) > 2
         assert len(shown_rows(best.prompt.text)) > 1
-        assert best.prompt.restored("demonstrations", start) == start
+        assert best.prompt.restore("demonstrations", start) == start
 
 
 @pytest.mark.parametrize("most", [100, 300, 1000])

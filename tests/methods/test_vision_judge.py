@@ -35,7 +35,7 @@ from whet.errors import SearchStopped, UsageError
 from whet.methods.self_rewarding import Config, self_rewarding
 from whet.prompt import Prompt
 from whet.rewards.judge import IGNORE, Judge
-from whet.rewards.verifiers.svg_pixels import paint_svg
+from whet.rewards.verifiers.svg_pixels import render_png
 from whet.testing.runs import MeteredRun
 from whet.types import Example, Request
 from whet_client.media import MARK, contents_of
@@ -152,7 +152,7 @@ def chances(painter: Any) -> Mapping[str, float]:
 
 def test_the_kinds_of_answers_look_as_they_are_called() -> None:
     for colour in COLOURS:
-        seen = {kind: shows(paint_svg(answer), colour) for kind, answer in answers_to(colour).items()}
+        seen = {kind: shows(render_png(answer), colour) for kind, answer in answers_to(colour).items()}
         assert seen == {"right": True, "other": False, "covered": False, "named": False}
 
 

@@ -25,12 +25,12 @@ from tools.embedded import tinyforms  # noqa: E402
 from tools.embedded.tinydata import chat_text, instruction, make_tokenizer, pick_clauses  # noqa: E402
 from tools.embedded.tinymeasure import (  # noqa: E402
     FORMATS,
+    is_obeyed,
     line,
-    obeyed,
     request,
+    sample_conversations,
     similarity,
     well_formed,
-    written,
 )
 
 from whet.models.addresses import resolve  # noqa: E402
@@ -80,10 +80,10 @@ def test_the_table_has_three_clauses_an_attribute_and_no_wording_twice() -> None
 
 
 def test_obedience_is_judged_against_the_line_without_the_clause() -> None:
-    assert obeyed("DOG-HOUSE", "dog house", ["capitals", "hyphens"], "capitals")
-    assert obeyed("DOG HOUSE", "dog house", ["capitals", "hyphens"], "capitals")
-    assert not obeyed("dog-house", "dog house", ["capitals", "hyphens"], "capitals")
-    assert obeyed("dog-house", "dog house", ["capitals", "hyphens"], "hyphens")
+    assert is_obeyed("DOG-HOUSE", "dog house", ["capitals", "hyphens"], "capitals")
+    assert is_obeyed("DOG HOUSE", "dog house", ["capitals", "hyphens"], "capitals")
+    assert not is_obeyed("dog-house", "dog house", ["capitals", "hyphens"], "capitals")
+    assert is_obeyed("dog-house", "dog house", ["capitals", "hyphens"], "hyphens")
     assert similarity("abcd", "abxx") == 0.5
 
 
@@ -162,7 +162,9 @@ def test_it_follows_each_of_four_clauses_more_often_than_all(tiny: Any) -> None:
     cases = [([c.name for c in pick_clauses(rng, 4)], line(rng)) for _ in range(40)]
     said = [request(instruction(rng, [BY_NAME[n] for n in names]), text) for names, text in cases]
     found = answers(tiny, said)
-    kept = [obeyed(a, text, names, n) for a, (names, text) in zip(found, cases, strict=True) for n in names]
+    kept = [
+        is_obeyed(a, text, names, n) for a, (names, text) in zip(found, cases, strict=True) for n in names
+    ]
     exact = [a == transform(text, names) for a, (names, text) in zip(found, cases, strict=True)]
     assert sum(kept) / len(kept) >= 0.9
     assert sum(exact) / len(exact) < sum(kept) / len(kept)
@@ -173,7 +175,9 @@ def test_it_follows_each_of_four_clauses_more_often_than_all(tiny: Any) -> None:
     [pytest.param(one, marks=pytest.mark.long) if one in ("operations", "r1") else one for one in FORMATS],
 )
 def test_it_writes_every_format_and_varies(tiny: Any, kind: str) -> None:
-    found = written(lambda requests: answers(tiny, list(requests), thoughts=True), kind, random.Random(7), 24)
+    found = sample_conversations(
+        lambda requests: answers(tiny, list(requests), thoughts=True), kind, random.Random(7), 24
+    )
     right = [text for text in found if well_formed(kind, text)]
     assert len(right) >= 18
     if kind != "kind":

@@ -139,7 +139,7 @@ async def test_who_edits_one_prompt_sees_no_critique_of_another() -> None:
     env = graded_by(both)
     assert (await rolled(env, TWO)).addressed == {"plan": "too short", "answer": "too long\ntoo late"}
     assert (await rolled(env, TWO)).critique == "too short\ntoo long\ntoo late"
-    assert (await rolled(env, TWO.focused("plan"))).critique == "too short"
+    assert (await rolled(env, TWO.with_focus("plan"))).critique == "too short"
 
 
 @pytest.mark.parametrize("method", ["gepa", "simba"])
@@ -213,6 +213,6 @@ def test_the_region_in_turn_gives_way_to_those_that_are_blamed() -> None:
 def test_a_region_is_put_back_alone() -> None:
     edited = PROGRAM.edit("Other.", "plan").edit("Better.", "answer")
     assert changed_regions(PROGRAM, edited) == ["plan", "answer"]
-    assert edited.restored("plan", PROGRAM) == PROGRAM.edit("Better.", "answer")
+    assert edited.restore("plan", PROGRAM) == PROGRAM.edit("Better.", "answer")
     plain = Prompt.parse("Answer.\n{{input}}")
-    assert plain.edit("Be brief.").restored("instructions", plain) == plain
+    assert plain.edit("Be brief.").restore("instructions", plain) == plain

@@ -63,7 +63,7 @@ def test_an_edit_cannot_add_a_prompt_or_a_slot(text: str) -> None:
 
 def test_the_region_in_focus_is_meant_where_none_is_named() -> None:
     program = Prompt.of_parts(PARTS)
-    focused = program.focused("check")
+    focused = program.with_focus("check")
     assert focused == program
     assert focused.region_text() == "Check it."
     edited = focused.edit("Check twice.")

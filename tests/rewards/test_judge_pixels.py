@@ -18,7 +18,7 @@ from PIL import Image
 import whet
 from whet.errors import UsageError
 from whet.rewards import build_reward
-from whet.rewards.verifiers.svg_pixels import WIDTH, paint_svg
+from whet.rewards.verifiers.svg_pixels import WIDTH, render_png
 from whet.rewards.verifiers.svg_shapes import NoPicture
 
 ROWS = [{"input": f"a {colour} square, number {i}"} for i in range(8) for colour in ("red", "blue")]
@@ -97,7 +97,7 @@ def test_the_judge_opens_the_painted_file_and_a_resumed_run_asks_it_nothing(tmp_
 )
 def test_what_cannot_be_painted_is_no_picture(answer: str, why: str) -> None:
     with pytest.raises(NoPicture, match=why):
-        paint_svg(answer)
+        render_png(answer)
 
 
 def test_no_file_of_the_machine_is_painted(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_no_file_of_the_machine_is_painted(tmp_path: Path) -> None:
     secret = tmp_path / "secret.png"
     Image.new("RGB", (4, 4), "red").save(secret)
     named = square(f'<image href="{secret}" width="10" height="10"/>')
-    with Image.open(io.BytesIO(paint_svg(named))) as image:
+    with Image.open(io.BytesIO(render_png(named))) as image:
         assert image.convert("RGB").getextrema() == ((255, 255),) * 3
 
 

@@ -120,6 +120,13 @@ def test_f1_is_twice_the_common_words_over_all_words(answer: str, target: str) -
     assert f1_score(answer, target) == pytest.approx(float(expected))
 
 
+def test_marks_in_place_of_blanks_separate_words() -> None:
+    assert f1_score("ሰላም", "ሰላም፡ዓለም") == pytest.approx(2 / 3)
+    assert f1_score("བཀྲ་ཤིས", "བཀྲ་ཤིས་བདེ་ལེགས") == pytest.approx(2 / 3)
+    assert normalise("བཀྲ་ཤིས།") == normalise("བཀྲ་ཤིས") and f1_score("།", "x") == 0.0
+    assert normalise("well-known") == "wellknown", "a hyphen joins"
+
+
 @given(st.text(), st.text())
 def test_f1_lies_in_range_is_symmetric_and_1_for_equal_texts(a: str, b: str) -> None:
     assert 0.0 <= f1_score(a, b) <= 1.0

@@ -119,7 +119,7 @@ def test_demonstrations_stand_in_their_region_or_behind_the_first() -> None:
     assert prompt.region_text().rstrip().endswith(DEMO.text)
     assert with_demonstrations(START, []) == START
     assert editable(FENCED) == editable(START) == ["instructions"]
-    assert editable(FENCED.focused("demonstrations")) == ["demonstrations"]
+    assert editable(FENCED.with_focus("demonstrations")) == ["demonstrations"]
 
 
 def test_they_join_an_instruction_that_was_written_anew() -> None:

@@ -95,7 +95,7 @@ def test_of_several_regions_each_prompt_changes_one() -> None:
     start = Prompt.parse(REGIONS.replace("{shown}", "").replace("{{input}}", "{{" + "input}}"))
     for prompt in made(start).values():
         assert prompt.region_text("task") != "Answer." and prompt.region_text("form") == "Be brief."
-    for prompt in made(start.focused("form")).values():
+    for prompt in made(start.with_focus("form")).values():
         assert prompt.region_text("task") == "Answer." and prompt.region_text("form") != "Be brief."
 
 

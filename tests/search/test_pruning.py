@@ -40,7 +40,7 @@ def test_a_region_that_would_be_empty_is_refused_and_one_in_focus_pruned_alone()
         "<!-- whet:begin a -->\none two\n<!-- whet:end -->\n<!-- whet:begin b -->\nthree\n<!-- whet:end -->\n{{input}}"
     )
     assert PrunableText.of(start, start).prompt((0, 1)) is None
-    focused = PrunableText.of(start.focused("a"), start)
+    focused = PrunableText.of(start.with_focus("a"), start)
     pruned = focused.prompt((1,))
     assert len(focused.words) == 2 and pruned is not None
     assert (pruned.region_text("a").strip(), pruned.region_text("b").strip()) == ("two", "three")

@@ -190,6 +190,8 @@ FIELDS: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ConstantReward(val=1.0),  # type: ignore[call-arg]
         'ConstantReward has no field "val". Did you mean "value"?',
     ),
+    "a completion": (lambda: whet.Completion(txt="x"), 'Completion has no field "txt". Did you mean "text"?'),  # type: ignore[call-arg]
+    "no text": (lambda: whet.Completion(), r"missing 1 required positional argument: 'text'"),  # type: ignore[call-arg]
     "max_calls": (lambda: whet.Budget(max_calls=5), 'Budget has no field "max_calls". Did you mean "calls"?'),  # type: ignore[call-arg]
     "max_cost": (lambda: whet.Budget(max_cost=5), 'Did you mean "cost_usd"?'),  # type: ignore[call-arg]
     "max_judge_calls": (lambda: whet.Budget(max_judge_calls=5), 'Did you mean "judge_calls"?'),  # type: ignore[call-arg]

@@ -104,7 +104,7 @@ def tidy(text: str) -> str:
     return re.sub(r"\s+", " ", text.replace("¶", "")).strip()
 
 
-def titled(title: str, text: str) -> str:
+def with_title(title: str, text: str) -> str:
     """The paragraph alone, after its title, or before it: chosen by the text's hash, 40%, 25%, 35%.
 
     A title after the text teaches the model to name what it has just read.
@@ -123,7 +123,7 @@ def from_html(path: Path) -> Iterator[str]:
     parser.feed(path.read_text(encoding="utf-8", errors="ignore"))
     parser.flush()
     for title, text in parser.passages:
-        yield titled(title, text)
+        yield with_title(title, text)
 
 
 def from_wordnet(path: Path) -> Iterator[str]:
@@ -218,7 +218,7 @@ class Held:
         return False
 
 
-def unpacked(source: CorpusSource, debs: Path, work: Path) -> Path:
+def unpack(source: CorpusSource, debs: Path, work: Path) -> Path:
     """Folder with the package's files; the package is downloaded when ``debs`` does not have it."""
     if not list(debs.glob(f"{source.package}_*.deb")):
         subprocess.run(["apt-get", "download", source.package], cwd=debs, check=True)
@@ -258,7 +258,7 @@ def main(argv: list[str] | None = None) -> None:
         work = Path(temporary)
         debs = options.debs or work
         for source in SOURCES:
-            files = sorted(unpacked(source, debs, work).glob(source.pattern))
+            files = sorted(unpack(source, debs, work).glob(source.pattern))
             count, out = write(
                 options.out, source.package, (line for path in files for line in lines_of(path)), held
             )

@@ -111,7 +111,7 @@ def weighted_clauses(rng: random.Random, count: int) -> list[Clause]:
     return chosen
 
 
-def worded(rng: random.Random, clause: Clause, held: bool = False) -> str:
+def wording(rng: random.Random, clause: Clause, held: bool = False) -> str:
     """One wording of a clause; its short name now and then. `held`: a wording never trained on."""
     if held:
         return rng.choice(clause.held)
@@ -123,7 +123,7 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def joined(rng: random.Random, parts: Sequence[str]) -> str:
+def join_parts(rng: random.Random, parts: Sequence[str]) -> str:
     """The parts as one instruction: a list, a sentence, sentences or lines; leads and vague words around."""
     if not parts:
         return rng.choice(VAGUE)
@@ -145,7 +145,7 @@ def joined(rng: random.Random, parts: Sequence[str]) -> str:
 
 def instruction(rng: random.Random, clauses: Sequence[Clause], held: bool = False) -> str:
     """An instruction that says the clauses in the given order."""
-    return joined(rng, [worded(rng, clause, held) for clause in clauses])
+    return join_parts(rng, [wording(rng, clause, held) for clause in clauses])
 
 
 def clause_count(rng: random.Random) -> int:
@@ -164,9 +164,9 @@ def task(rng: random.Random) -> Dialogue:
     answer = transform(line, names)
     draw = rng.random()
     if draw < 0.14:
-        return Dialogue("hint", _hinted(rng, rules, line), answer, names)
+        return Dialogue("hint", _hinted_messages(rng, rules, line), answer, names)
     if draw < 0.26:
-        return Dialogue("principles", _principled(rng, rules, line), answer, names)
+        return Dialogue("principles", _principled_messages(rng, rules, line), answer, names)
     text = instruction(rng, rules)
     if rng.random() < 0.04:
         text = " ".join(word for word in text.split() if rng.random() > 0.15)
@@ -190,7 +190,7 @@ def lay_out(text: str, line: str, layout: int) -> tuple[Message, ...]:
     return (Message("user", f"{text}\n{line}"),)
 
 
-def _hinted(rng: random.Random, clauses: Sequence[Clause], line: str) -> tuple[Message, ...]:
+def _hinted_messages(rng: random.Random, clauses: Sequence[Clause], line: str) -> tuple[Message, ...]:
     cut = rng.randint(0, len(clauses)) if rng.random() < 0.25 else 0
     head, hinted = clauses[:cut], clauses[cut:]
     names = "; ".join(c.name for c in hinted)
@@ -199,8 +199,8 @@ def _hinted(rng: random.Random, clauses: Sequence[Clause], line: str) -> tuple[M
     return (Message("system", text), user) if text else (user,)
 
 
-def _principled(rng: random.Random, clauses: Sequence[Clause], line: str) -> tuple[Message, ...]:
-    rules = "\n".join(f"G{i}: {worded(rng, c)}" for i, c in enumerate(clauses))
+def _principled_messages(rng: random.Random, clauses: Sequence[Clause], line: str) -> tuple[Message, ...]:
+    rules = "\n".join(f"G{i}: {wording(rng, c)}" for i, c in enumerate(clauses))
     text = f"First read the instructions and principles below.\n{rules}"
     if rng.random() < 0.3:
         text = f"{rng.choice(VAGUE)}\n{text}"

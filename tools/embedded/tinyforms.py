@@ -15,11 +15,11 @@ from tools.embedded.tinydata import (
     Dialogue,
     instruction,
     invented_line,
-    joined,
+    join_parts,
     lay_out,
     pick_clauses,
     task,
-    worded,
+    wording,
 )
 
 from whet.types import Message
@@ -72,22 +72,22 @@ def _keep_some(rng: random.Random, clauses: list[Clause], add: int) -> list[Clau
     return kept
 
 
-def _rewritten(rng: random.Random) -> tuple[str, str, list[Clause]]:
+def _rewrite_form(rng: random.Random) -> tuple[str, str, list[Clause]]:
     clauses = pick_clauses(rng, rng.choices(range(5), (35, 25, 20, 12, 8))[0])
     text = instruction(rng, clauses)
     new = _keep_some(rng, clauses, rng.choices(range(4), (10, 40, 35, 15))[0])
-    return text, joined(rng, [worded(rng, c) for c in new]), new
+    return text, join_parts(rng, [wording(rng, c) for c in new]), new
 
 
 def rewrite(rng: random.Random) -> Dialogue:
     """A rewriter's turn: most clauses of the instruction stay, a few random ones are added."""
-    text, new, _ = _rewritten(rng)
+    text, new, _ = _rewrite_form(rng)
     return Dialogue("rewrite", (Message("user", f"{REWRITE}\n\nInstruction: {text}\n\nRewritten:"),), new)
 
 
 def prl(rng: random.Random) -> Dialogue:
     """A refinement with its reasoning: `<think>short</think><answer>prompt</answer>`."""
-    text, new, clauses = _rewritten(rng)
+    text, new, clauses = _rewrite_form(rng)
     thought = _thought(rng, clauses)
     query = f"{REFINE}\n\nTask: {rng.choice(VAGUE)}\n\nBase prompt: {text}"
     answer = f"<think>{thought}</think><answer>{new}</answer>"
@@ -144,14 +144,14 @@ def reflect(rng: random.Random) -> Dialogue:
     attempt = transform(line, [c.name for c in done])
     shown = f"{instruction(rng, done)}\n{line}" if rng.random() < 0.5 else line
     query = f"{shown}\n\nAttempt:\n{attempt}\n\nReward: {rng.randint(0, 100) / 100}\n\n{REFLECT}"
-    lesson = joined(rng, [worded(rng, c) for c in pick_clauses(rng, rng.randint(1, 3))])
+    lesson = join_parts(rng, [wording(rng, c) for c in pick_clauses(rng, rng.randint(1, 3))])
     return Dialogue("reflect", (Message("user", query),), lesson)
 
 
 def operations(rng: random.Random) -> Dialogue:
     """One or two operations on a list of principles, as JSON."""
     rules = pick_clauses(rng, rng.randint(0, 3))
-    listed = "\n".join(f"G{i}: {worded(rng, c)}" for i, c in enumerate(rules)) or "-"
+    listed = "\n".join(f"G{i}: {wording(rng, c)}" for i, c in enumerate(rules)) or "-"
     mistakes = []
     for _ in range(rng.randint(1, 2)):
         line = invented_line(rng)
@@ -164,9 +164,9 @@ def operations(rng: random.Random) -> Dialogue:
     for clause in new:
         if rules and rng.random() < 0.35:
             at = f"G{rng.randrange(len(rules))}"
-            found_ops.append({"op": "modify", "id": at, "text": worded(rng, clause)})
+            found_ops.append({"op": "modify", "id": at, "text": wording(rng, clause)})
         else:
-            found_ops.append({"op": "add", "text": worded(rng, clause)})
+            found_ops.append({"op": "add", "text": wording(rng, clause)})
     return Dialogue("operations", (Message("user", query),), json.dumps(found_ops))
 
 

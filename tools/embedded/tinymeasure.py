@@ -43,7 +43,7 @@ def similarity(output: str, wanted: str) -> float:
     return SequenceMatcher(None, output, wanted, autojunk=False).ratio()
 
 
-def obeyed(output: str, text: str, names: Sequence[str], name: str) -> bool:
+def is_obeyed(output: str, text: str, names: Sequence[str], name: str) -> bool:
     """Whether the answer is nearer to the line with the clause `name` than to the line without it."""
     wanted = transform(text, names)
     without = transform(text, [other for other in names if other != name])
@@ -84,7 +84,9 @@ def _share(outputs: Sequence[str], wanted: Sequence[str]) -> float:
     return sum(a == b for a, b in zip(outputs, wanted, strict=True)) / len(wanted)
 
 
-def combined(answer: Answer, rng: random.Random, each: int, held: bool) -> dict[int, dict[str, float]]:
+def measure_combinations(
+    answer: Answer, rng: random.Random, each: int, held: bool
+) -> dict[int, dict[str, float]]:
     """For 1 to 5 clauses at once: exact match, similarity, and the share of clauses obeyed."""
     table = {}
     for count in range(1, 6):
@@ -93,7 +95,7 @@ def combined(answer: Answer, rng: random.Random, each: int, held: bool) -> dict[
         names = [[c.name for c in clauses] for clauses, _ in cases]
         wanted = [transform(text, applied) for applied, (_, text) in zip(names, cases, strict=True)]
         kept = [
-            obeyed(a, text, applied, name)
+            is_obeyed(a, text, applied, name)
             for a, applied, (_, text) in zip(outputs, names, cases, strict=True)
             for name in applied
         ]
@@ -132,7 +134,7 @@ def well_formed(kind: str, text: str) -> bool:
     return all(op.keys() == keys.get(op.get("op")) and all(op.values()) for op in operations)
 
 
-def written(answer: Answer, kind: str, rng: random.Random, count: int) -> list[str]:
+def sample_conversations(answer: Answer, kind: str, rng: random.Random, count: int) -> list[str]:
     """What the model writes, at temperature 1, in `count` conversations of a format."""
     make, _ = FORMS[kind]
     return answer([Request(make(rng).messages, 1.0, 120, seed=i) for i in range(count)])
@@ -172,11 +174,11 @@ def main(argv: list[str] | None = None) -> None:
     mean = {k: round(sum(row[k] for row in single.values()) / len(single), 3) for k in columns}
     _say({"clause": "mean", **mean})
     for held in (False, True):
-        for count, row in combined(answer, rng, 4 * args.each, held).items():
+        for count, row in measure_combinations(answer, rng, 4 * args.each, held).items():
             shown = {k: round(v, 3) for k, v in row.items()}
             _say({"clauses": count, "held wordings": held, **shown})
     for kind in FORMATS:
-        texts = written(answer, kind, rng, 5 * args.each)
+        texts = sample_conversations(answer, kind, rng, 5 * args.each)
         right = [text for text in texts if well_formed(kind, text)]
         _say({"format": kind, "right": round(len(right) / len(texts), 3), "different": len(set(right))})
 

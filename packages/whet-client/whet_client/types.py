@@ -35,14 +35,12 @@ class Message:
 
     def as_list(self) -> list[Any]:
         """Role and content, and the name where there is one: `Message(*values)` is the message again."""
-        return [self[key] for key in self.keys()]
+        return [self.role, self.content] if self.name is None else [self.role, self.content, self.name]
 
     def as_object(self, content: object = None) -> dict[str, Any]:
         """The message as APIs take it; with another `content` in the place of its own."""
-        return {
-            **{key: self[key] for key in self.keys()},
-            **({} if content is None else {"content": content}),
-        }
+        shown = {"role": self.role, "content": self.content if content is None else content}
+        return shown if self.name is None else {**shown, "name": self.name}
 
     def __getitem__(self, name: str) -> str:
         if name not in self.keys():

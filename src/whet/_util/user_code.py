@@ -56,7 +56,7 @@ class StrayException(Exception):
 _STRAY = (StopIteration, StopAsyncIteration, asyncio.CancelledError, concurrent.futures.CancelledError)
 
 
-def caught(error: BaseException) -> Exception:
+def passable(error: BaseException) -> Exception:
     """The exception of a user's function, in a form that may pass through coroutines and futures."""
     if isinstance(error, Exception) and not isinstance(error, _STRAY):
         return error
@@ -292,7 +292,7 @@ async def _within(future: asyncio.Future[Any], seconds: float | None) -> object:
         if future.cancelled():  # by its own code: a cancellation of this task is raised where it waits
             raise StrayException(asyncio.CancelledError())
         if (error := future.exception()) is not None:
-            raise error if isinstance(error, KeyboardInterrupt) else caught(error)
+            raise error if isinstance(error, KeyboardInterrupt) else passable(error)
         return future.result()
     finally:
         future.cancel()
@@ -331,7 +331,7 @@ class _Worker:
             result = _call(function, watched)
         except BaseException as error:
             self._rest(future)
-            future.set_exception(caught(error))
+            future.set_exception(passable(error))
         else:
             self._rest(future)
             future.set_result(result)
@@ -452,7 +452,7 @@ class MainThread:
         except _Ended:
             future.set_exception(OutOfTime())
         except BaseException as error:
-            future.set_exception(caught(error))
+            future.set_exception(passable(error))
             if isinstance(error, _Interrupted):
                 raise
         else:
@@ -520,4 +520,4 @@ async def _of(result: Awaitable[Any]) -> object:
     try:
         return await result
     except SystemExit as error:  # a task would hand it to the event loop
-        raise caught(error) from None
+        raise passable(error) from None

@@ -15,7 +15,13 @@ import regex
 _OPEN = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\p{Yi}\p{LB=SA}\p{LB=AK}\p{LB=AP}\p{LB=AS}ー々〆]"
 """Characters of scripts that do not put blanks between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese, and others."""
 _OPEN_CHARACTER = regex.compile(_OPEN)
-_UNITS = regex.compile(rf"(?s){_OPEN}[\p{{M}}]*|(?:(?!{_OPEN}).)+")
+_SEPARATOR = r"(?=\p{P})(?!\p{Pd})\p{LB=BA}"
+"""Punctuation that stands between words or syllables in place of a blank, as in Tibetan and Ethiopic: Unicode breaks lines behind
+it."""
+_SEPARATORS = regex.compile(_SEPARATOR)
+_UNITS = regex.compile(
+    rf"(?s){_OPEN}[\p{{M}}]*|(?:(?!{_OPEN}|{_SEPARATOR}).)+(?:{_SEPARATOR})*|(?:{_SEPARATOR})+"
+)
 _MARKS = regex.compile(r"(\p{M}{30})\p{M}+")
 _INVISIBLE = regex.compile(r"\p{Default_Ignorable_Code_Point}+")
 _DIGIT = regex.compile(r"(?![0-9])\p{Nd}")
@@ -104,14 +110,15 @@ def without_punctuation(text: str) -> str:
     >>> without_punctuation("«Oui», it’s 「今日」。")
     'Oui its 今日'
     """
-    return str(_PUNCTUATION.sub("", text))
+    return str(_PUNCTUATION.sub("", _SEPARATORS.sub(" ", text)))
 
 
 def split_words(text: str) -> list[str]:
-    """The words of a text: what stands between blanks, and each character of a script without blanks.
+    """The words of a text: what stands between blanks or the marks that a script has in their place, and each character of a
+    script without blanks.
 
-    >>> split_words("see 今天 ok")
-    ['see', '今', '天', 'ok']
+    >>> split_words("see 今天 ok"), split_words("ሰላም፡ዓለም")
+    (['see', '今', '天', 'ok'], ['ሰላም፡', 'ዓለም'])
     """
     return [unit for part in text.split() for unit in _UNITS.findall(part)]
 

@@ -246,7 +246,7 @@ class AddedRows:
         env = environment_for(plan, assembly.env, folder, candidate)
         sides = (assembly.env, plan.task.prompt), (env, candidate.prompt)
         answers = _due(rows, earlier)
-        foreseen = self._foreseen(plan, assembly, answers, len(rows))
+        foreseen = self._plan_answers(plan, assembly, answers, len(rows))
         self._progress.begin_part("added rows")
         self._progress.planned(foreseen)
         if self._options.dry_run:
@@ -261,7 +261,7 @@ class AddedRows:
             with watching_rollouts(self._progress.on_rollout):
                 return await _test_new_rows(plan, sides, opened, ledger, earlier, rows, result)
 
-    def _foreseen(self, plan: RunPlan, assembly: Assembly, answers: int, rows: int) -> PlanJSON:
+    def _plan_answers(self, plan: RunPlan, assembly: Assembly, answers: int, rows: int) -> PlanJSON:
         """The plan of so many answers to added rows."""
         known = measured_usage(Path(self._options.root), plan.task.fingerprint, plan.addresses)
         examples = [p.example for p in self._rows[:1]] * answers

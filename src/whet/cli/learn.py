@@ -101,7 +101,7 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
         click.echo("\nRows that teach nothing:")
     for row in shown["skipped"]:
         click.echo(f"  {show_hidden(row['feedback'])} ({row['where']}): {row['reason']}")
-    _unwritten(
+    _show_unwritten(
         [group for group in shown["groups"] if not group["instruction"]], groups, shown["optimizer"] != "none"
     )
     if shown["fence_added"] and shown["changes"]:
@@ -115,7 +115,7 @@ def proposal(shown: Mapping[str, Any], groups: bool = True) -> None:
     _diff(shown["diff"])
 
 
-def _unwritten(groups: Sequence[Mapping[str, object]], listed: bool, read: bool) -> None:
+def _show_unwritten(groups: Sequence[Mapping[str, object]], listed: bool, read: bool) -> None:
     """Comments for which nobody wrote an instruction, and how to get one where no model `read` them."""
     if not groups:
         return

@@ -398,7 +398,7 @@ def main() -> None:
         error.show()
         code = 2
     except WhetError as error:
-        code = _say(f"whet: {error.spelled(option_of)}", error.exit_code)
+        code = _say(f"whet: {error.spell(option_of)}", error.exit_code)
     except BrokenPipeError:
         code = 0
     except UnicodeEncodeError as error:

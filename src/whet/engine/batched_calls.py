@@ -473,11 +473,12 @@ class BatchedCalls:
                 self._tried[item.digest] = ROUNDS
         for waiting in (self._places, self._kept, self._items):
             waiting.pop(item.digest, None)
-        await self._journal.write_durably(caller.settle_attempt(attempt))
+        self._journal.append(caller.settle_attempt(attempt))
         caller.share_answers()
         if not any(self.holds(digest) for digest in record.calls):
             self._forget(record)
         _give(item, attempt.value)
+        await asyncio.sleep(0)  # a batch may have many thousand lines: others go on meanwhile
 
     def _read(self, item: _Item, attempt: CallAttempt, line: BatchLine | None) -> None:
         """Take an answer into the attempt. Raises ProviderError where there is none, ReasoningTruncated for half a thought."""

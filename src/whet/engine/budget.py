@@ -109,7 +109,7 @@ class BudgetAccount:
         self._open_tokens = 0
         self._open_cost = 0.0
         self._in_flight = 0
-        self._open_beyond = [0.0, 0.0]
+        self._open_beyond = 0.0, 0.0
         self._in_flight_by_role: Counter[str] = Counter()
         self._first_paid_call: tuple[float, int] | None = None
         self._changed = asyncio.Event()
@@ -191,8 +191,9 @@ class BudgetAccount:
         """Reserve what the attempt may take, and return the reservation. Its calls count at once. After a wait, `renew` makes a
         new reservation, because the answers in between may have been longer than all before. Raises BudgetExceeded, which names
         the limit."""
-        while await self._wait_for_room(reservation) and renew is not None:
-            if (known := renew()) == reservation:
+        while not self._fits(reservation):
+            await self._wait_for_room(reservation)
+            if renew is None or (known := renew()) == reservation:
                 break
             reservation = known
         self.take(reservation)
@@ -219,24 +220,22 @@ class BudgetAccount:
         self._first_paid_call = self._first_paid_call or (time.monotonic(), self._paid)
         self.hold(reservation)
         self._in_flight += 1
-        self._open_beyond = [a + b for a, b in zip(self._open_beyond, self._beyond(reservation), strict=True)]
+        self._add_beyond(reservation, 1)
         self._in_flight_by_role[reservation.role] += 1
 
-    async def _wait_for_room(self, reservation: Reservation) -> bool:
-        """Wait until an attempt fits, and return whether there was a wait. Raises BudgetExceeded if it never will fit."""
-        waited = False
-        while (
-            (limit := self._find_exceeded_limit(reservation)) is not None
-            or self._must_wait(reservation)
-            or self._is_crowded(reservation)
-        ):
+    def _fits(self, reservation: Reservation) -> bool:
+        """Whether an attempt may begin now."""
+        return self.has_room(reservation) and not self._must_wait(reservation)
+
+    async def _wait_for_room(self, reservation: Reservation) -> None:
+        """Wait until an attempt fits. Raises BudgetExceeded if it never will."""
+        while not self._fits(reservation):
+            limit = self._find_exceeded_limit(reservation)
             if limit is not None and (limit == "seconds" or self._in_flight == 0):
                 name = limit.removesuffix("_usd")
                 raise BudgetExceeded(name, self._describe_limit(limit, reservation))
             self._changed.clear()
             await self._changed.wait()
-            waited = True
-        return waited
 
     def _describe_limit(self, name: str, reservation: Reservation) -> str:
         """A message: the limit leaves no room for an attempt, and what has taken the room."""
@@ -266,6 +265,13 @@ class BudgetAccount:
             return reservation.likely_tokens, reservation.likely_cost
         return reservation.beyond_tokens, reservation.beyond_cost
 
+    def _add_beyond(self, reservation: Reservation, sign: int) -> None:
+        """Add what a call that begins may take beyond its reservation, or take away that of one that has ended."""
+        tokens, cost = self._beyond(reservation)
+        open_tokens, open_cost = self._open_beyond
+        sums = open_tokens + sign * tokens, open_cost + sign * cost
+        self._open_beyond = sums if self._in_flight else (0.0, 0.0)
+
     def _is_crowded(self, r: Reservation) -> bool:
         """Whether the calls in flight and this one would pass a limit if each took more than is reserved for it. The reserve of
         the sealed test counts as room here: it would be lost, but the limit would hold."""
@@ -286,17 +292,19 @@ class BudgetAccount:
             raise BudgetExceeded("cost", f"The limit of ${limit:g} is reached.")
 
     def _find_exceeded_limit(self, r: Reservation) -> str | None:
-        limits = self.limits
-        checks = (
-            ("calls", limits.calls, r.calls, r.calls),
-            (f"{r.role}_calls", getattr(limits, f"{r.role}_calls"), r.calls, r.calls),
-            ("tokens", limits.tokens, r.tokens, r.likely_tokens),
-            ("cost_usd", limits.cost_usd, r.cost, r.likely_cost),
-            ("seconds", limits.seconds, 0.0, 0.0),
-        )
-        for name, limit, most, likely in checks:
-            if limit is None or (name in ("tokens", "cost_usd") and not most):
+        most: float
+        likely: float
+        for name in ("calls", f"{r.role}_calls", "tokens", "cost_usd", "seconds"):
+            limit = getattr(self.limits, name)
+            if limit is None:
                 continue
+            if name in ("tokens", "cost_usd"):
+                dollars = name == "cost_usd"
+                most, likely = (r.cost, r.likely_cost) if dollars else (r.tokens, r.likely_tokens)
+                if not most:
+                    continue
+            else:
+                most = likely = 0.0 if name == "seconds" else r.calls
             if self._released and not self._in_flight:  # the sealed test is finished one call at a time
                 most = likely + min(most - likely, LAST_CALL * limit)
             if self._usage_of(name) + most > limit - self._reserve_of(name) + 1e-12:
@@ -311,8 +319,7 @@ class BudgetAccount:
         self._open_tokens -= reservation.tokens
         self._open_cost -= reservation.cost
         self._in_flight -= 1
-        beyond = zip(self._open_beyond, self._beyond(reservation), strict=True)
-        self._open_beyond = [a - b for a, b in beyond] if self._in_flight else [0.0, 0.0]
+        self._add_beyond(reservation, -1)
         self._in_flight_by_role[reservation.role] -= 1
         spent.input_tokens += usage.input_tokens
         spent.output_tokens += usage.output_tokens

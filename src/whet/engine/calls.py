@@ -73,6 +73,8 @@ GATEWAY = "gateway"
 drawn anew."""
 PLACES = "places"
 """The key under which the journal says at which addresses the models of the last session were."""
+_SHARE_SECONDS = 0.05
+"""After so long an answer goes to the cache. What a kill loses there, the next session of the run takes from its journal."""
 INTERRUPT_SECONDS = 1.0
 """The longest wait of an interrupted run for calls in flight."""
 
@@ -317,10 +319,13 @@ class CallExecutor:
             self.journal.append([self.call_row(role, digest, GIVEN_UP, Usage(), 0.0)])
         health.given_up.add(digest)
 
-    def raise_if_unresponsive(self) -> None:
-        """Raise ProviderError when a model that was asked has answered nothing, or nothing any more."""
+    def raise_if_unresponsive(self, *, only_refusals: bool = False) -> None:
+        """Raise ProviderError when a model that was asked has answered nothing, or nothing any more; with `only_refusals`, only
+        where it refused its last requests in the same words, as it does for an account without credit."""
         for client in self.clients.values():
-            error = None if client.model.local else client.health.unresponsive_error(client.model.address)
+            if client.model.local or (only_refusals and not client.health.refuses_alike):
+                continue
+            error = client.health.unresponsive_error(client.model.address)
             if error is not None:
                 client.failed = error
                 raise error
@@ -395,10 +400,10 @@ class CallExecutor:
         self.journal.append([meta_row(PLACES, where)])
 
     def share_answers(self) -> None:
-        """Write what was answered into the cache at the end of this turn of the loop, so that no kill loses it for others."""
+        """Write what was answered into the cache in a moment, so that others need not wait for the next full batch."""
         if not self._sharing:
             self._sharing = True
-            asyncio.get_running_loop().call_soon(self._flush_cache)
+            asyncio.get_running_loop().call_later(_SHARE_SECONDS, self._flush_cache)
 
     def _flush_cache(self) -> None:
         self._sharing = False
@@ -466,11 +471,12 @@ class CallExecutor:
             if not client.observed.known:
                 known = (c.observed.ratio for c in self.clients.values() if c.observed.known)
                 client.observed.others = max(known, default=0.0)
+            counted = client.count_input(request)
             worst: Usage
 
             def estimate() -> Reservation:
                 nonlocal worst
-                most, worst = client.worst_case(role, request)
+                most, worst = client.worst_case(role, request, counted)
                 return most
 
             reservation = await self.budget.reserve(estimate(), estimate)
@@ -490,7 +496,8 @@ class CallExecutor:
                     self._pending[digest].sent = True
                     attempt.state = "failed"
                     value = await self._send(client, request, attempt, worst, began)
-                await self.journal.write_durably(self.settle_attempt(attempt))
+                    client.observe(request, attempt.usage, counted)
+                self.journal.append(self.settle_attempt(attempt))
                 self.share_answers()
                 if client.failed is not None and digest in client.health.blank:
                     raise client.failed
@@ -540,7 +547,6 @@ class CallExecutor:
         attempt.state = "answered"
         self.results[attempt.digest] = attempt.value = value
         client.note_answer(began)
-        client.observe(request, attempt.usage)
         if client.model.local:
             return value
         if client.health.note_answer(attempt.digest, completions, began):

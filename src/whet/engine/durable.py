@@ -532,7 +532,8 @@ def _loads(value: bytes | None) -> JSON:
 
 async def gather_in_order(coroutines: Sequence[Awaitable[R]]) -> list[R]:
     """Run all; on the first failure cancel and await the others, then raise the gravest error."""
-    tasks = [asyncio.ensure_future(c) for c in coroutines]
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(c) if asyncio.iscoroutine(c) else asyncio.ensure_future(c) for c in coroutines]
     if not tasks:
         return []
     try:

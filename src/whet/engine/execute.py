@@ -469,7 +469,7 @@ async def ablate(
         try:
             whole = await mean("whole", best.prompt)
             without = {
-                name: await mean(f"without/{name}", best.prompt.restored(name, start)) for name in changed
+                name: await mean(f"without/{name}", best.prompt.restore(name, start)) for name in changed
             }
         except BudgetExceeded:
             return {}

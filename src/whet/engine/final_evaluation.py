@@ -68,7 +68,7 @@ from whet.engine.result_json import (
     SealedRowsJSON,
     SideJSON,
 )
-from whet.engine.run_folder import OpenRun, RunPlan
+from whet.engine.run_folder import OpenRun, RunPlan, read_result
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
@@ -244,8 +244,7 @@ async def _test_on_sealed_rows(
     start = Tested(Candidate(task.prompt), baseline, ())
     best = Tested(search.best, validation, ())
     start, best = await _test(plan, (env, other), (start, best), final, withheld)
-    if hold_no_text((*start.test, *best.test)):
-        core.caller.raise_if_unresponsive()
+    core.caller.raise_if_unresponsive(only_refusals=not hold_no_text((*start.test, *best.test)))
     if best is not start:
         comparison = replace(
             comparison,
@@ -389,7 +388,18 @@ def result_of_stopped_run(plan: RunPlan, opened: OpenRun, why: str) -> RunJSON:
 
 
 def result_of_untested_run(plan: RunPlan, opened: OpenRun, error: BudgetExceeded) -> RunJSON:
-    """The result of a run whose limits did not pay for the whole sealed test: its best prompt, which nothing has proved."""
+    """The result of a run whose limits did not pay for the whole sealed test: its best prompt, which nothing has proved; or what
+    an earlier session measured without a verdict, where they did not pay for what was missing."""
+    earlier = read_result(opened.core.journal.path.parent)
+    if earlier.get("tested") and earlier["improvement"].get("withheld"):
+        more = f" To ask for what is missing, run the same command with a larger limit: {error}"
+        known = str(earlier["improvement"]["reason"]).removesuffix(more)
+        kept = {
+            **earlier,
+            "improvement": {**earlier["improvement"], "reason": known + more},
+            "usage": usage(opened.core),
+        }
+        return cast("RunJSON", kept)
     reason = (
         f"Not promoted: not tested. {error} The best prompt so far is kept. Run the same command with "
         "a larger limit to continue from here; nothing is paid twice."

@@ -27,7 +27,7 @@ The model is, by these:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from whet.errors import ProviderError
@@ -163,10 +163,12 @@ class EndpointHealth:
         """Note an answer to a call that began at `began`. Whether it holds a usable text."""
         self.failures = 0
         self.newest = sorted([*self.newest, began])[-OVERTAKEN:]
-        self.odd = (self.odd | self.lost.keys()) - {digest}
+        if self.lost:
+            self.odd |= self.lost.keys()
+            self.lost.clear()
+        self.odd.discard(digest)
         self.gone.pop(digest, None)
         self.given_up.discard(digest)
-        self.lost.clear()
         self.attempts.clear()
         errors = [c.error for c in completions if c.error is not None]
         if len(errors) < len(completions):
@@ -190,19 +192,12 @@ class EndpointHealth:
         """
         if self._never and self.blank:
             return self._blank_error(address)
-        lost = {
-            digest: error
-            for digest, error in self.lost.items()
-            if not self._is_fault_of_request(digest, error)
-            and not (digest in self.proven and self._fails_again(digest, error))
-        }
+        lost = self._find_unexplained()
         if not lost:
             return None
         last = list(lost.values())[-1]
+        refused = _refused_as(last, lost) - self.unanswered
         alike = {d for d, error in lost.items() if error.retryable and error.status != 429}
-        refused = {
-            d for d, error in lost.items() if error.status and not error.retryable and str(error) == str(last)
-        }
         if len(refused) >= REFUSED_ALIKE:
             alike |= refused
         often = len(alike) > 1 or (alike and self.failures >= LOST_ATTEMPTS)
@@ -219,6 +214,22 @@ class EndpointHealth:
             status=last.status,
         )
 
+    @property
+    def refuses_alike(self) -> bool:
+        """Whether the server refused the last `REFUSED_ALIKE` requests or more for good, in the same words; what it refused in an
+        earlier session too does not count."""
+        lost = {d: error for d, error in self._find_unexplained().items() if d not in self.unanswered}
+        return bool(lost) and len(_refused_as(list(lost.values())[-1], lost)) >= REFUSED_ALIKE
+
+    def _find_unexplained(self) -> dict[str, ProviderError]:
+        """The requests without an answer since the model's last answer that are not at fault themselves."""
+        return {
+            digest: error
+            for digest, error in self.lost.items()
+            if not self._is_fault_of_request(digest, error)
+            and not (digest in self.proven and self._fails_again(digest, error))
+        }
+
     def _blank_error(self, address: str) -> ProviderError:
         reason = list(self.blank.values())[-1].partition(": ")[2]
         more = "" if address.startswith(FUNCTION) else " (`whet doctor` examines the endpoint)"
@@ -228,6 +239,13 @@ class EndpointHealth:
             fatal=True,
             status=200,
         )
+
+
+def _refused_as(last: ProviderError, lost: Mapping[str, ProviderError]) -> set[str]:
+    """The requests that a server refused for good with the words of `last`."""
+    return {
+        d for d, error in lost.items() if error.status and not error.retryable and str(error) == str(last)
+    }
 
 
 def is_gone(error: ProviderError) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, MutableMapping
+from typing import Any
 
 _LARGE = 64 << 10
 _FASTEST = 1
@@ -25,6 +26,13 @@ class HeldAnswers(MutableMapping[str, bytes]):
     def __getitem__(self, digest: str) -> bytes:
         value = self._plain.get(digest)
         return zlib.decompress(self._packed[digest]) if value is None else value
+
+    def get(self, digest: str, default: Any = None) -> Any:
+        """The answer, or `default`."""
+        value = self._plain.get(digest)
+        return (
+            self[digest] if value is None and digest in self._packed else default if value is None else value
+        )
 
     def __setitem__(self, digest: str, value: bytes) -> None:
         self._plain.pop(digest, None)

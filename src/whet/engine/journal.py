@@ -2,8 +2,7 @@
 
 Appends go to one writer thread in order, so that after any crash the file holds a prefix of what was
 appended. A caller waits only where it must: `commit` waits for the disk (the intent of a paid call, before
-it is sent), `written` for the file system, which is what survives a kill (an answer, before another
-intent is written in its stead). Appends are ordered: everything appended before a durable intent is durable too.
+it is sent). Everything appended before is durable then too: an answer is in the file before another intent is, in its stead.
 
 Tables: `meta` (header, owner, elapsed seconds), `effects` (position -> recorded value), `results`
 (content -> completions, shared by positions that ask the same), `calls` (one row per paid attempt, written before it is sent),
@@ -19,9 +18,11 @@ import os
 import queue
 import sqlite3
 import threading
+import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -37,6 +38,8 @@ except ImportError:  # not a POSIX system: the owner number alone guards the jou
 
 FORMAT = 1
 _ROWS_A_STEP = 128
+_DELAY_SECONDS = 0.01
+"""For so long what nobody waits for may wait for what has to be on the disk, so that one transaction writes both."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL, sum INTEGER);
 CREATE TABLE IF NOT EXISTS effects(
@@ -89,12 +92,11 @@ class LoggedEvent:
 
 
 @dataclass(slots=True)
-class _Entry:
-    """Statements for the writer, and who waits for them: until they are written, or until they are durable."""
+class _Batch:
+    """Statements for the writer, and who waits until they are durable."""
 
-    statements: list[Statement]
-    done: asyncio.Future[None] | None = None
-    durable: bool = False
+    statements: list[Statement] = field(default_factory=list)
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
 
 
 class Journal:
@@ -109,8 +111,9 @@ class Journal:
         _check_file(path)
         self._lock = _lock(path)
         self._failure: BaseException | None = None
-        self._buffer: list[_Entry] = []
-        self._queue: queue.SimpleQueue[list[_Entry] | None] = queue.SimpleQueue()
+        self._next = _Batch()
+        self._called = False
+        self._queue: queue.SimpleQueue[_Batch | None] = queue.SimpleQueue()
         try:
             self._db = connect(str(path))
             self._open()
@@ -160,72 +163,69 @@ class Journal:
 
     def pin(self, statements: Iterable[Statement]) -> None:
         """Write what others must see before this run does anything. Call before anything is appended. Raises StorageError."""
-        self._write([_Entry(list(statements))], "FULL")
+        self._write(_Batch(list(statements)), "FULL")
         self._raise_failure()
 
     def append(self, statements: Iterable[Statement]) -> None:
-        """Queue statements for the next group commit without waiting. Raises StorageError after a failure."""
+        """Queue statements without waiting: they are written with the next commit, or after `_DELAY_SECONDS`. Raises StorageError
+        after a failure."""
         self._raise_failure()
-        if written := list(statements):
-            self._put(_Entry(written))
+        self._next.statements += statements
+        if self._next.statements and not self._called:
+            self._call()
 
-    def write_durably(self, statements: Iterable[Statement] = ()) -> Awaitable[None]:
-        """Queue statements; who awaits the result waits until they and all earlier ones are in the file: a kill cannot lose
-        them, a loss of power in the next moment can. Raises StorageError."""
-        return self._queue_statements(statements, durable=False)
-
-    def commit(self, statements: Iterable[Statement] = ()) -> Awaitable[None]:
+    def commit(self, statements: Iterable[Statement] = ()) -> asyncio.Future[None]:
         """Queue statements; who awaits the result waits until they and all earlier ones are on disk. Raises StorageError."""
-        return self._queue_statements(statements, durable=True)
-
-    def _queue_statements(self, statements: Iterable[Statement], durable: bool) -> asyncio.Future[None]:
         self._raise_failure()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._put(_Entry(list(statements), done, durable))
+        self._next.statements += statements
+        self._next.waiting.append(done)
+        if not self._called:
+            self._call()
         return done
 
-    def _put(self, entry: _Entry) -> None:
-        """Hand an entry to the writer; with a running event loop together with all others of this turn of the loop."""
-        self._buffer.append(entry)
-        if len(self._buffer) > 1:
-            return
+    def _call(self) -> None:
+        """Hand over what is queued; with a running event loop together with all else of this turn of the loop."""
         try:
             asyncio.get_running_loop().call_soon(self._hand_over)
+            self._called = True
         except RuntimeError:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        entries, self._buffer = self._buffer, []
-        self._queue.put(entries)
+        self._called = False
+        batch, self._next = self._next, _Batch()
+        self._queue.put(batch)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
             raise self._failure
 
     def _write_forever(self) -> None:
+        """Write batch after batch: what nobody waits for together with what comes in the next moment."""
         while True:
-            item = self._queue.get()
-            batch: list[_Entry] = []
+            item, batch, end = self._queue.get(), _Batch(), time.monotonic() + _DELAY_SECONDS
             while item is not None:
-                batch += item
-                if self._queue.empty():
+                batch.statements += item.statements
+                batch.waiting += item.waiting
+                try:
+                    left = 0.0 if batch.waiting else max(0.0, end - time.monotonic())
+                    item = self._queue.get(timeout=left)
+                except queue.Empty:
                     break
-                item = self._queue.get()
-            if batch:
-                self._write([e for e in batch if not e.durable], "NORMAL")
-                self._write([e for e in batch if e.durable], "FULL")
+            self._write(batch, "FULL" if batch.waiting or item is None else "NORMAL")
             if item is None:
                 return
 
-    def _write(self, batch: list[_Entry], level: str) -> None:
+    def _write(self, batch: _Batch, level: str) -> None:
         try:
-            if batch and self._failure is None:
+            if (batch.statements or batch.waiting) and self._failure is None:
                 if level != self._level:
                     self._db.execute(
                         "PRAGMA synchronous = FULL" if level == "FULL" else "PRAGMA synchronous = NORMAL"
                     )
                     self._level = level
-                self._transact([statement for entry in batch for statement in entry.statements])
+                self._transact(batch.statements)
         except Exception as error:
             self._failure = (
                 error
@@ -235,11 +235,10 @@ class Journal:
                     "free some space and run the same command again."
                 )
             )
-        waiting = [entry.done for entry in batch if entry.done is not None]
-        if waiting:
-            loop = waiting[0].get_loop()
+        if batch.waiting:
+            loop = batch.waiting[0].get_loop()
             if not loop.is_closed():
-                loop.call_soon_threadsafe(_settle, waiting, self._failure)
+                loop.call_soon_threadsafe(_settle, batch.waiting, self._failure)
 
     def _transact(self, statements: list[Statement]) -> None:
         self._db.execute("BEGIN IMMEDIATE")
@@ -264,8 +263,7 @@ class Journal:
         `remove` are files, and folders that are empty by then, which go before another process can take the journal.
         """
         if self._thread.is_alive():
-            closed = meta_row("closed", str(self.session))
-            self._buffer.append(_Entry([closed], None, True))
+            self._next.statements.append(meta_row("closed", str(self.session)))
             self._hand_over()
             self._queue.put(None)
             self._thread.join()
@@ -311,6 +309,7 @@ def call_sum(
     return zlib.crc32(data.encode()) << 16 | state_values(state)[1]
 
 
+@lru_cache(maxsize=32)
 def state_values(state: str) -> tuple[str, int]:
     """A state of a call, with its part of the checksum."""
     return state, zlib.crc32(state.encode()) & 0xFFFF

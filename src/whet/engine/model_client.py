@@ -18,7 +18,7 @@ from whet._util.storable import LARGEST
 from whet.engine.health import EndpointHealth
 from whet.engine.observed import ObservedUsage
 from whet.engine.pace import Pace
-from whet.errors import ProviderError, parameter
+from whet.errors import ProviderError, named_fields, parameter
 from whet.models.language_model import LanguageModel, reads_parts
 from whet.models.prices import Price
 from whet.types import Completion, Request, Usage
@@ -102,12 +102,17 @@ class AdaptiveLimiter:
         return max(0.0, self._held_until - self._clock())
 
     async def __aenter__(self) -> None:
-        if self._waiting or self._in_flight >= self.allowance:
+        if self._waiting or self._in_flight + 1 > self._allowance:
             await self._queue()
         else:
             self._in_flight += 1
+        if self._held_until > float("-inf"):
+            await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait until no wish of the server holds new calls."""
         try:
-            while (wait := self._held_until - self._clock()) > 0:
+            while (wait := self.rests) > 0:
                 await self._sleep(wait)
         except BaseException:
             self._release()
@@ -134,11 +139,12 @@ class AdaptiveLimiter:
 
     def _release(self) -> None:
         self._in_flight -= 1
-        self._before_cut = max(0, self._before_cut - 1)
+        if self._before_cut:
+            self._before_cut -= 1
         self._hand_over()
 
     def _hand_over(self) -> None:
-        while self._waiting and self._in_flight < self.allowance:
+        while self._waiting and self._in_flight + 1 <= self._allowance:
             place = self._waiting.popleft()
             if not place.done():
                 self._in_flight += 1
@@ -167,9 +173,10 @@ class AdaptiveLimiter:
             self._hand_over()
         if self._before_cut == 0:
             self._answered_since_cut = True
-            more = 1.0 if self._allowance < self._slow_from else self._step / self._allowance
-            self._allowance = min(float(self.max_in_flight), self._allowance + more)
-            self._hand_over()
+            if self._allowance < self.max_in_flight:
+                more = 1.0 if self._allowance < self._slow_from else self._step / self._allowance
+                self._allowance = min(float(self.max_in_flight), self._allowance + more)
+                self._hand_over()
 
 
 def _intents(most: int) -> AdaptiveLimiter:
@@ -196,6 +203,7 @@ class ReasoningTruncated(Exception):
     """An answer ended in the middle of a thought."""
 
 
+@named_fields
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """The maximum usage of one attempt."""
@@ -381,11 +389,13 @@ class ModelClient:
         )
         raise self.failed from error
 
-    def worst_case(self, role: str, request: Request) -> tuple[Reservation, Usage]:
+    def worst_case(
+        self, role: str, request: Request, counted: int | None = None
+    ) -> tuple[Reservation, Usage]:
         """Reservation and likely usage of one attempt. Reserved are the tokens that its request has at most, by what earlier ones
         had, and all that the answer may have; likely are the most that earlier answers had, with a margin. All of the input
-        may be written into the provider's cache."""
-        size, seen = self._count_tokens(request), self.observed
+        may be written into the provider's cache. `counted`: what `count_input` says, where it is known."""
+        size, seen = self.count_input(request) if counted is None else counted, self.observed
         bound = UNBOUNDED_TOKENS if request.max_tokens is None else request.max_tokens
         read, written = seen.read_at_most(size), seen.written_at_most(bound, request.n)
         most = max(written, bound * request.n)
@@ -409,23 +419,26 @@ class ModelClient:
         messages = tuple(replace(m, content=without_parts(m.content)) for m in request.messages)
         return replace(request, messages=messages)
 
-    def _count_tokens(self, request: Request) -> int:
-        count = self.model.count_tokens
-        texts = [m.content for m in request.messages]
-        return sum([count(text) + MESSAGE_OVERHEAD for text in texts]) + TOKENS * sum(map(count_marks, texts))
+    def count_input(self, request: Request) -> int:
+        """The tokens of a request, as whet counts them before it is sent."""
+        count, tokens = self.model.count_tokens, 0
+        for message in request.messages:
+            tokens += count(message.content) + MESSAGE_OVERHEAD + TOKENS * count_marks(message.content)
+        return tokens
 
-    def observe(self, request: Request, usage: Usage) -> None:
-        """Learn from an answer, be it a recorded one, what the next calls will take."""
+    def observe(self, request: Request, usage: Usage, counted: int | None = None) -> None:
+        """Learn from an answer, be it a recorded one, what the next calls will take; `counted` as for `worst_case`."""
         if usage.free and not usage.input_tokens:
             return
         price = 0.0 if self.price is None else self.price.cost(usage)
-        counted = self._count_tokens(request)
+        counted = self.count_input(request) if counted is None else counted
         if not self.cuts_prompts:
-            self._warn_of_a_cut(counted, [message.content for message in request.messages], usage)
+            self._warn_of_a_cut(counted, request, usage)
         cost = self.cost(replace(usage, free=False) if usage.free else usage)
         self.observed.note(counted, request.n, usage, cost, price, request.max_tokens)
 
-    def _warn_of_a_cut(self, counted: int, texts: list[str], usage: Usage) -> None:
+    def _warn_of_a_cut(self, counted: int, request: Request, usage: Usage) -> None:
+        texts = [message.content for message in request.messages]
         words = self.observed.lost_words(texts, usage)
         if not words and not self.observed.lost_input(counted, usage):
             return

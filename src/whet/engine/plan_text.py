@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from whet._util.workers.sent_files import show_bytes
 from whet.engine.budget import describe_cut, warn_of_few_rows
 from whet.engine.plan_json import CountRangeJSON, DollarRangeJSON, LookJSON, PlanJSON
 from whet.engine.sealed_power import power_lines, promotion_warning
 from whet.engine.training_cost import describe_training
-from whet.errors import quantity, show_share, show_size
+from whet.errors import quantity, show_share
 from whet.models.scripted import readable_address
 from whet.task.spec import MEAN, SPLITS
 
@@ -44,7 +45,7 @@ def plan_lines(plan: PlanJSON) -> list[str]:
             "calls without an answer are sent again"
         )
     lines += [
-        f"plan: {readable_address(address)}: each node of the Ray cluster that lacks its files gets {show_size(size)} from this "
+        f"plan: {readable_address(address)}: each node of the Ray cluster that lacks its files gets {show_bytes(size)} from this "
         "machine, once"
         for address, size in plan.get("sent", {}).items()
     ]

@@ -64,7 +64,9 @@ async def search_in_turns(
                 policy_state = None
             incumbent.clear()
             core.budget.held = _held_for_later(held, left, own)
-            reason, candidate = await run_method(f"{root.path}/search", own, best.prompt.focused(turn.region))
+            reason, candidate = await run_method(
+                f"{root.path}/search", own, best.prompt.with_focus(turn.region)
+            )
             core.budget.held = held
             await core.caller.rest()
             if candidate is None and incumbent:

@@ -29,7 +29,7 @@ from whet._util.sources import (
 )
 from whet._util.sources import program_text as text_of_function
 from whet._util.storable import describe_exception
-from whet._util.user_code import OutOfTime, caught, in_thread
+from whet._util.user_code import OutOfTime, in_thread, passable
 from whet._util.workers import Asking, Back, Job, Work
 from whet.environments.agent_forms import AgentAnswer, AgentRequest
 from whet.environments.environment import Environment, Generation, as_environment_type
@@ -525,7 +525,7 @@ def load_rollout(
             result = asyncio.run(loaded.function(ProgramModel(asking), prompts, example))
             return {"output": _output(result), "error": None}
         except BaseException as error:
-            return _describe_failure(caught(error), loaded.path)
+            return _describe_failure(passable(error), loaded.path)
 
     return compute
 

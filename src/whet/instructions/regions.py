@@ -44,7 +44,7 @@ class RegionManagers:
         """The start prompt with the instructions of every region, without those that a trial leaves out."""
         prompt = self.start
         for region, manager in self.managers.items():
-            prompt = prompt.restored(region, manager.prompt)
+            prompt = prompt.restore(region, manager.prompt)
         return prompt
 
     @property

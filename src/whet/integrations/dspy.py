@@ -348,11 +348,11 @@ class _DSPyModel:
             [kind, lm.model, as_json_value(settings), as_json_value(getattr(lm, "version", None))]
         )
 
-    def __call__(self, messages: Sequence[Message], request: Request) -> dict[str, object]:
+    def __call__(self, messages: Sequence[Mapping[str, Any]], request: Request) -> dict[str, object]:
         from dspy.utils.exceptions import is_retryable_lm_error
 
         try:
-            response = self.lm.forward(messages=[m.as_object() for m in messages])
+            response = self.lm.forward(messages=[dict(m) for m in messages])
         except Exception as error:
             if is_retryable_lm_error(error):
                 wait = getattr(error, "retry_after", None)

@@ -159,7 +159,7 @@ class TextPools:
 
     def __post_init__(self) -> None:
         for region in self.regions:
-            self.texts[region] = [text_in(self.start.focused(region), self.start)]
+            self.texts[region] = [text_in(self.start.with_focus(region), self.start)]
 
     def join(self, texts: Sequence[str]) -> Prompt:
         """The prompt with these texts in its regions."""
@@ -185,7 +185,7 @@ class TextPools:
             prompts = await policy.rewrite(
                 branch, self.start, question, sample=sample, text=shown[0], region=region
             )
-            texts = [text_in(self.start.focused(region), prompt) for prompt in prompts]
+            texts = [text_in(self.start.with_focus(region), prompt) for prompt in prompts]
             return [text for text in texts if not copied_input(text, self.env.train, self.start.source)]
 
         for (_, region, _), written in zip(jobs, await run.map(write, jobs), strict=True):

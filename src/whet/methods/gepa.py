@@ -418,13 +418,13 @@ async def reduce_drafts(
     the first of them."""
     prompt = parent.prompt
     for region in editable(pool.start):
-        focused = pool.start.focused(region)
+        focused = pool.start.with_focus(region)
         old = text_in(focused, parent.prompt)
         changed = {text_in(focused, draft.prompt): draft.prompt for draft in drafts}
         changed.pop(old, None)
         source = next(iter(changed.values()), None)
         if len(changed) > 1:
-            base, sample = parent.prompt.restored(region, pool.start), pool.reflections
+            base, sample = parent.prompt.restore(region, pool.start), pool.reflections
             pool.reflections += 1
             question = reduction(setting(pool.env.description, base, region), old, list(changed))
             written = await policy.rewrite(run, base, question, sample=sample, text=old, region=region)
@@ -472,7 +472,7 @@ async def rewritten(
     sample: int,
 ) -> Prompt | None:
     """The parent with one region written anew; None without a usable reply."""
-    base, focused = parent.prompt.restored(region, pool.start), pool.start.focused(region)
+    base, focused = parent.prompt.restore(region, pool.start), pool.start.with_focus(region)
     text, low = text_in(focused, parent.prompt), pool.env.reward.low
     pairs = without_repeats([(row, pool.known[parent.id, row.id]) for row in rows])
     lost = pool.find_lost_rows(parent)

@@ -322,7 +322,7 @@ async def instruction_texts(
             break
         for (name, _), prompts in zip(wave, await run.map(propose, wave), strict=True):
             for prompt in prompts:
-                text = text_in(start.focused(name), prompt)
+                text = text_in(start.with_focus(name), prompt)
                 if text not in texts[name] and not copied_input(text, env.train, start.source):
                     texts[name].append(text)
         jobs = jobs[len(wave) :]

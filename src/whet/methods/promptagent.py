@@ -95,13 +95,13 @@ async def promptagent(
     async def rewrites(run: Run, node: PromptNode, growth: Growth, width: int) -> list[list[Candidate]]:
         batches = [(i, node.errors(run, env, config.batch)) for i in range(width)]
         number, current = growth.number(width), policy.adapt()
-        about = partial(rewritten, env=env, policy=current, start=start, train=growth.train)
+        about = partial(rewrite_node, env=env, policy=current, start=start, train=growth.train)
         return await run.map(partial(about, node=node, sample=number), batches)
 
     return await search_tree(run, env, start, config, rewrites, secrets, asks=2)
 
 
-async def rewritten(
+async def rewrite_node(
     run: Run,
     numbered: tuple[int, Sequence[Rollout]],
     env: Environment,

@@ -297,7 +297,7 @@ class Changes:
         ):
             return None
         region = run.rng.choice(regions)
-        focused = self.start.focused(region)
+        focused = self.start.with_focus(region)
         text = text_in(focused, instruction)
         about = setting(self.env.description, self.start, region)
         question = introspection(
@@ -306,7 +306,7 @@ class Changes:
         sample = run.rng.getrandbits(30)
         for rule in await self.policy.write(run, question, "RULE", sample=sample):
             if not copied_input(rule, self.env.train, self.start.source) and not secrets(rule):
-                base = instruction.restored(region, self.start)
+                base = instruction.restore(region, self.start)
                 return replace_region(base, f"{text.rstrip()}\n\n{rule}".lstrip(), region)
         return None
 

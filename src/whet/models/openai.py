@@ -177,8 +177,8 @@ class OpenAIModel(AnswersOnly):
                 unnamed = self._optional.note_answer(request, body) - self._disabled
                 self._disabled |= unnamed
                 self._say(self._forms.note_answer(request, form) | unnamed)
-                self._note(find_neglected_options(body, data, usage))
-                self._note(set() if is_utf8(answer.body) else {"bytes"})
+                neglects = find_neglected_options(body, data, usage)
+                self._note(neglects if is_utf8(answer.body) else {*neglects, "bytes"})
                 return self._options.close_tags(result)
         else:
             result = answer

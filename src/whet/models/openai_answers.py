@@ -20,6 +20,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -364,6 +365,7 @@ def finish_of(reason: Any) -> str:
     return "stop" if word == "stop" else reason
 
 
+@lru_cache(maxsize=256)
 def _bare(reason: str) -> str:
     """A provider's word without what providers, gateways and their libraries write differently: the case of its letters, its
     hyphens, underscores and blanks, and the name of an enumeration before it (`FinishReason.MAX_TOKENS`)."""

@@ -27,10 +27,12 @@ def read_usage(usage: object) -> Usage | None:
     written = _tokens(usage.get("completion_tokens", usage.get("output_tokens", 0)))
     if read is None or written is None:
         return None
-    named = {*usage, *(name for inner in usage.values() if isinstance(inner, dict) for name in inner)}
-    thought = _first_count(usage, named, _OF_OUTPUT, _REASONING)
-    cached = _first_count(usage, named, _OF_INPUT, _CACHED)
-    stored, for_hour = _count_stored(usage, named)
+    named = set(usage).union(*[inner for inner in usage.values() if isinstance(inner, dict)])
+    thought = cached = stored = for_hour = 0
+    if not named.isdisjoint(_DETAILS):
+        thought = _first_count(usage, named, _OF_OUTPUT, _REASONING)
+        cached = _first_count(usage, named, _OF_INPUT, _CACHED)
+        stored, for_hour = _count_stored(usage, named)
     total = _tokens(usage.get("total_tokens"))
     beside = (total or 0) - read - written
     if beside < 0:  # there is no total that can be one
@@ -118,6 +120,8 @@ _STORED = (
 """
 _STORED_BY_TIME = (("", "cache_creation"), ("prompt_tokens_details", "cache_creation_token_details"))
 """The fields in which Anthropic and LiteLLM say how many of these tokens were cached for five minutes and for an hour."""
+_DETAILS = {*_REASONING, *_CACHED, *_STORED, *(name for _, name in _STORED_BY_TIME)}
+"""All names that say more of the tokens of a call."""
 _OF_ANTHROPIC = ("cache_read_input_tokens", "cache_creation_input_tokens")
 
 

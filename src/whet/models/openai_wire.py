@@ -161,7 +161,8 @@ def request_body(
         messages = without_system(messages)
     if ALTERNATE in disabled:
         messages = join_neighbours(messages)
-    messages = [{**m, "content": content_of(str(m["content"]))} for m in messages]
+    for message in messages:
+        message["content"] = content_of(str(message["content"]))
     body: dict[str, object] = {"model": model, "messages": messages}
     if request.max_tokens is not None:
         body["max_completion_tokens" if "max_tokens" in disabled else "max_tokens"] = request.max_tokens

@@ -10,6 +10,7 @@ _BY_TOOL = ("server_tool_use", "server_side_tool_usage_details", "server_side_to
 _SEARCHES = ("web_search_requests", "num_search_queries", "num_sources_used")
 """Counts in a usage (LiteLLM, Perplexity, xAI), or in its details about the input."""
 _OF_INPUT = "prompt_tokens_details"
+_PLACES = {*_BY_TOOL, *_SEARCHES, _OF_INPUT}
 _MOST = 10_000
 """Calls of tools that an answer may take; more are no count of them."""
 
@@ -22,7 +23,7 @@ def count_provider_tools(data: Mapping[str, Any]) -> int:
     4
     """
     usage = data.get("usage")
-    if isinstance(usage, dict):
+    if isinstance(usage, dict) and not usage.keys().isdisjoint(_PLACES):
         for name in _BY_TOOL:
             by_tool = usage.get(name)
             if isinstance(by_tool, dict) and (calls := sum(map(_count, by_tool.values()))):

@@ -71,9 +71,10 @@ class Replica:
             target = self._targets[path] = str(self.endpoint.url(*path))
         return target
 
-    def client(self, headers: Mapping[str, str], seconds: float) -> HttpClient:
+    def client(
+        self, loop: asyncio.AbstractEventLoop, headers: Mapping[str, str], seconds: float
+    ) -> HttpClient:
         """The connections of the running event loop; a call may take `seconds`."""
-        loop = asyncio.get_running_loop()
         client = self._clients.get(loop)
         if client is None:
             fields = self.endpoint.with_headers(headers)
@@ -134,17 +135,15 @@ class Replicas:
 
         The time in which a server answers calls that began earlier does not count; `late` is called when that lengthens a call.
         """
-        loop = asyncio.get_running_loop()
-        beginnings = beginnings_of(body) if len(self.all) > 1 else ()
+        if len(self.all) == 1:
+            return self.all[0], await self._send(self.all[0], body, path, seconds, late)
+        loop, beginnings = asyncio.get_running_loop(), beginnings_of(body)
         tried: list[Replica] = []
         while True:
             replica = self._choose(beginnings, tried, loop.time())
             tried.append(replica)
             began = loop.time()
             answer = await self._send(replica, body, path, seconds, late)
-            replica.last_answer = began, loop.time()
-            if len(self.all) == 1:
-                return replica, answer
             self._note(replica, answer, began, loop.time())
             if not _is_untaken(answer) or not self._ready(tried, loop.time()):
                 return replica, answer
@@ -165,8 +164,10 @@ class Replicas:
         replica.in_flight += 1
         replica.calls += 1
         try:
-            client = replica.client(self._headers, seconds)
-            return await client.post(replica.target(path), body, seconds, more)
+            client = replica.client(loop, self._headers, seconds)
+            answer = await client.post(replica.target(path), body, seconds, more)
+            replica.last_answer = began, loop.time()
+            return answer
         finally:
             replica.in_flight -= 1
 
@@ -182,8 +183,6 @@ class Replicas:
 
     def _choose(self, beginnings: Sequence[tuple[int, int]], tried: Sequence[Replica], now: float) -> Replica:
         """The server that gets the next call; if all rest, the one that has rested longest."""
-        if len(self.all) == 1:
-            return self.all[0]
         ready = self._ready(tried, now)
         if ready:
             least = min(replica.in_flight for replica in ready)

@@ -35,7 +35,7 @@ from whet._util.user_code import (
     await_result,
     back_to,
     call_within,
-    caught,
+    passable,
     run_file,
     working_folder,
 )
@@ -343,7 +343,7 @@ class ProgramReward:
                 result = asyncio.run(await_result(result, None))
             outcome = self._read(result)
         except BaseException as error:
-            outcome = self._describe_failure(caught(error))
+            outcome = self._describe_failure(passable(error))
         return _name_row(outcome, place)
 
     def _late(self, place: str) -> UsageError:

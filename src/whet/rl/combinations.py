@@ -183,7 +183,7 @@ class Operator:
 
     def tag_region(self, instruction: Prompt, region: str | None) -> str:
         """The text of a region as a request shows it."""
-        return in_tags(text_in(self.start.focused(region), instruction) if region else "")
+        return in_tags(text_in(self.start.with_focus(region), instruction) if region else "")
 
     async def write(
         self, run: Run, shown: Sequence[str], request: str, place: int, base: Prompt, region: str | None
@@ -192,7 +192,7 @@ class Operator:
         if region is None:
             return base
         about = f"{PURPOSE}\n\n{setting(self.env.description, self.start, region)}".strip()
-        question, focused = "\n\n".join([about, *shown, request]), self.start.focused(region)
+        question, focused = "\n\n".join([about, *shown, request]), self.start.with_focus(region)
         text, sample = text_in(focused, base), self.sample + place
         for prompt in await self.policy.rewrite(
             run, self.start, question, sample=sample, text=text, region=region

@@ -165,7 +165,7 @@ class LanguagePolicy:
         has slots from around the editable text is asked for once more with the reason. At most `n` prompts; some may be equal.
         A reply may be about twice as long as the text, however long that is.
         """
-        focused = start if region is None else start.focused(region)
+        focused = start if region is None else start.with_focus(region)
         shown = start.region_text(region) if text is None else text
         now = start.text.replace(start.region_text(region).strip(), shown.strip(), 1)
         limit = "" if start.limit is None else f"{start.limit.describe(now)}\n"

@@ -206,8 +206,8 @@ def _with_demonstrations(start: Prompt, prompt: Prompt, part: str, block: str) -
     name = next((region for region in editable(start) if region in inside), None)
     if name is None:
         return prompt
-    text = text_in(start.focused(name), prompt).rstrip()
-    return replace_region(prompt.restored(name, start), f"{text}\n\n{HEAD}\n\n{block}\n".lstrip(), name)
+    text = text_in(start.with_focus(name), prompt).rstrip()
+    return replace_region(prompt.restore(name, start), f"{text}\n\n{HEAD}\n\n{block}\n".lstrip(), name)
 
 
 def shown_block(demos: Sequence[Demonstration], part: str = "") -> str:

@@ -157,8 +157,8 @@ def random_edit(
 
 def move_region(start: Prompt, prompt: Prompt, region: str, source: Prompt) -> Prompt:
     """A prompt with the text that a region has in another one; itself where it refuses that. Both descend from `start`."""
-    text = text_in(start.focused(region), source)
-    return replace_region(prompt.restored(region, start), text, region) or prompt
+    text = text_in(start.with_focus(region), source)
+    return replace_region(prompt.restore(region, start), text, region) or prompt
 
 
 def text_in(start: Prompt, prompt: Prompt) -> str:
@@ -170,7 +170,7 @@ def text_in(start: Prompt, prompt: Prompt) -> str:
     region = start.region()
     if start.parts:
         part, inner = start.part_of(region.name)
-        return text_in(start.parts[part].focused(inner), prompt.parts[part])
+        return text_in(start.parts[part].with_focus(inner), prompt.parts[part])
     if start.fenced:
         return prompt.region_text(region.name)
     old, new = start.messages[region.message].content, prompt.messages[region.message].content

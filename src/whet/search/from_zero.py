@@ -51,7 +51,7 @@ Proposal = tuple[str, Prompt | None, Sequence[Demonstration]]
 def append_list(start: Prompt, answers: Sequence[str]) -> Prompt | None:
     """A prompt with the list of right answers below the text of its first region that holds instructions."""
     region = instruction_regions(start)[0]
-    text = text_in(start.focused(region), start).rstrip()
+    text = text_in(start.with_focus(region), start).rstrip()
     listed = "\n".join([LIST, *(f"- {answer}" for answer in answers)])
     return replace_region(start, f"{text}\n\n{listed}\n".lstrip(), region)
 

@@ -61,7 +61,7 @@ class FrontRace(Track):
         for block in run.rng.sample(common, len(common)):
             await self._answer_block(run, standing, block)
             standing = [
-                p for p in standing if block in self.answered.get(p.id, ()) and not self._beaten(p.id)
+                p for p in standing if block in self.answered.get(p.id, ()) and not self._is_beaten(p.id)
             ]
         joined = {prompt.id for prompt in standing}
         self.others += [one for one in entered if one not in joined and one in self.front.members]
@@ -95,7 +95,7 @@ class FrontRace(Track):
             if self.front.vectors.get(prompt.id):
                 self.answered.setdefault(prompt.id, set()).add(block)
 
-    def _beaten(self, challenger: str) -> bool:
+    def _is_beaten(self, challenger: str) -> bool:
         """Whether the incumbent that is nearest to a challenger in the values dominates it."""
         if not self.drops:
             return False

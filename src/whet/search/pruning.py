@@ -25,7 +25,7 @@ class PrunableText:
     def of(cls, start: Prompt, base: Prompt) -> PrunableText:
         """The texts of all regions, or of the one in focus."""
         names = [start.focus] if start.focus is not None else [region.name for region in start.regions]
-        texts = {name: text_in(start.focused(name), base) for name in names}
+        texts = {name: text_in(start.with_focus(name), base) for name in names}
         return cls(
             start, texts, [(name, span) for name, text in texts.items() for span in spans(text, "word")]
         )

@@ -80,10 +80,10 @@ def merged_prompt(start: Prompt, base: Prompt, first: Prompt, second: Prompt) ->
     """
     merged = first
     for region in editable(start):
-        focused = start.focused(region)
+        focused = start.with_focus(region)
         before, one, two = (text_in(focused, prompt) for prompt in (base, first, second))
         text = merged_text(before, one, two)
         if text is None:
             text = two if one == before else one
-        merged = replace_region(merged.restored(region, start), text, region) or merged
+        merged = replace_region(merged.restore(region, start), text, region) or merged
     return None if merged == first else merged

@@ -163,7 +163,7 @@ def input_hash(example: Example) -> str:
     text that look the same, composed or not and with either line end, are one."""
     if example.text is not None:
         return content_hash(_compose(example.text))
-    return content_hash({name: _compose(value) for name, value in _seen(example).items()})
+    return content_hash({name: _compose(value) for name, value in _visible_values(example).items()})
 
 
 def repeated_inputs(parts: Iterable[Sequence[Example]]) -> list[str]:
@@ -187,10 +187,10 @@ _ANSWERED_ONCE = (
 
 def seen_text(example: Example) -> str:
     """The input as one text, as far as the model sees it."""
-    return example.user_text if example.text is not None else Example("", _seen(example)).user_text
+    return example.user_text if example.text is not None else Example("", _visible_values(example)).user_text
 
 
-def _seen(example: Example) -> Mapping[str, str]:
+def _visible_values(example: Example) -> Mapping[str, str]:
     if example.shown is None:
         return example.values
     seen = {*example.shown, MESSAGES}

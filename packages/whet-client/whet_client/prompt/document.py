@@ -223,7 +223,7 @@ class Prompt:
         _, part, inner = self._inner[self.region(region).name]
         return part, inner
 
-    def focused(self, region: str) -> Prompt:
+    def with_focus(self, region: str) -> Prompt:
         """The same prompt, a region of which is meant wherever none is named. Raises UsageError with the known names."""
         return replace(self, focus=self.region(region).name)
 
@@ -278,11 +278,11 @@ class Prompt:
             self.limit.check(self.text, edited.text)
         return edited
 
-    def restored(self, name: str, earlier: Prompt) -> Prompt:
+    def restore(self, name: str, earlier: Prompt) -> Prompt:
         """The same prompt with a region from an earlier version."""
         if self.parts:
             part, inner = self.part_of(name)
-            return self._with_part(part, self.parts[part].restored(inner, earlier.parts[part]))
+            return self._with_part(part, self.parts[part].restore(inner, earlier.parts[part]))
         region, messages = self.region(name), list(self.messages)
         content = messages[region.message].content
         new = content[: region.start] + earlier.region_text(name) + content[region.stop :]

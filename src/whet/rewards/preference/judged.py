@@ -335,7 +335,7 @@ class _Unseen(NamedTuple):
     odds: Array
 
 
-def _unseen(table: _Table, fit: _Fit, inputs: Places) -> _Unseen:
+def _unseen_agreement(table: _Table, fit: _Fit, inputs: Places) -> _Unseen:
     pairs = np.flatnonzero(np.isin(table.pair_input, inputs))
     labels = np.flatnonzero(np.isin(table.label_input, inputs))
     strengths = fit.strengths(table.features)
@@ -347,7 +347,7 @@ def _unseen_outcomes(table: _Table, fits: Sequence[_Fit], inputs: Sequence[Place
     """Mean log-odds and outcomes of what each fit has not seen; pairs count in both orders."""
     odds, outcomes = [], []
     for fit, own in zip(fits, inputs, strict=True):
-        unseen = _unseen(table, fit, own)
+        unseen = _unseen_agreement(table, fit, own)
         difference = unseen.differences.mean(axis=0)
         odds += [difference, -difference, unseen.odds.mean(axis=0)]
         outcomes += [np.ones(len(difference)), np.zeros(len(difference)), table.good[unseen.labels]]
@@ -366,7 +366,7 @@ def _measure(judged: JudgedAnswers, table: _Table, fits: Sequence[_Fit], parts: 
         heat = max(
             1.0, temperature(*_unseen_outcomes(table, [fits[p] for p in others], [own[p] for p in others]))
         )
-        unseen = _unseen(table, fit, own[part])
+        unseen = _unseen_agreement(table, fit, own[part])
         mean = unseen.differences.mean(axis=0)
         right[unseen.pairs] = np.where(mean == 0, 0.5, mean > 0)
         likely[unseen.pairs] = hedged_probability(mean / heat, unseen.differences.std(axis=0) / heat)

@@ -31,7 +31,7 @@ def need_painting() -> None:
 
 
 @lru_cache(256)
-def paint_svg(answer: str) -> bytes:
+def render_png(answer: str) -> bytes:
     """The SVG picture of an answer as a PNG file of `WIDTH` pixels, on white. Raises NoPicture for an answer without a picture
     that can be painted, and for one that takes too long or too much memory."""
     if len(answer) > LONGEST_ANSWER:
@@ -55,7 +55,7 @@ async def see_pixels(run: Run, example: str, answer: str) -> str:
 
     async def done() -> JSON:
         try:
-            return {"mark": str(keep_painted(await asyncio.to_thread(paint_svg, answer))), "fault": ""}
+            return {"mark": str(keep_painted(await asyncio.to_thread(render_png, answer))), "fault": ""}
         except NoPicture as error:
             return {"mark": "", "fault": str(error)}
 
@@ -63,5 +63,5 @@ async def see_pixels(run: Run, example: str, answer: str) -> str:
     if seen["fault"]:
         raise NoPicture(seen["fault"])
     if lacks_image(seen["mark"]):
-        keep_painted(await asyncio.to_thread(paint_svg, answer))
+        keep_painted(await asyncio.to_thread(render_png, answer))
     return seen["mark"]

@@ -163,7 +163,7 @@ def _token(call: RequestContext, user: User, token: Token) -> Html:
     scope = "" if token.prompts is None else f", for {', '.join(token.prompts)}"
     button = ui.button("End", "plain", aria_label=f"End token {token.hint}")
     path = f"/access/{user.name}/revoke"
-    end = ui.form(call, path, ui.hidden(token=token.id), button, class_="row-form")
+    end = ui.form(call, path, ui.hidden_fields(token=token.id), button, class_="row-form")
     until = token.expires is not None and [
         ", expired " if token.expired else ", until ",
         ui.moment(token.expires),
@@ -240,7 +240,7 @@ def _login(call: RequestContext, onward: str, notice: Html | None, status: int) 
         autofocus=provider is None,
     )
     button = ui.button("Sign in", "main")
-    entry = ui.form(call, "/login", ui.hidden(next=onward), field, button, class_="login")
+    entry = ui.form(call, "/login", ui.hidden_fields(next=onward), field, button, class_="login")
     return ui.bare_page("Sign in", notice, there, hint, entry, status=status)
 
 

@@ -127,7 +127,7 @@ def _work(
     entry = ui.form(
         call,
         "/annotate",
-        ui.hidden(target=answer.id, key=key or new_id(), **place.fields),
+        ui.hidden_fields(target=answer.id, key=key or new_id(), **place.fields),
         ui.tiles("How good is the answer?", scale, class_="tiles scale"),
         comment_box(3, hint),
         el("details", el("summary", "Write the answer as it should have been", data_key="w"), corrected),
@@ -244,7 +244,7 @@ def _choice(
     entry = ui.form(
         call,
         "/pairs",
-        ui.hidden(left=left.inference.id, right=right.inference.id, key=key, prompt=prompt),
+        ui.hidden_fields(left=left.inference.id, right=right.inference.id, key=key, prompt=prompt),
         ui.tiles(
             "Which one is better?",
             ui.tile("choice", "left", ["A is better", ui.key_cap("a")], key="a"),

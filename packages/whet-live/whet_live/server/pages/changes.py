@@ -96,7 +96,7 @@ def _edit(call: RequestContext, wanted: str) -> Response:
     entry = ui.form(
         call,
         ui.path_to("edit", name),
-        ui.hidden(base=version.version),
+        ui.hidden_fields(base=version.version),
         message_fields(version.prompt),
         ui.text_input("message", "What changes, and why", maxlength=4000),
         ui.text_input("label", "Label that moves when a proposal is approved", label, maxlength=36),

@@ -110,7 +110,7 @@ def _forget(call: RequestContext, user: str) -> Html:
     entry = ui.form(
         call,
         "/forget",
-        ui.hidden(user=user),
+        ui.hidden_fields(user=user),
         ui.text_input("again", "Write the user's name to confirm", required=True, hint=hint),
         ui.button("Delete this user's data", "danger"),
     )

@@ -213,7 +213,7 @@ def _writing(call: RequestContext, name: str, key: str) -> Html:
     label = f"Instruction for {key}"
     box = el("input", type="text", name="text", required=True, maxlength=LONGEST, aria_label=label)
     path, button = ui.path_to("learning-instruction", name), ui.button("Learn this instruction")
-    return ui.form(call, path, ui.hidden(key=key), box, button, class_="inline", label=label)
+    return ui.form(call, path, ui.hidden_fields(key=key), box, button, class_="inline", label=label)
 
 
 def _verdict(call: RequestContext, name: str, key: str, yes: str | None) -> Html:
@@ -221,7 +221,7 @@ def _verdict(call: RequestContext, name: str, key: str, yes: str | None) -> Html
     accept = yes and ui.button(yes, name="accept", value="yes")
     buttons = ui.buttons(accept, ui.button("Dismiss", "plain", name="accept", value="no"))
     path = ui.path_to("learning-verdict", name)
-    return ui.form(call, path, ui.hidden(key=key), buttons, class_="decide", label=key)
+    return ui.form(call, path, ui.hidden_fields(key=key), buttons, class_="decide", label=key)
 
 
 def _quarantine(call: RequestContext, name: str, rows: list[Mapping[str, Any]]) -> Html:

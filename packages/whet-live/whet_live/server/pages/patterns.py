@@ -63,7 +63,7 @@ def _edits(call: RequestContext, name: str, one: FailurePattern, report: Pattern
     rename = ui.form(
         call,
         ui.path_to("patterns", name),
-        ui.hidden(key=one.id),
+        ui.hidden_fields(key=one.id),
         _box("name", f"Name of {one.id}", one.name, LONGEST_PATTERN_NAME),
         _box("description", f"Description of {one.id}", one.description, LONGEST_DESCRIPTION),
         _box("reason", f"Reason for the new name of {one.id}", "", 4_000),
@@ -81,7 +81,7 @@ def _edits(call: RequestContext, name: str, one: FailurePattern, report: Pattern
     merge = ui.form(
         call,
         ui.path_to("pattern-merges", name),
-        ui.hidden(key=one.id),
+        ui.hidden_fields(key=one.id),
         into,
         _box("reason", f"Reason for the merge of {one.id}", "", 4_000),
         ui.button("Merge", "danger"),

@@ -118,7 +118,7 @@ def _page(
         ui.path_to("playground", name),
         ui.text_input("version", "Version", str(chosen), inputmode="numeric"),
         ui.text_input("other", "Beside it", other, inputmode="numeric", placeholder="none"),
-        ui.hidden(answer=fields["answer"]) if fields.get("answer") else None,
+        ui.hidden_fields(answer=fields["answer"]) if fields.get("answer") else None,
         label="Versions",
         word="Choose",
     )
@@ -130,7 +130,7 @@ def _page(
     entry = ui.form(
         call,
         ui.path_to("playground", name),
-        ui.hidden(version=chosen, other=other),
+        ui.hidden_fields(version=chosen, other=other),
         boxes,
         ui.select(
             "model", "Model (dollars for a million tokens read, written)", models, fields.get("model", "")

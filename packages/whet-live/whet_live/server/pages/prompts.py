@@ -240,9 +240,15 @@ def _label_forms(call: RequestContext, name: str, label: str, protected: bool) -
     word, then = ("Unlock", "no") if protected else ("Lock", "yes")
     back = ui.button("Roll back", "plain", aria_label=f"Roll {label} back")
     lock = ui.button(word, "plain", aria_label=f"{word} {label}")
-    roll_back = ui.form(call, ui.path_to("rollback", name), ui.hidden(label=label), back, class_="row-form")
+    roll_back = ui.form(
+        call, ui.path_to("rollback", name), ui.hidden_fields(label=label), back, class_="row-form"
+    )
     protect = ui.form(
-        call, ui.path_to("protect", name), ui.hidden(label=label, protected=then), lock, class_="row-form"
+        call,
+        ui.path_to("protect", name),
+        ui.hidden_fields(label=label, protected=then),
+        lock,
+        class_="row-form",
     )
     may_move = call.may(Role.APPROVER if protected else Role.EDITOR)
     return ui.aside(may_move and roll_back, call.may(Role.ADMIN) and protect)

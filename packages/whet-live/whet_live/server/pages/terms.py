@@ -34,14 +34,14 @@ def terms_form(call: RequestContext, name: str, key: str, terms: InstructionTerm
     lock = ui.form(
         call,
         path,
-        ui.hidden(key=key, lock=then),
+        ui.hidden_fields(key=key, lock=then),
         ui.button(word, "plain", aria_label=f"{word} {key}"),
         class_="row-form",
     )
     dates = ui.form(
         call,
         path,
-        ui.hidden(key=key),
+        ui.hidden_fields(key=key),
         _box("dates", f"First and last day of {key}, such as 12-01..01-06", now.dates or ".."),
         _box("review", f"Day of review of {key}", now.review),
         _box("reason", f"Reason for the terms of {key}", ""),

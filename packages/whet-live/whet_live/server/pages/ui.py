@@ -123,7 +123,7 @@ def form(
     id: str | None = None,
 ) -> Html:
     """A form that sends to `action`, with the secret of the session in it. `main`: Ctrl-Enter sends it."""
-    secret = hidden(**{CSRF_FIELD: "" if call.who is None else call.who.csrf})
+    secret = hidden_fields(**{CSRF_FIELD: "" if call.who is None else call.who.csrf})
     return el("form", secret, *children, method="post", action=action, id=id, class_=class_, aria_label=label,
               autocomplete="off", data_main=main)  # fmt: skip
 
@@ -134,7 +134,7 @@ def search_form(action: str, *children: Child, label: str, word: str = "Search")
               aria_label=label)  # fmt: skip
 
 
-def hidden(**values: str | int) -> list[Html]:
+def hidden_fields(**values: str | int) -> list[Html]:
     """Fields that are sent and not shown."""
     return [el("input", type="hidden", name=name, value=value) for name, value in values.items()]
 
