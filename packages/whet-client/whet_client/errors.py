@@ -100,35 +100,8 @@ def named_fields(cls: type[C]) -> type[C]:
             hint = nearest or did_you_mean(unknown, known)
             raise TypeError(f'{cls.__name__} has no field "{unknown}".{hint}') from error
 
-    cls.__init__ = _quick_constructor(cls, init) or init  # type: ignore[method-assign]
+    cls.__init__ = init  # type: ignore[method-assign]
     return cls
-
-
-def _quick_constructor(cls: type, build: Callable[..., None]) -> Callable[..., None] | None:
-    """The constructor of a frozen dataclass whose fields all have a slot; None for another one. It sets the slots themselves,
-    which takes a third of the time that `build` takes, and every call to a model makes several such values. Arguments that do not
-    fit go to `build`, which refuses them."""
-    fields, frozen = dataclasses.fields(cls), cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
-    plain = all(field.init and not field.kw_only for field in fields)
-    if not (frozen and plain and "__slots__" in vars(cls)) or hasattr(cls, "__post_init__"):
-        return None
-    known: dict[str, Any] = {"_build": build, "_none": dataclasses.MISSING}
-    parameters, wrong, lines = list[str](), ["_more"], list[str]()
-    for name, field in ((field.name, field) for field in fields):
-        known |= {f"_default_{name}": field.default, f"_set_{name}": getattr(cls, name).__set__}
-        value = name
-        if field.default_factory is not dataclasses.MISSING:
-            known[f"_make_{name}"] = field.default_factory
-            value = f"_make_{name}() if {name} is _none else {name}"
-        elif field.default is dataclasses.MISSING:
-            wrong.append(f"{name} is _none")
-        parameters.append(f"{name}=_default_{name}")
-        lines.append(f"    _set_{name}(self, {value})")
-    values = ", ".join(f"({field.name!r}, {field.name})" for field in fields)
-    given = f"{{name: value for name, value in ({values},) if value is not _none}}"
-    head = [f"def init(self, {', '.join(parameters)}, **_more):", f"    if {' or '.join(wrong)}:"]
-    exec("\n".join([*head, f"        return _build(self, **{given}, **_more)", *lines]), known)  # noqa: S102
-    return functools.wraps(build)(known["init"])
 
 
 def near_word(word: object, known: Iterable[str]) -> str:

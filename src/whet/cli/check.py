@@ -57,11 +57,11 @@ def _find_prompt_check() -> PromptCheck | None:
         group = find_command(PROMPTS[0])
     except UsageError:
         return None
-    found = group.commands.get(PROMPTS[1]) if isinstance(group, click.Group) else None
-    return found if isinstance(found, PromptCheck) else None
+    command = group.commands.get(PROMPTS[1]) if isinstance(group, click.Group) else None
+    return command if isinstance(command, PromptCheck) else None
 
 
-class Check(click.Command):
+class CheckCommand(click.Command):
     """`whet check`, with the options of the check of live prompts where whet-live is installed."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
@@ -95,7 +95,7 @@ threshold_options = options(
 
 @click.command(
     "check",
-    cls=Check,
+    cls=CheckCommand,
     epilog=examples(
         "whet check mytask --threshold 0.8 --lm openai/gpt-4o-mini",
         "whet check tasks/* --threshold 0.8 --sure --junit whet.xml",
@@ -165,19 +165,19 @@ def check(
 def _find_prompts(names: Sequence[str], live: PromptCheck | None) -> set[str]:
     """The names that are prompts of the registry. Raises UsageError for a name that is a task as well, and for one that is
     neither."""
-    asked = [name for name in names if not name.startswith((".", "/", "~"))]
-    missing = [name for name in asked if not Path(name).exists()]
-    reasons = dict.fromkeys(asked, "A prompt of a registry needs whet-live: pip install 'whet[live]'.")
-    if live is not None and asked:
+    possible = [name for name in names if not name.startswith((".", "/", "~"))]
+    missing = [name for name in possible if not Path(name).exists()]
+    reasons = dict.fromkeys(possible, "A prompt of a registry needs whet-live: pip install 'whet[live]'.")
+    if live is not None and possible:
         try:
-            reasons = live.find_unknown(asked)
+            reasons = live.find_unknown(possible)
         except UsageError as error:
-            reasons = dict.fromkeys(asked, str(error))
+            reasons = dict.fromkeys(possible, str(error))
         except StorageError as error:
             if missing:
                 raise
-            reasons = dict.fromkeys(asked, str(error))
-    known = {name for name in asked if name not in reasons}
+            reasons = dict.fromkeys(possible, str(error))
+    known = {name for name in possible if name not in reasons}
     for name in sorted(known):
         if (Path(name) / "task.yaml").is_file():
             raise UsageError(

@@ -15,7 +15,7 @@ not from the paper.
 
 a is lower than a_0 where the 95% interval of their difference lies above 0 (Zou 2007):
 a_0 - a > sqrt((a_0 - low_0)^2 + (high - a)^2).
-Both are measured with error, so a below low_0 alone would end every third training of a judge that does not change.
+Both are measured with error, so a below low_0 alone would end many trainings of a judge that does not change.
 
 The rubric and the anchors are those of the task's `judge` with a `human` column. Its own judge, which does not learn, grades
 validation and sealed test: what the model thinks of itself trains it and decides nothing else.
