@@ -108,8 +108,8 @@ def test_what_is_missing_is_named_before_anything_is_paid(
 
 def test_only_exactly_a_target_counts() -> None:
     row = {"targets": ["hot", "warm"]}
-    assert [real_field.graded(row, text)["reward"] for text in (" warm\n", "Warm", "It is hot")] == [1, 0, 0]
-    assert "hot" in real_field.graded(row, "cold")["critique"]
+    assert [real_field.grade(row, text)["reward"] for text in (" warm\n", "Warm", "It is hot")] == [1, 0, 0]
+    assert "hot" in real_field.grade(row, "cold")["critique"]
 
 
 def rows_in(results: Path) -> dict[str, dict[str, Any]]:

@@ -18,7 +18,7 @@ _OPEN_CHARACTER = regex.compile(_OPEN)
 _SEPARATOR = r"(?=\p{P})(?!\p{Pd})\p{LB=BA}"
 """Punctuation that stands between words or syllables in place of a blank, as in Tibetan and Ethiopic: Unicode breaks lines behind
 it."""
-_SEPARATORS = regex.compile(_SEPARATOR)
+_BETWEEN_WORDS = regex.compile(rf"(?<=\S)(?:{_SEPARATOR})+(?=[^\s\p{{P}}])")
 _UNITS = regex.compile(
     rf"(?s){_OPEN}[\p{{M}}]*|(?:(?!{_OPEN}|{_SEPARATOR}).)+(?:{_SEPARATOR})*|(?:{_SEPARATOR})+"
 )
@@ -110,7 +110,7 @@ def without_punctuation(text: str) -> str:
     >>> without_punctuation("«Oui», it’s 「今日」。")
     'Oui its 今日'
     """
-    return str(_PUNCTUATION.sub("", _SEPARATORS.sub(" ", text)))
+    return str(_PUNCTUATION.sub("", _BETWEEN_WORDS.sub(" ", text)))
 
 
 def split_words(text: str) -> list[str]:

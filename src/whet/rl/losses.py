@@ -12,7 +12,6 @@ neither carries gradients. Three families:
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Literal
@@ -119,10 +118,15 @@ def partial_weights(pieces: Sequence[str], tag: str) -> list[float]:
     >>> partial_weights(["so ", "<code>", "x", "=1", "</code>", "."], "code")
     [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]
     """
-    name, text = re.escape(tag), "".join(pieces)
-    parts = [m.span(1) for m in re.finditer(rf"<{name}>(.*?)(?:</{name}>|\Z)", text, re.DOTALL)]
+    text, opening, closing, end = "".join(pieces), f"<{tag}>", f"</{tag}>", 0
+    parts = list[range]()
+    while (begin := text.find(opening, end)) >= 0:
+        begin += len(opening)
+        end = text.find(closing, begin)
+        end = len(text) if end < 0 else end
+        parts.append(range(begin, end))
     starts = accumulate((len(piece) for piece in pieces[:-1]), initial=0)
-    return [float(any(a <= start < b for a, b in parts)) for start, _ in zip(starts, pieces, strict=True)]
+    return [float(any(start in part for part in parts)) for start, _ in zip(starts, pieces, strict=True)]
 
 
 def sequence_logprobs(logprobs: Tensor, own: Tensor, *, mean: bool = False) -> Tensor:
