@@ -511,9 +511,8 @@ class _Dies:
 
 def test_a_model_function_that_fails_for_good_after_its_first_answers_ends_the_run() -> None:
     lm = _Dies(30)
-    with pytest.raises(
-        ProviderError, match=r"The last 100 calls all failed with RuntimeError, after 30 answers\."
-    ):
+    failed = r"The last 1[0-3]\d calls all failed with RuntimeError, after 30 answers\."
+    with pytest.raises(ProviderError, match=failed):
         whet.evaluate(PROMPT, data=rows(100), reward=right, lm=lm, split="train", splits=MOSTLY_TRAIN)
     assert lm.calls < 30 + 100 + 40, "the calls in flight aside, nothing more is asked"
 
