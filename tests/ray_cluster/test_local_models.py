@@ -144,8 +144,9 @@ def test_a_node_without_the_packages_is_named_before_anything_is_asked(
     hiding.mkdir()
     (hiding / "sitecustomize.py").write_text(OTHER_VERSION)
     nodes.add(env_vars={"PYTHONPATH": os.pathsep.join([str(hiding), os.environ.get("PYTHONPATH", "")])})
+    # Of two actors, Ray may place both on the head; four are on both nodes.
     with pytest.raises(UsageError, match=r"safetensors is 0\.0\.1, and the run has safetensors"):
-        evaluate(tmp_path / "run", folder, engine="ray", workers=4)  # of two actors, Ray may place both on the head
+        evaluate(tmp_path / "run", folder, engine="ray", workers=4)
     assert not (tmp_path / "run" / "journal.sqlite").exists() or not effects(tmp_path / "run")
 
 
