@@ -133,7 +133,7 @@ async def test_a_reflection_sees_the_children_of_its_parent_with_what_they_earne
     )
     first, second, third = model.questions
     assert "<version>" not in first
-    earned = r"Mean reward 0.5, beside 0.5 of the instructions above on the same 8 inputs; wrong answers: (.*):\n<version>\n(.*)"
+    earned = r"Mean reward 0.5, the instructions above 0.5 on the same 8 inputs; wrong answers: (.*):\n<version>\n(.*)"
     assert [text for _, text in re.findall(earned, second)] == ["Guess 0."]
     assert [text for _, text in re.findall(earned, third)] == ["Guess 0.", "Guess 1."]
     assert all(re.match(r'"\w+"', wrong) for wrong, _ in re.findall(earned, third)), (
