@@ -90,7 +90,8 @@ def question(
     parts.append(f"Current instructions:\n{standing}" if known else "There are no current instructions yet.")
     nearly = bool(rows and known) and nearly_all_right(wrong, answered)
     if any(k.before for k in known) and not (rows and brief):
-        parts.append(_WORDINGS_KEPT if nearly else f"{_WORDINGS_KEPT} {_WORDINGS}")
+        tried = f"{_TRIED}{_SHORTENED if rows else ''}."
+        parts.append(tried if nearly else f"{tried} {_WORDINGS}")
     lines = _lines_of(known) if rows else []
     parts += [f"{_LINES[0]} {', '.join(lines)}. {_LINES[1]}"] if lines else []
     parts += [f"{k.id} {_EXAMPLES}" for k in known if not k.managed and "\n" in k.text]
@@ -324,8 +325,8 @@ shows examples. If the model repeats their answers or copies their form, or if t
 "contradicts": all of them are removed then."""
 _SINGLE = """\
 If only a few of the examples mislead, put their ids into a list "misleading": these are removed then. An id of an example is"""
-_WORDINGS_KEPT = """\
-Wordings that were tried before stand below their instruction, shortened to what differs where they did no better."""
+_TRIED = "Wordings that were tried before stand below their instruction"
+_SHORTENED = ", shortened to what differs where they did no better"
 _WORDINGS = """\
 Begin from the one that did best on the same rows, else from the present one. Where the present one is no better than those, try \
 another way: shorter, in steps, in other words, with or without examples."""
