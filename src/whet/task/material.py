@@ -209,17 +209,17 @@ def _has_no_weight(message: Mapping[str, Any]) -> bool:
     return message.get("weight") in (0, False) and _role_of(message) == "assistant"
 
 
-def _role_of(message: Mapping[str, Any]) -> object:
+def _role_of(message: Mapping[str, Any]) -> Any:
     """The role of a message, by the name that whet has for it where it has one."""
     role = message.get("role", message.get("from"))
     return _ROLES.get(role.strip().lower(), role) if isinstance(role, str) else role
 
 
-def _joined_text(content: object) -> object:
+def _joined_text(content: Any) -> Any:
     """The text of a message whose parts are all texts, one below the other; any other content as it is."""
     if not isinstance(content, list) or not content:
         return content
-    texts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+    texts: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in content]
     return "\n".join(texts) if all(isinstance(text, str) for text in texts) else content
 
 
