@@ -62,6 +62,27 @@ async def test_a_text_with_tags_or_fences_arrives_whole(
     assert text in result.best.prompt.text
 
 
+OWN_WORDS = {
+    "gepa": "Your task is to rewrite the instructions below, so that an assistant does its task better with them.",
+    "opro": "It must work for any input of this kind, not only for those above.",
+    "protegi": "The instruction is a part of this prompt, in the place of [INSTRUCTION].",
+}
+
+
+@pytest.mark.parametrize("method", OWN_WORDS)
+async def test_words_that_a_method_meant_for_the_optimizer_model_are_said(
+    method: str, tmp_path: Path
+) -> None:
+    copied = OWN_WORDS[method]
+    result = await optimized(f"<INSTRUCTION>{GOOD} {copied}</INSTRUCTION>", tmp_path / "copy", method)
+    (warning,) = [text for text in result.warnings if "meant for the optimizer model" in text]
+    assert copied in result.best.prompt.text and copied.lower().rstrip(".") in warning
+    other = "Your task is to find the team that can help the customer best."
+    result = await optimized(f"<INSTRUCTION>{GOOD} {other}</INSTRUCTION>", tmp_path / "other", method)
+    assert other in result.best.prompt.text
+    assert not [text for text in result.warnings if "meant for the optimizer model" in text]
+
+
 @pytest.mark.parametrize(
     "reply",
     [

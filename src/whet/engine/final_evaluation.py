@@ -37,6 +37,7 @@ from whet.engine.label_figures import label_figures
 from whet.engine.ledger_store import LedgerUnavailable
 from whet.engine.objectives import calibrate, needs_call_times, objective_figures
 from whet.engine.openings import SealedComparison, SealedTestAccess, SealedTestLedger, run_id
+from whet.engine.own_words import own_word_warnings
 from whet.engine.pairs import (
     answered_pairs,
     decide_jointly,
@@ -185,6 +186,7 @@ async def final_evaluation(
         *zero_warnings(core),
         *search_warnings(core, low, high),
         *optimizer_warnings(core, best.candidate.prompt, search.reason, needed, short),
+        *own_word_warnings(core, plan.method.coroutine, task, best.candidate.prompt),
         *_prompt_warnings(core, env, task, start, best, search.best.id),
     ]
     pairs = answered_pairs((start.test, best.test))
