@@ -40,7 +40,7 @@ async def optimized(reply: str, folder: Path, method: str = "meta_prompt", **mor
         return f"<{other}>It is vague.</{other}>" if other else reply
 
     return await whet.aoptimize(
-        START, data=ROWS, reward="exact_match", lm=answer, optimizer_lm=optimizer, method=method,
+        START, data=more.pop("data", ROWS), reward="exact_match", lm=answer, optimizer_lm=optimizer, method=method,
         settings=METHODS[method], budget=whet.Budget(calls=260, optimizer_calls=30), run=folder / "run", **more,
     )  # fmt: skip
 
@@ -81,6 +81,15 @@ async def test_words_that_a_method_meant_for_the_optimizer_model_are_said(
     result = await optimized(f"<INSTRUCTION>{GOOD} {other}</INSTRUCTION>", tmp_path / "other", method)
     assert other in result.best.prompt.text
     assert not [text for text in result.warnings if "meant for the optimizer model" in text]
+
+
+async def test_a_search_whose_texts_all_copy_rows_says_so(tmp_path: Path) -> None:
+    rows = [{**row, "input": f"{row['input']} of the customer Xavier number {row['id']}."} for row in ROWS]
+    copied = "Message 5 of the customer Xavier number 5."
+    result = await optimized(f"<INSTRUCTION>{GOOD} {copied}</INSTRUCTION>", tmp_path, "gepa", data=rows)
+    assert copied not in result.best.prompt.text and result.status == "completed"
+    (warning,) = [text for text in result.warnings if "tried no text of the optimizer model" in text]
+    assert "xavier number 5" in warning and "(`optimizer_lm`)" in warning
 
 
 @pytest.mark.parametrize(

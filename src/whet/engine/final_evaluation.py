@@ -12,6 +12,7 @@ import orjson
 
 from whet.engine.accounting import accounting_warnings, elapsed_row, usage
 from whet.engine.cases import case_figures, row_weights
+from whet.engine.copied_texts import copied_row_warnings, own_word_warnings
 from whet.engine.diagnostics import (
     added_warnings,
     barren_warnings,
@@ -37,7 +38,6 @@ from whet.engine.label_figures import label_figures
 from whet.engine.ledger_store import LedgerUnavailable
 from whet.engine.objectives import calibrate, needs_call_times, objective_figures
 from whet.engine.openings import SealedComparison, SealedTestAccess, SealedTestLedger, run_id
-from whet.engine.own_words import own_word_warnings
 from whet.engine.pairs import (
     answered_pairs,
     decide_jointly,
@@ -187,6 +187,7 @@ async def final_evaluation(
         *search_warnings(core, low, high),
         *optimizer_warnings(core, best.candidate.prompt, search.reason, needed, short),
         *own_word_warnings(core, plan.method.coroutine, task, best.candidate.prompt),
+        *copied_row_warnings(core, task, best.candidate.prompt),
         *_prompt_warnings(core, env, task, start, best, search.best.id),
     ]
     pairs = answered_pairs((start.test, best.test))

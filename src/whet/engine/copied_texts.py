@@ -1,4 +1,4 @@
-"""Sentences of a method's own requests that the optimizer model copied into the best prompt.
+"""What the optimizer model copied: sentences of a method's own requests in the best prompt, and inputs of rows.
 
 A request is made of the words of the method, which stand in its code, and of the task's own texts. So a sentence of the code that
 is in a reply of the optimizer model and in the best prompt, and that the start prompt and the description lack, is a copy. Texts
@@ -17,7 +17,7 @@ from whet.engine.durable import RunState
 from whet.engine.journal import read_events, read_journal_rows
 from whet.prompt import Prompt
 from whet.search.archive import candidate_of
-from whet.search.copies import SHARED, normalize_wording
+from whet.search.copies import SHARED, copied_input, normalize_wording
 from whet.search.from_zero import DEMONSTRATED, JOINED, LISTED
 from whet.task import Task
 
@@ -50,6 +50,23 @@ def own_word_warnings(core: RunState, method: Callable[..., object], task: Task,
     return [
         f"The best prompt repeats words that the method meant for the optimizer model: {named}{more}. Check whether the prompt "
         "should say this to the task model."
+    ]
+
+
+def copied_row_warnings(core: RunState, task: Task, best: Prompt) -> list[str]:
+    """A warning when a search tried no text of the optimizer model, most of whose replies copy the input of a row."""
+    start = task.prompt
+    tried = {event.value["id"] for event in read_events(core.journal.path, ["candidate"])} - {start.id}
+    if best.id != start.id or tried or not core.budget.spent.calls["optimizer"]:
+        return []
+    replies = [reply for reply in _replies(core) if reply.strip()]
+    pieces = [piece for reply in replies if (piece := copied_input(reply, task.train, start.source))]
+    if not pieces or 2 * len(pieces) < len(replies):
+        return []
+    return [
+        f"The search tried no text of the optimizer model. {len(pieces)} of {len(replies)} replies copy {SHARED} characters or "
+        f'more of a row\'s input, such as "{pieces[0].strip()[:_SHOWN]}", and texts with the data of a row are left out. Name '
+        "another optimizer model (`optimizer_lm`). Write words that every prompt may hold into the start prompt."
     ]
 
 
