@@ -253,7 +253,8 @@ def gained(seeds: int, method: str, **settings: Any) -> list[float]:
 PORTFOLIO = ",".join(METHOD_OF.values())
 
 
-@on_seeds(5, 10)
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [10])
 def test_it_beats_any_fixed_method_over_three_tasks(seeds: int) -> None:
     mine = gained(seeds, "omni", methods=PORTFOLIO)
     for method in [*METHOD_OF.values(), "random_search"]:
@@ -261,8 +262,7 @@ def test_it_beats_any_fixed_method_over_three_tasks(seeds: int) -> None:
         assert won.low > 0, (method, won)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seeds", [10])
+@on_seeds(4, 10)
 def test_no_single_task_shows_omni_ahead_of_the_method_that_suits_it(seeds: int) -> None:
     for task, method in METHOD_OF.items():
         alone, mine = gained_on(task, seeds, method), gained_on(task, seeds, "omni", methods=PORTFOLIO)
