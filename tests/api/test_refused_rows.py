@@ -138,7 +138,8 @@ def test_refused_rows_are_asked_once_and_the_next_command_still_has_its_figures(
     one, url = provider
     first = one.evaluate(tmp_path, url)
     assert (first["score"]["mean"], first["score"]["answered"]) == (1.0, 27)
-    assert one.asked == [27, 3] and first["usage"]["calls"]["task"] == 30
+    assert one.asked == [27, 3]
+    assert first["usage"]["calls"]["task"] == (27 if url else 30), "what an endpoint refuses is no call"
     again = one.evaluate(tmp_path, url)
     assert (again["score"]["mean"], again["score"]["answered"]) == (1.0, 27)
     assert one.asked == [0, 3], "the refused rows may be answered by now, and the others are recorded"
