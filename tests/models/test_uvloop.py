@@ -34,7 +34,7 @@ def test_an_app_on_uvloop_evaluates_at_an_endpoint(tmp_path: Path, monkeypatch: 
     with server_thread("--text", "ok") as url:
         options["base_url"] = url
         here = run(whet.aevaluate("{{input}}", reward="exact_match", run=tmp_path / "a", **options))
-        own = {"reward": tmp_path / "reward.py", "workers": 1}
+        own: dict[str, Any] = {"reward": tmp_path / "reward.py", "workers": 1}
         workers = run(whet.aevaluate("{{input}}", run=tmp_path / "b", **own, **options))
     assert here["score"]["mean"] == workers["score"]["mean"] == 1.0
     assert here["score"]["answered"] > 10

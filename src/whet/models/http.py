@@ -227,9 +227,9 @@ class HttpClient:
         secure = first.scheme == "https"
         connection = Connection(self._most_bytes, self._opened)
         # uvloop tries one address after the other, and knows no delay.
-        delay = (
-            {"happy_eyeballs_delay": _NEXT_ADDRESS_SECONDS} if isinstance(loop, asyncio.BaseEventLoop) else {}
-        )
+        delay: dict[str, Any] = {}
+        if isinstance(loop, asyncio.BaseEventLoop):
+            delay["happy_eyeballs_delay"] = _NEXT_ADDRESS_SECONDS
         await loop.create_connection(
             lambda: connection,
             host,
