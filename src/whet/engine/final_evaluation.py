@@ -12,6 +12,7 @@ import orjson
 
 from whet.engine.accounting import accounting_warnings, elapsed_row, usage
 from whet.engine.cases import case_figures, row_weights
+from whet.engine.copied_texts import copied_row_warnings, own_word_warnings
 from whet.engine.diagnostics import (
     added_warnings,
     barren_warnings,
@@ -185,6 +186,8 @@ async def final_evaluation(
         *zero_warnings(core),
         *search_warnings(core, low, high),
         *optimizer_warnings(core, best.candidate.prompt, search.reason, needed, short),
+        *own_word_warnings(core, plan.method.coroutine, task, best.candidate.prompt),
+        *copied_row_warnings(core, task, best.candidate.prompt),
         *_prompt_warnings(core, env, task, start, best, search.best.id),
     ]
     pairs = answered_pairs((start.test, best.test))
