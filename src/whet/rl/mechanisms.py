@@ -183,12 +183,6 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "docs/methods/rlprompt.md",
     ),
     Mechanism(
-        ("self-certainty", "r3", "reasoning-reflective-tokens"),
-        "--method direct_reasoning",
-        "whet.rl.reasoning_reward:r3",
-        "docs/methods/direct_reasoning.md",
-    ),
-    Mechanism(
         ("coma", "counterfactual-credit"),
         "--method mmgrpo --set baseline=held",
         "whet.rl.call_groups:",
@@ -259,7 +253,7 @@ MECHANISMS: tuple[Mechanism, ...] = (
         "docs/methods/online_dpo.md",
     ),
     Mechanism(
-        ("r3", "direct-reasoning-optimization"),
+        ("r3", "direct-reasoning-optimization", "self-certainty", "reasoning-reflective-tokens"),
         "--method direct_reasoning --set group=8",
         "whet.rl.reasoning_reward:r3",
         "docs/methods/direct_reasoning.md",
