@@ -53,7 +53,8 @@ def accuracies(seed: int, prompts: int, most: int, model: str, root: Path) -> di
     found: dict[str, list[float]] = {arm: [] for arm in ARMS}
 
     def score(shares: NDArray[np.float64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
-        return ExactMatch().from_labels(shares[None], labels)[0]
+        rewards: NDArray[np.float64] = ExactMatch().from_labels(shares[None], labels)[0]
+        return rewards
 
     for seen in probs:
         order = rng.sample(range(len(rows)), len(rows))

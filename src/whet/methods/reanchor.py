@@ -140,11 +140,11 @@ async def reanchor(
     seen = convert_record(record, list[list[float]])
     names = list(env.labels)
     if blank:
-        found = contextual_weights(np.array(seen))
+        fitted = contextual_weights(np.array(seen))
     else:
         right = np.array([names.index(str(row.target)) for row in train], np.int64)
-        found = WeightFit(np.array(seen), right, score_of(env), deal(train, config.folds)).fit(config.passes)
-    weights = [round(float(one), 6) for one in found]
+        fitted = WeightFit(np.array(seen), right, score_of(env), deal(train, config.folds)).fit(config.passes)
+    weights = [round(float(one), 6) for one in fitted]
     run.log("weights", dict(zip(names, weights, strict=True)))
     if set(weights) != {1.0}:
         system = await run.keep(LabelWeights(dict(zip(names, weights, strict=True))))
