@@ -22,13 +22,21 @@ from whet._util.words import bare, count_words, fold, mentions, split_words, wit
         ("❤\ufe0f", "❤"),
         ("\u201cdon\u2019t\u201d non\u2011toxic \u22125", '"don\'t" non-toxic -5'),
         ("İYİ", "iyi"),
+        ("YANLIŞ", "yanlış"),
+        ("ΑΡΝΗΤΙΚΌ", "αρνητικο"),
+        ("ΑΡΝΗΤΙΚΟ", "αρνητικό"),
+        ("ΑΝΘΡΩΠΟΣ", "ἄνθρωπος"),
+        ("ΜΑΪΟΣ", "μάϊος"),
     ],
 )
 def test_equal_texts_have_one_form(one: str, other: str) -> None:
     assert fold(one) == fold(other)
 
 
-@pytest.mark.parametrize(("one", "other"), [("10²", "102"), ("x₁", "x1"), ("1½", "11/2"), ("café", "cafe")])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("10²", "102"), ("x₁", "x1"), ("1½", "11/2"), ("café", "cafe"), ("ЕЩЁ", "еще"), ("αϊ", "αι")],
+)
 def test_different_texts_stay_different(one: str, other: str) -> None:
     assert fold(one) != fold(other)
 

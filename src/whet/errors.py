@@ -34,14 +34,19 @@ class ReplayDiverged(UsageError):
     """The journal was written by other code, another configuration or other data."""
 
 
+_TAKEN = (408, 499)
+"""Statuses of a call that a server may have worked on until it stopped waiting for the client."""
+
+
 class ProviderError(WhetError):
     """A model endpoint failed.
 
     `retryable`: whether the same request may succeed later. `retry_after`: the delay that the server requests, in seconds.
     `status`: the HTTP status, if there was an answer. `fatal`: whether the failure concerns every request (wrong key, dead
     endpoint) and not only this request. `billed`: whether an unreadable answer counts at its worst case (if None, a 200 does).
-    `refused`: whether the provider refused the call without working on it (429, 5xx, no connection); such a call is not billed
-    and does not count. `result`: the known part of the run that the error ended, as in its `result.json`.
+    `refused`: whether the provider refused the call without working on it (an HTTP status from 300 on that is no timeout of
+    the client's, 408 and 499; no connection); such a call is not billed and does not count. `result`: the known part of the run
+    that the error ended, as in its `result.json`.
     """
 
     exit_code = 3
@@ -63,7 +68,7 @@ class ProviderError(WhetError):
         self.retry_after = retry_after
         self.status = status
         self.billed = status == 200 if billed is None else billed
-        away = status is not None and (status == 429 or status >= 500)
+        away = status is not None and status >= 300 and status not in _TAKEN
         self.refused = (away if refused is None else refused) and not self.billed
         self.result: dict[str, object] | None = None
 

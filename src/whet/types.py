@@ -214,7 +214,7 @@ class Rollout:
     critique: str | None = None
     usage: Usage = Usage()
     error: str | None = None
-    """None, or `boundary: what happened`, where boundary is provider, budget, model, parse, program or reward."""
+    """None, or `boundary: description`; the boundary is provider, budget, model, parse, program or reward."""
     sample: int = 0
     addressed: Mapping[str, str] = field(default_factory=dict)
     """The critiques about single prompts of a program, by the prompts' names."""

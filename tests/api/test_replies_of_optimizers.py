@@ -40,7 +40,7 @@ async def optimized(reply: str, folder: Path, method: str = "meta_prompt", **mor
         return f"<{other}>It is vague.</{other}>" if other else reply
 
     return await whet.aoptimize(
-        START, data=ROWS, reward="exact_match", lm=answer, optimizer_lm=optimizer, method=method,
+        START, data=more.pop("data", ROWS), reward="exact_match", lm=answer, optimizer_lm=optimizer, method=method,
         settings=METHODS[method], budget=whet.Budget(calls=260, optimizer_calls=30), run=folder / "run", **more,
     )  # fmt: skip
 
@@ -60,6 +60,36 @@ async def test_a_text_with_tags_or_fences_arrives_whole(
 ) -> None:
     result = await optimized(reply, tmp_path, method)
     assert text in result.best.prompt.text
+
+
+OWN_WORDS = {
+    "gepa": "Your task is to rewrite the instructions below, so that an assistant does its task better with them.",
+    "opro": "It must work for any input of this kind, not only for those above.",
+    "protegi": "The instruction is a part of this prompt, in the place of [INSTRUCTION].",
+}
+
+
+@pytest.mark.parametrize("method", OWN_WORDS)
+async def test_words_that_a_method_meant_for_the_optimizer_model_are_said(
+    method: str, tmp_path: Path
+) -> None:
+    copied = OWN_WORDS[method]
+    result = await optimized(f"<INSTRUCTION>{GOOD} {copied}</INSTRUCTION>", tmp_path / "copy", method)
+    (warning,) = [text for text in result.warnings if "meant for the optimizer model" in text]
+    assert copied in result.best.prompt.text and copied.lower().rstrip(".") in warning
+    other = "Your task is to find the team that can help the customer best."
+    result = await optimized(f"<INSTRUCTION>{GOOD} {other}</INSTRUCTION>", tmp_path / "other", method)
+    assert other in result.best.prompt.text
+    assert not [text for text in result.warnings if "meant for the optimizer model" in text]
+
+
+async def test_a_search_whose_texts_all_copy_rows_says_so(tmp_path: Path) -> None:
+    rows = [{**row, "input": f"{row['input']} of the customer Xavier number {row['id']}."} for row in ROWS]
+    copied = "Message 5 of the customer Xavier number 5."
+    result = await optimized(f"<INSTRUCTION>{GOOD} {copied}</INSTRUCTION>", tmp_path, "gepa", data=rows)
+    assert copied not in result.best.prompt.text and result.status == "completed"
+    (warning,) = [text for text in result.warnings if "tried no text of the optimizer model" in text]
+    assert "xavier number 5" in warning and "(`optimizer_lm`)" in warning
 
 
 @pytest.mark.parametrize(

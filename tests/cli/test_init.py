@@ -20,7 +20,7 @@ import whet
 from whet.cli import start
 from whet.cli.main import cli
 from whet.errors import UsageError
-from whet.task import promptfoo_reward
+from whet.task import promptfoo_reward, read_material
 
 TICKETS = [(f"Ticket {i}", f"body, {i}", ["billing", "login"][i % 2]) for i in range(30)]
 QUESTIONS = [{"question": f"What is {i} and {i}?", "answer": str(2 * i)} for i in range(12)]
@@ -198,8 +198,14 @@ def test_conversations_for_fine_tuning() -> None:
             "conversations": [{"from": "human", "value": text}, {"from": "gpt", "value": team}]
         },
         lambda text, team: {"input": [{"role": "user", "content": text}], "ideal": team},
+        lambda text, team: {
+            "messages": [
+                {"role": "User", "content": [{"type": "text", "text": text}]},
+                {"role": "Assistant", "content": [{"type": "text", "text": team}]},
+            ]
+        },
     ],
-    ids=["ShareGPT", "OpenAI evals"],
+    ids=["ShareGPT", "OpenAI evals", "parts"],
 )
 def test_conversations_in_the_forms_of_others(form: Any) -> None:
     rows = [form(f"ticket {n}", "ab"[n % 2]) for n in range(12)]
@@ -209,6 +215,48 @@ def test_conversations_in_the_forms_of_others(form: Any) -> None:
     assert task.labels.keys() == {"a", "b"} and task.train[0].values["input"].startswith("ticket ")
     assert (
         answers(task, lambda messages: "ab"[int(messages[-1].content.split("ticket ")[1].split()[0]) % 2])
+        == 1.0
+    )
+
+
+def test_an_answer_of_the_weight_0_is_no_right_answer() -> None:
+    def said(n: int, weights: tuple[int, int]) -> str:
+        said = [
+            {"role": "user", "content": f"ticket {n}"},
+            {"role": "assistant", "content": "draft", "weight": weights[0]},
+        ]
+        said += [
+            {"role": "user", "content": "Sure?"},
+            {"role": "assistant", "content": "ab"[n % 2], "weight": weights[1]},
+        ]
+        return json.dumps({"messages": said}) + "\n"
+
+    Path("tuning.jsonl").write_text("".join(said(n, (0, 1) if n % 4 else (1, 0)) for n in range(16)))
+    chosen = init("--from", "tuning.jsonl")["chosen"]
+    assert "left out: 4 conversations whose answer has the weight 0, which makes it no right answer" in chosen
+    task = whet.Task.load("mytask")
+    rows = [*task.train, *task.validation, *task.test]
+    assert len(rows) == 12 and not [
+        row for row in rows if row.messages[0].content in ("ticket 0", "ticket 4")
+    ]
+    Path("tuning.jsonl").write_text("".join(said(n, (1, 0)) for n in range(16)))
+    with pytest.raises(
+        UsageError, match=r"tuning.jsonl:1: the answer of every conversation has the weight 0"
+    ):
+        read_material("tuning.jsonl")
+
+
+def test_lists_of_ideal_answers_are_accepted_answers() -> None:
+    rows = [
+        {"input": [{"role": "user", "content": f"ticket {n}"}], "ideal": [["Yes", "Y"], ["No", "N"]][n % 2]}
+        for n in range(12)
+    ]
+    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    init("--from", "rows.jsonl")
+    assert (
+        answers(
+            whet.Task.load("mytask"), lambda messages: "YN"[int(messages[-1].content.split("ticket ")[1]) % 2]
+        )
         == 1.0
     )
 

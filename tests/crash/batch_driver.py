@@ -104,8 +104,9 @@ def main() -> None:
     task = folder / "task"
     reports: list[dict[str, Any]] = []
     seen: list[str] = []
+    complete = 0  # sessions in a row that passed fewer boundaries than the number of their kill
     for number in range(0, 1000, every):
-        if number > len(seen) > 0:
+        if complete == 2:
             break
         name = f"kill-{number}"
         url, report = base_url.replace("/v1", f"/{name}/v1"), folder / f"{name}.json"
@@ -116,7 +117,8 @@ def main() -> None:
             orjson.loads(report.read_bytes()) if again == 0 else {"error": error.read_text()}
         )
         seen = seen or list(found["seen"])
-        place = seen[number - 1] if number else ""
+        place = seen[number - 1] if 0 < number <= len(seen) else ""
+        complete = complete + 1 if number and not os.WIFSIGNALED(killed) else 0
         reports.append({"name": name, "place": place, "killed": os.WIFSIGNALED(killed), **found})
     print(orjson.dumps(reports).decode())
 

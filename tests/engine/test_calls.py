@@ -364,7 +364,7 @@ async def test_after_a_key_is_refused_nothing_that_waits_is_sent(tmp_path: Path,
     with pytest.raises(ProviderError, match="401"):
         await run.map(lambda branch, text: branch.generate("task", ask(text)), [f"q{n}" for n in range(30)])
     await close(core)
-    assert 1 <= model.calls <= concurrency and core.budget.spent.calls["task"] == model.calls
+    assert 1 <= model.calls <= concurrency and core.budget.spent.refused["task"] == model.calls
 
 
 class Thinker(Model):

@@ -43,13 +43,13 @@ def stored(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("status", "attempts"), [(400, 2), (422, 2), (408, 2), (500, 12), (502, 12), (503, 0)]
+    ("status", "attempts"), [(400, 4), (422, 4), (408, 2), (500, 12), (502, 12), (503, 0)]
 )
 async def test_an_optimizer_that_fails_less_often_than_a_storm_stops_the_run(
     status: int, attempts: int, tmp_path: Path
 ) -> None:
     async with odd_server(task=sorter, optimizer=failing(status)) as (url, calls):
-        words = r"has not answered (1 request\(s\)|12 attempts)|has answered nothing for"
+        words = r"has not answered ([12] request\(s\)|12 attempts)|has answered nothing for"
         with pytest.raises(ProviderError, match=rf"({words}).*the model is gone"):
             await optimize(url, tmp_path, budget=FEW)
         assert calls["task"] == 9, "no row of the test was asked"
@@ -139,6 +139,20 @@ async def test_an_account_whose_credit_ends_in_the_test_keeps_its_answers_and_it
     assert result.best.test is not None and result.best.test.n == 50
 
 
+@pytest.mark.parametrize("status", [400, 402, 404])
+async def test_what_an_endpoint_refuses_for_good_is_refused_and_no_call(status: int, tmp_path: Path) -> None:
+    words = {"budget": whet.Budget(calls=200), "method": "random_search"}
+    async with odd_server(task=failing(status, 30, sorter), optimizer=varied) as (url, calls):
+        with pytest.raises(ProviderError, match="the model is gone"):
+            await optimize(url, tmp_path, **words)
+    usage, refused = stored(tmp_path)["usage"], calls["task"] - 30
+    assert usage["calls"]["task"] == 30 and usage["refused"]["task"] == refused > 0
+    async with odd_server(task=sorter, optimizer=varied) as (url, calls):
+        result = await optimize(url, tmp_path, **words)
+    assert result["usage"]["calls"]["task"] == 30 + calls["task"] <= 200
+    assert result["usage"]["refused"]["task"] == refused
+
+
 async def test_rows_that_a_provider_always_refuses_keep_what_the_others_showed(tmp_path: Path) -> None:
     rows = [{"input": f"Dish {i} was bad.", "target": "negative"} for i in range(74)]
     words = {
@@ -158,7 +172,7 @@ async def test_rows_that_a_provider_always_refuses_keep_what_the_others_showed(t
             again = await optimize(url, tmp_path, concurrency=1, **words)
             assert again["improvement"]["withheld"], "refused again, they count as refused"
             assert again.best.test == first.best.test and again.baseline.test == first.baseline.test
-    assert "with a larger limit: The limit of 140 calls" in again["improvement"]["reason"]
+    assert "25 of 50 pairs have no answer" in again["improvement"]["reason"]
 
 
 async def test_prompts_that_a_provider_refuses_stop_the_run_once(tmp_path: Path) -> None:

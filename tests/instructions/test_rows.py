@@ -43,10 +43,10 @@ def test_it_names_all_right_answers_and_counts_what_was_confused() -> None:
     assert "got none of them: 1" in confusions(rows({"entity": 1}, given="Well, who knows?"))
     assert 'got "person": 1' in confusions(rows({"entity": 1}, given="It is a person."))
     digits = confusions(rows({"entity": 2}, given="5") + rows({"person": 1}, given="Who knows?"))
-    assert 'wanted "entity", got "5", which is none of them: 2' in digits
-    assert 'wanted "person", got none of them: 1' in digits
+    assert 'wanted "entity", got none of them: 2 ("5" (2 times))' in digits
+    assert 'wanted "person", got none of them: 1 ("Who knows?")' in digits
     worded = confusions(rows({"entity": 2}, given="Answer: entity"))
-    assert 'wanted "entity", got "Answer: entity", which is none of them: 2' in worded
+    assert 'wanted "entity", got none of them: 2 ("Answer: entity" (2 times))' in worded
 
 
 def test_pairs_that_are_not_listed_are_counted() -> None:

@@ -111,6 +111,25 @@ async def test_a_request_says_how_long_an_answer_may_be_where_answers_were_cut_o
     assert model.questions and not any("cut off" in question for question in model.questions)
 
 
+async def test_a_request_names_a_label_that_is_answered_too_often_and_inputs_that_the_text_holds() -> None:
+    env = review_world(Answers(lambda q, s: "positive"))
+    good = [row for row in env.train if row.target == "positive"]
+    train = [*good[:3], *(row for row in env.train if row.target == "negative")]
+    held = next(row for row in train if row.target == "negative")
+    start = START.edit(f"Sort. For example, {held.user_text} is negative.")
+    _, model, _ = await search(
+        lambda q, s: f"<INSTRUCTION>Text {s}.</INSTRUCTION>",
+        replace(env, train=tuple(train)),
+        start,
+        minibatch=33,
+        shown=33,
+    )
+    first = model.questions[0]
+    assert re.search(r'The model answered "positive" \d+ times, and it was wanted 3 times\.', first)
+    marked = re.findall(r"Input: (.*)\n(?:.*\n){2}Stands in the instructions already\n", first)
+    assert marked == [held.user_text]
+
+
 async def test_a_parent_that_is_only_copied_gives_way_to_the_others() -> None:
     half = "Sort: tone."
 
@@ -133,7 +152,7 @@ async def test_a_reflection_sees_the_children_of_its_parent_with_what_they_earne
     )
     first, second, third = model.questions
     assert "<version>" not in first
-    earned = r"Mean reward 0.5, beside 0.5 of the instructions above on the same 8 inputs; wrong answers: (.*):\n<version>\n(.*)"
+    earned = r"Mean reward 0.5, the instructions above 0.5 on the same 8 inputs; wrong answers: (.*):\n<version>\n(.*)"
     assert [text for _, text in re.findall(earned, second)] == ["Guess 0."]
     assert [text for _, text in re.findall(earned, third)] == ["Guess 0.", "Guess 1."]
     assert all(re.match(r'"\w+"', wrong) for wrong, _ in re.findall(earned, third)), (

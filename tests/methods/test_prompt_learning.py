@@ -499,7 +499,7 @@ async def test_a_wording_of_all_rows_gets_twenty_answers_or_eight_that_are_bad_a
     after_fall = asked[3]
     assert "[i1] Put the mark one" in after_fall, "the first of equals"
     assert re.search(
-        r'Another wording \(.*0 of \d+ right, .*; wrong answers: "no" \(8 times\)\): Put the mark bad',
+        r'Wording \d+ \(.*0 of \d+ right, .*; wrong answers: "no" \(8 times\)\): Put the mark bad',
         after_fall,
     )
     assert "Of 20 answers, " in after_fall, "those to the wording that stands again"

@@ -77,9 +77,10 @@ def colour_in(text: str) -> str:
     return next(name for name in COLOURS if f"a {name} circle" in text)
 
 
-def noisy(right: bool, request: Request, noise: float) -> bool:
-    draw = hashlib.sha256(f"{request.messages[-1].content}{request.seed}{request.sample}".encode()).digest()
-    return right != (draw[0] / 256 < noise)
+def noisy(right: bool, request: Request, noise: float, seed: int) -> bool:
+    """A verdict that is reversed with chance `noise`, drawn anew for each row, sample and seed of the world."""
+    asked = f"{seed}|{request.messages[-1].content}|{request.seed}|{request.sample}"
+    return right != (int.from_bytes(hashlib.sha256(asked.encode()).digest()[:8]) / 2**64 < noise)
 
 
 def verdict(good: bool) -> str:
@@ -89,8 +90,8 @@ def verdict(good: bool) -> str:
 class Eyes:
     """Sees pixels. From its call number `sane` on, it takes every colour for another one."""
 
-    def __init__(self, noise: float = 0.0, sane: float = float("inf")) -> None:
-        self.noise, self.sane, self.calls = noise, sane, 0
+    def __init__(self, noise: float = 0.0, sane: float = float("inf"), seed: int = 0) -> None:
+        self.noise, self.sane, self.seed, self.calls = noise, sane, seed, 0
 
     def __call__(self, request: Request) -> str:
         self.calls += 1
@@ -98,15 +99,15 @@ class Eyes:
         assert "<svg" not in text, "the source is not shown"
         ((_, file),) = contents_of(text[MARK.search(text).start() :])  # type: ignore[union-attr]
         right = shows(file, colour_in(text))
-        return verdict(noisy(right == (self.calls <= self.sane), request, self.noise))
+        return verdict(noisy(right == (self.calls <= self.sane), request, self.noise, self.seed))
 
 
-def reader(noise: float) -> Callable[[Request], str]:
+def reader(noise: float = 0.0, seed: int = 0) -> Callable[[Request], str]:
     """Reads the source."""
 
     def judge(request: Request) -> str:
         text = request.messages[-1].content
-        return verdict(noisy(f'fill="{COLOURS[colour_in(text)]}"' in text, request, noise))
+        return verdict(noisy(f'fill="{COLOURS[colour_in(text)]}"' in text, request, noise, seed))
 
     return judge
 
@@ -116,7 +117,7 @@ def make_task(pixels: bool, anchors: Sequence[str]) -> Environment:
     rows = []
     for i in range(36):
         colour, kind = [*COLOURS][i % 4], anchors[i // 4 % len(anchors)]
-        wanted = f"a {colour} circle"
+        wanted = f"a {colour} circle for card {i}"
         row = {
             "input": wanted,
             "output": answers_to(colour)[kind],
@@ -158,7 +159,7 @@ def test_the_kinds_of_answers_look_as_they_are_called() -> None:
 
 async def test_a_judge_that_sees_pixels_teaches_pictures_and_one_that_reads_is_fooled() -> None:
     sees, why, run = await train(True, Eyes())
-    reads, _, _ = await train(False, reader(0.0))
+    reads, _, _ = await train(False, reader())
     assert not why and chances(sees)["right"] > 0.6
     assert chances(reads)["covered"] + chances(reads)["named"] > chances(reads)["right"]
     agreements = [cast(Any, value)["anchor_agreement"] for name, value in run.logged if name == "step"]
@@ -166,7 +167,7 @@ async def test_a_judge_that_sees_pixels_teaches_pictures_and_one_that_reads_is_f
 
 
 async def test_anchors_that_only_look_right_in_their_source_stop_a_judge_that_reads() -> None:
-    painter, why, _ = await train(False, reader(0.0), anchors=("right", "covered", "named"))
+    painter, why, _ = await train(False, reader(), anchors=("right", "covered", "named"))
     assert "the judge's scores cannot be told from chance" in why
     assert chances(painter)["right"] == 0.25
 
@@ -205,7 +206,7 @@ async def test_the_lead_of_a_judge_that_sees_pixels_over_seeds() -> None:
     ended = {True: 0, False: 0}
     for seed in range(10):
         for pixels in kinds:
-            judge = Eyes(0.1) if pixels else reader(0.1)
+            judge = Eyes(0.1, seed=seed) if pixels else reader(0.1, seed)
             painter, why, _ = await train(pixels, judge, seed)
             ended[pixels] += bool(why)
             kinds[pixels].append(chances(painter))
@@ -217,4 +218,4 @@ async def test_the_lead_of_a_judge_that_sees_pixels_over_seeds() -> None:
     leads = [one["right"] - other["right"] for one, other in zip(kinds[True], kinds[False], strict=True)]
     half = stats.t.ppf(0.975, len(leads) - 1) * stats.sem(leads)
     print(f"lead {fmean(leads):+.3f} [{fmean(leads) - half:+.3f}, {fmean(leads) + half:+.3f}]")
-    assert fmean(leads) - half > 0.0
+    assert fmean(leads) - half > 0.2

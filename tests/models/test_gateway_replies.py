@@ -416,7 +416,8 @@ def test_the_same_evaluation_asks_rows_again_that_had_no_answer_and_no_other(tmp
         assert len(one.received) == asked + missing
         assert evaluate(one.url, tmp_path)["score"] == whole["score"] and len(one.received) == asked + missing
     usage = whole["usage"]
-    assert (usage["calls"]["task"], usage["input_tokens"]) == (len(one.received), 1200)
+    assert (usage["calls"]["task"], usage["input_tokens"]) == (12, 1200)
+    assert usage["refused"]["task"] == len(one.received) - 12
 
 
 def test_a_call_that_times_out_counts_as_what_it_may_have_taken(tmp_path: Path) -> None:

@@ -32,6 +32,12 @@ IN_41_SECONDS = {
         ({}, None, "Please retry after 33 seconds.", 33.0),
         ({}, None, "Try again in 1 minute and 5 seconds", 65.0),
         ({}, None, "Wait 2 minutes", 120.0),
+        ({}, None, "Capacity is exhausted. Your quota will reset after 27h41m36s.", 99696.0),
+        ({}, None, "The daily limit resets in 3 hours. Please try again in 20s.", 20.0),
+        ({}, {"error": {"details": [{"metadata": {"quotaResetDelay": "1h30m"}}]}}, "", 5400.0),
+        ({}, {"error": {"type": "usage_limit_reached", "resets_in_seconds": 7200}}, "", 7200.0),
+        ({}, {"error": {"retryAfter": 12}}, "", 12.0),
+        ({}, {"retryAfterMs": 500}, "", 0.5),
         ({"x-ratelimit-reset-requests": "1m2.5s"}, None, "", 62.5),
         (
             {"ratelimit": '"api";r=0;t=55', "ratelimit-policy": '"fixed window";"api";q=500;w=300'},

@@ -38,8 +38,12 @@ def answers(*rewards: float, failed: int | None = None) -> list[Rollout]:
 
 
 def test_it_is_told_what_a_version_earned_on_the_rows_that_both_answered() -> None:
-    earned = compare_rewards(answers(1.0, 0.0, 0.5, 1.0), answers(0.0, 0.0, 0.5, 1.0, failed=3))
-    assert earned == "0.17, beside 0.5 of the instructions above on the same 3 inputs"
-    assert compare_rewards(answers(1.0), answers(0.0, failed=0)) == ""
+    earned = compare_rewards(answers(1.0, 0.0, 0.5, 0.5, 1.0), answers(0.0, 0.0, 0.5, 0.5, 1.0, failed=4))
+    assert earned == "Mean reward 0.25, the instructions above 0.5 on the same 4 inputs"
+    counted = compare_rewards(answers(1.0, 0.0, 1.0, 0.0), answers(0.0, 0.0, 1.0, 0.0))
+    assert counted == "1 of 4 right, the instructions above 2 on these inputs"
+    assert compare_rewards(answers(*[1.0] * 4), answers(*[0.0] * 4, failed=0)) == "", (
+        "three inputs tell nothing"
+    )
     shown = show_versions("One two.", [OtherVersion("One three.", earned)])
-    assert shown == f"Mean reward {earned}:\n<version>\nOne three.\n</version>"
+    assert shown == f"{earned}:\n<version>\nOne three.\n</version>"

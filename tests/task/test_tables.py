@@ -90,6 +90,34 @@ def test_windows_letters_are_read_and_said(tmp_path: Path) -> None:
     assert "Windows-1252" in note and "ö, ß" in note
 
 
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp1251", "Верните деньги, пожалуйста"),
+        ("gbk", "请退款给我，谢谢"),
+        ("euc_kr", "환불해 주세요 감사합니다"),
+        ("cp1253", "Θέλω επιστροφή χρημάτων"),
+        ("cp1256", "أريد استرداد المال"),
+    ],
+)
+def test_a_table_of_another_character_set_is_refused(tmp_path: Path, encoding: str, text: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(f"text,label\nHello,a\n{text},b\n".encode(encoding))
+    with pytest.raises(
+        UsageError, match=r"rows.csv(:3: the table is neither UTF-8 nor Windows-1252|.*UTF-8)"
+    ):
+        read_delimited(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["Größe süß, groß und größer", "Ça été œuvré déjà à Noël", "Það er öðruvísi, æðislegt"]
+)
+def test_western_letters_beside_each_other_are_read(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(b"text;label\n" + f"{text};a\n".encode("cp1252") * 9)
+    assert records(path)[1] == [text, "a"]
+
+
 def test_whole_numbers_of_a_column_with_gaps_are_whole_again(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("age,price,target\n18.0,1.50,3.0\n,2.0,4.0\n")

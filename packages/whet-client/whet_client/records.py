@@ -152,7 +152,7 @@ class Inference:
         _drop_blank_names(self)
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that say something, as the server reads them."""
+        """The fields with a value, in the form that the server reads."""
         return _as_json(self)
 
 
@@ -187,7 +187,7 @@ class Feedback:
         _drop_blank_names(self)
 
     def as_json(self) -> dict[str, Any]:
-        """The fields that say something, as the server reads them."""
+        """The fields with a value, in the form that the server reads."""
         return _as_json(self)
 
 

@@ -22,8 +22,8 @@ def content_hash(value: object) -> str:
 @named_fields
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. `role` is system, user or assistant; `name` says who speaks, where several do. It can be read like a
-    mapping, as `message["content"]`, too."""
+    """One chat message. `role` is system, user or assistant; `name` names the speaker if several speakers have the
+    same role. A message can also be read like a mapping: `message["content"]`."""
 
     role: str
     content: str
@@ -34,11 +34,11 @@ class Message:
         return ("role", "content") if self.name is None else ("role", "content", "name")
 
     def as_list(self) -> list[Any]:
-        """Role and content, and the name where there is one: `Message(*values)` is the message again."""
+        """Role, content, and the name if there is one; `Message(*message.as_list())` equals the message."""
         return [self.role, self.content] if self.name is None else [self.role, self.content, self.name]
 
     def as_object(self, content: object = None) -> dict[str, Any]:
-        """The message as APIs take it; with another `content` in the place of its own."""
+        """The message in the form of chat APIs, with `content` instead of its own content if given."""
         shown = {"role": self.role, "content": self.content if content is None else content}
         return shown if self.name is None else {**shown, "name": self.name}
 
@@ -60,9 +60,9 @@ class Example:
     row: Mapping[str, Any] = field(default_factory=dict)
     text: str | None = None
     group: str | None = None
-    """A value that it shares with the rows that are not independent of it, such as a conversation; None: it is independent."""
+    """A value that the example shares with all rows that depend on it, such as a conversation; None if it is independent."""
     where: str = field(default="", compare=False)
-    """file:line from which it was read."""
+    """The file and line (file:line) of the example."""
     case: str = ""
     """The case that the row belongs to, in a task made of several."""
     messages: tuple[Message, ...] = ()

@@ -35,6 +35,11 @@ _PLAIN = str.maketrans(
 """Quotes, apostrophes, hyphens and the minus sign of typesetting, as a keyboard has them."""
 _DOTTED_I = "i\u0307"
 """The result of Unicode's case folding for the Turkish capital I with a dot, whose small letter is a plain i."""
+_DOTLESS_I = "\u0131"
+"""The small letter that Turkish has for the capital I. Folding leaves it alone, and takes the I to a plain i."""
+_GREEK = regex.compile(r"\p{Greek}[\p{Greek}\p{M}]*")
+_CAPITAL_LACKS = regex.compile(r"[\u0300\u0301\u0313\u0314\u0342]")
+"""The accents and breathings of Greek, which a word in capitals does not have."""
 _KEPT = regex.compile(r"[\p{DT=Super}\p{DT=Sub}\p{DT=Fraction}]+")
 _INNER = r"[^\p{P}\p{S}\p{Z}\p{C}]"
 _FIRST, _LAST = regex.compile(_INNER), regex.compile(rf"(?r){_INNER}")
@@ -61,6 +66,8 @@ def fold(text: str) -> str:
     """The form in which texts are compared: Unicode NFKC, case folded, without invisible characters (zero width, direction,
     variation selectors), digits of every script as 0 to 9, typographic quotes, hyphens and minus signs as those of a keyboard.
 
+    Letters whose capitals are written alike are one: Turkish ı, i, I and İ, and Greek letters with and without an accent.
+
     Superscripts, subscripts and fractions stay as they are: 10² is not 102. Of more than 30 marks on one letter the rest
     goes, because putting marks in order takes time that is quadratic in their number.
 
@@ -70,7 +77,10 @@ def fold(text: str) -> str:
     if text.isascii():
         return text.lower()
     text = _INVISIBLE.sub("", _MARKS.sub(r"\1", text))
-    text = _compose(_compose(text).casefold()).replace(_DOTTED_I, "i").translate(_PLAIN)
+    text = (
+        _compose(_compose(text).casefold()).replace(_DOTTED_I, "i").replace(_DOTLESS_I, "i").translate(_PLAIN)
+    )
+    text = str(_GREEK.sub(lambda match: _drop_accents(match.group()), text))
     return str(_DIGIT.sub(lambda match: str(unicodedata.decimal(match.group())), text))
 
 
@@ -94,6 +104,10 @@ def compose(text: str) -> str:
     (True, '10\u00b2')
     """
     return text if text.isascii() else unicodedata.normalize("NFC", _MARKS.sub(r"\1", text))
+
+
+def _drop_accents(greek: str) -> str:
+    return unicodedata.normalize("NFC", _CAPITAL_LACKS.sub("", unicodedata.normalize("NFD", greek)))
 
 
 def _compose(text: str) -> str:

@@ -48,11 +48,11 @@ def judge_task(
 ) -> dict[str, Any]:
     """Write a task folder `out` in which the rubric of a task's judge is the prompt, and return its facts.
 
-    Its rows are the answers of the training and validation rows that people scored (the judge's `human` column), each as the
-    judge sees it, with the person's score as target; answers to one input stay in one split. The reward is `human_score`. `part`
-    names the judge if there are several. `reason` is the column with the person's reason, and `rater` the column with the
-    rater. The warnings name raters who put the same answers in opposite orders; `only` takes the rows of one rater. Then search
-    with `whet.optimize(out, lm=JUDGE)`.
+    Its rows are the scored answers of the training and validation rows (the judge's `human` column). Each row has the answer as
+    the judge sees it, with the person's score as target; answers to the same input stay in one split. The reward is
+    `human_score`. `part` names the judge if there are several. `reason` is the column with the person's reason, and `rater` the
+    column with the rater. The warnings name raters who put the same answers in opposite orders; `only` takes the rows of one
+    rater. Then search with `whet.optimize(out, lm=JUDGE)`.
 
     Raises UsageError for a folder that is not empty, a task without such a judge, and fewer than 10 scored answers.
     """

@@ -155,7 +155,7 @@ async def acompare(
 ) -> MethodComparison:
     """Run several methods under equal limits, with `seeds` seeds each, and summarise each method.
 
-    Each run measures how naturally its text reads (the perplexity under `reader`, which is a model's address or `none`). With
+    Each run measures the perplexity of its text under `reader`, which is a model's address or `none`. With
     the address of another model as `transfer`, it also measures the prompt with that model. `run` is the folder of the runs.
     Raises the same errors as `whet.optimize`.
 

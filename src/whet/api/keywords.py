@@ -174,7 +174,7 @@ class JudgementKeywords(RatingKeywords, total=False):
 
     scale: the lowest and the highest rating of a scale, if the ratings do not show it.
     person: learn only from this person.
-    features: what the reward model sees of an answer: surface, words or embedded/encoder.
+    features: the features of an answer that the reward model sees: surface, words or embedded/encoder.
     """
 
     scale: Sequence[float] | None

@@ -128,7 +128,7 @@ def _first_half(clusters: Sequence[int], seed: int) -> list[int]:
 
 
 async def run_pilot(task: Task, options: StudyOptions, progress: Progress) -> PilotJSON:
-    """The pilot of a task, or its plan in a dry run. The same call again goes on, and pays nothing twice.
+    """The pilot of a task, or its plan in a dry run. The same call again continues and pays for nothing twice.
 
     Raises UsageError before anything is paid for too few training rows, and for limits that do not pay for all answers.
     """

@@ -18,6 +18,7 @@ from whet.task import (
     NO_SPLIT,
     ImportedData,
     NewTaskChoices,
+    StartedTask,
     check_folder,
     columns_of,
     describe_columns,
@@ -96,43 +97,8 @@ def init(
     labels = _labels_of(options.pop("labels"))
     material = read_material(source or click.prompt(f"Rows ({SOURCES})", err=True))
     material = _divide_rows(material, options.pop("split"), options, asks)
-    if asks and material.columns:
-        prompt = starting_prompt(options["prompt"], material)
-        filled = frozenset() if prompt is None else prompt.slots
-        if options["target"] is None:
-            click.echo(f"Columns: {show_hidden(describe_columns(material))}", err=True)
-            guessed = None if options["rubric"] else guess(material, filled, reward=options["reward"])[1]
-            default = guessed or (
-                None if options["reward"] is options["rubric"] is None and not elicits else ""
-            )
-            options["target"] = (
-                click.prompt(
-                    "Target column (the right answer; empty: there is none)",
-                    default or "",
-                    err=True,
-                    value_proc=_column_reader(material),
-                )
-                or None
-            )
-            if (
-                options["target"] is options["reward"] is options["rubric"] is material.reward is None
-                and not elicits
-            ):
-                # an empty answer is asked again: nothing else grades
-                options["rubric"] = click.prompt(
-                    "What a good answer is (a judge grades by it; a file or text)", err=True
-                )
-        if options["inputs"] is None:
-            inputs, _ = guess(material, filled, options["target"], options["reward"])
-            options["inputs"] = click.prompt(
-                "Input columns", ",".join(inputs), err=True, value_proc=_column_reader(material)
-            )
-    if asks and options["prompt"] is None and material.prompt is None:
-        options["prompt"] = (
-            click.prompt("Prompt (file or text; empty: whet writes a first prompt)", "", err=True) or None
-        )
-    if asks and options["lm"] is None and "models" not in material.settings:
-        options["lm"] = click.prompt("Model (such as openai/NAME; empty: decide later)", "", err=True) or None
+    if asks:
+        _ask_for_choices(material, options, elicits)
     requirements: list[str] = []
     if elicits:
         from whet.cli.requirements import elicit
@@ -147,24 +113,58 @@ def init(
         source=source,
         **options,
     )
-    made = start_task(folder, material, choices)
+    return _describe_task(folder, start_task(folder, material, choices))
+
+
+def _ask_for_choices(material: ImportedData, options: dict[str, Any], elicits: bool) -> None:
+    """Ask on the terminal for the choices that no option makes, and set them in `options`."""
+    if material.columns:
+        prompt = starting_prompt(options["prompt"], material)
+        slots = frozenset() if prompt is None else prompt.slots
+        if options["target"] is None:
+            options["target"] = _ask_for_target(material, options, slots)
+            graded = elicits or any(
+                grader is not None
+                for grader in (options["target"], options["reward"], options["rubric"], material.reward)
+            )
+            if not graded:  # there is no default, so click asks again after an empty answer
+                options["rubric"] = click.prompt(
+                    "What a good answer is (a judge grades by it; a file or text)", err=True
+                )
+        if options["inputs"] is None:
+            inputs, _ = guess(material, slots, options["target"], options["reward"])
+            options["inputs"] = click.prompt(
+                "Input columns", ",".join(inputs), err=True, value_proc=_column_reader(material)
+            )
+    if options["prompt"] is None and material.prompt is None:
+        question = "Prompt (file or text; empty: whet writes a first prompt)"
+        options["prompt"] = click.prompt(question, "", err=True) or None
+    if options["lm"] is None and "models" not in material.settings:
+        question = "Model (such as openai/NAME; empty: decide later)"
+        options["lm"] = click.prompt(question, "", err=True) or None
+
+
+def _ask_for_target(material: ImportedData, options: dict[str, Any], slots: frozenset[str]) -> str | None:
+    """Ask for the target column, and propose the guessed one; None if the rows have none."""
+    click.echo(f"Columns: {show_hidden(describe_columns(material))}", err=True)
+    guessed = None if options["rubric"] else guess(material, slots, reward=options["reward"])[1]
+    question = "Target column (the right answer; empty: there is none)"
+    column: str = click.prompt(question, guessed or "", err=True, value_proc=_column_reader(material))
+    return column or None
+
+
+def _describe_task(folder: str, made: StartedTask) -> dict[str, Any]:
+    """The result of `whet init`: files, rows, choices, warnings and the next commands."""
     task, where = made.task, shlex.quote(folder)
-    known = "task" in task.document.get("models", {})
-    splits = {"train": len(task.train), "validation": len(task.validation), "test": len(task.test)}
-    lm = "" if known else " --lm openai/NAME"
-    nexts = [
-        f"whet doctor {where}{lm}",
-        f"whet evaluate {where}{lm}",
-        f"whet advise {where}{lm}",
-        f"whet optimize {where}{lm}",
-    ]
-    kept = {
-        "rows": splits,
+    lm = "" if "task" in task.document.get("models", {}) else " --lm openai/NAME"
+    return {
+        "folder": folder,
+        "files": sorted(path.name for path in made.folder.iterdir()),
+        "rows": {"train": len(task.train), "validation": len(task.validation), "test": len(task.test)},
         "chosen": list(made.chosen),
         "warnings": [*made.warnings, *task.warnings],
-        "next": nexts,
+        "next": [f"whet {command} {where}{lm}" for command in ("doctor", "evaluate", "advise", "optimize")],
     }
-    return {"folder": folder, "files": sorted(path.name for path in made.folder.iterdir()), **kept}
 
 
 def _divide_rows(

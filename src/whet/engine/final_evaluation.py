@@ -12,6 +12,7 @@ import orjson
 
 from whet.engine.accounting import accounting_warnings, elapsed_row, usage
 from whet.engine.cases import case_figures, row_weights
+from whet.engine.copied_texts import copied_row_warnings, own_word_warnings
 from whet.engine.diagnostics import (
     added_warnings,
     barren_warnings,
@@ -69,6 +70,7 @@ from whet.engine.result_json import (
     SideJSON,
 )
 from whet.engine.run_folder import OpenRun, RunPlan, read_result
+from whet.engine.run_on import run_on_warnings
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
@@ -185,6 +187,8 @@ async def final_evaluation(
         *zero_warnings(core),
         *search_warnings(core, low, high),
         *optimizer_warnings(core, best.candidate.prompt, search.reason, needed, short),
+        *own_word_warnings(core, plan.method.coroutine, task, best.candidate.prompt),
+        *copied_row_warnings(core, task, best.candidate.prompt),
         *_prompt_warnings(core, env, task, start, best, search.best.id),
     ]
     pairs = answered_pairs((start.test, best.test))
@@ -276,6 +280,7 @@ def _prompt_warnings(
         *barren_warnings(core, start.candidate.id, searched),
         *unvalidated_warnings(core),
         *cut_warnings(answers, env.generation.max_tokens),
+        *(run_on_warnings(prompt, best.test) or run_on_warnings(task.prompt, start.test)),
         *thought_warnings(answers),
         *label_warnings(sides, env.reward.low),
     ]
@@ -638,6 +643,7 @@ async def execute_evaluation(
     ]
     warnings += [
         *cut_warnings(rollouts, env.generation.max_tokens),
+        *run_on_warnings(task.prompt, rollouts),
         *label_warnings({split: rollouts}, env.reward.low),
     ]
     if opening is not None:

@@ -18,7 +18,6 @@ import os
 import queue
 import sqlite3
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -38,8 +37,6 @@ except ImportError:  # not a POSIX system: the owner number alone guards the jou
 
 FORMAT = 1
 _ROWS_A_STEP = 128
-_DELAY_SECONDS = 0.01
-"""For so long what nobody waits for may wait for what has to be on the disk, so that one transaction writes both."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta(key TEXT PRIMARY KEY, value TEXT NOT NULL, sum INTEGER);
 CREATE TABLE IF NOT EXISTS effects(
@@ -167,8 +164,7 @@ class Journal:
         self._raise_failure()
 
     def append(self, statements: Iterable[Statement]) -> None:
-        """Queue statements without waiting: they are written with the next commit, or after `_DELAY_SECONDS`. Raises StorageError
-        after a failure."""
+        """Queue statements without waiting: the writer takes them up at its next turn. Raises StorageError after a failure."""
         self._raise_failure()
         self._next.statements += statements
         if self._next.statements and not self._called:
@@ -202,15 +198,14 @@ class Journal:
             raise self._failure
 
     def _write_forever(self) -> None:
-        """Write batch after batch: what nobody waits for together with what comes in the next moment."""
+        """Write batch after batch: all that was handed over meanwhile is one transaction."""
         while True:
-            item, batch, end = self._queue.get(), _Batch(), time.monotonic() + _DELAY_SECONDS
+            item, batch = self._queue.get(), _Batch()
             while item is not None:
                 batch.statements += item.statements
                 batch.waiting += item.waiting
                 try:
-                    left = 0.0 if batch.waiting else max(0.0, end - time.monotonic())
-                    item = self._queue.get(timeout=left)
+                    item = self._queue.get_nowait()
                 except queue.Empty:
                     break
             self._write(batch, "FULL" if batch.waiting or item is None else "NORMAL")

@@ -38,7 +38,7 @@ STALLED = 10.0
 
 
 def warn_of_plan(plan: PlanJSON) -> None:
-    """A Python warning when nothing can be promoted with the rows of the plan."""
+    """Give a Python warning if nothing can be promoted with the rows of the plan."""
     if (warning := promotion_warning(plan)) is not None:
         warnings.warn(warning, stacklevel=2)
 
@@ -77,14 +77,14 @@ class Progress:
     rows: int | None = None
     """The number of validation rows on which `best` was measured."""
     whole: int | None = None
-    """Validation rows of the task."""
+    """The number of validation rows of the task."""
     done: int = 0
-    """Rollouts of the phase that are graded."""
+    """The number of graded rollouts of the phase."""
     due: int | None = None
-    """Rollouts of the phase in all; None: unknown."""
+    """The number of all rollouts of the phase; None if unknown."""
     note: str = ""
     title: str = ""
-    """The part of a larger job (a comparison) that goes on."""
+    """The current part of a larger job, such as a comparison."""
     earlier: int = 0
     """Calls of the earlier parts of that job."""
     earlier_cost: float = 0.0
@@ -92,7 +92,7 @@ class Progress:
     planned_calls: int | None = None
     """The most calls that all parts may take."""
     parts: dict[str, str] = field(default_factory=dict)
-    """A line about each run that goes on in a process of its own, by its name."""
+    """A line about each run that has its own process, by its name."""
     latest: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
     """Rewards of the newest rollouts."""
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -225,7 +225,7 @@ class Progress:
         return lasted, max(left, 0.0)
 
     def newest(self) -> str:
-        """The mean reward of the newest rollouts: of the prompt that is tried now, or of the several that are."""
+        """The mean reward of the newest rollouts, of the current prompt or of several prompts that are tried together."""
         if not self.latest_prompts:
             return ""
         pairs = list(zip(self.latest_prompts, self.latest, strict=False))

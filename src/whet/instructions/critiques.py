@@ -16,7 +16,7 @@ from whet.instructions.questions import LONGEST_SHOWN, Critique, confusions, one
 from whet.rewards.targets import state_correction, targets_of
 from whet.run import Run
 from whet.search.corrections import holds_words, say_the_same
-from whet.search.labels import find_answers
+from whet.search.labels import find_answers, say_one_sided
 from whet.search.minibatch import answered_rollouts, say_cut, shorten, show_example, show_rollout
 from whet.types import Example, Rollout, TraceStep
 
@@ -92,6 +92,7 @@ class CritiqueBatch:
         right = sum(self.full)
         counted = f"Of {len(self.full)} answers, {right} {'was' if right == 1 else 'were'} right"
         counted += f" (wanted {by_label})." if by_label else "."
+        counted += f"\n{self._one_sided}" if self._one_sided else ""
         counted += f"\n{_FAILURES} {_ECHOED}: {self.echoes}." if self.echoes else ""
         counted += f"\n{self.cut}" if self.cut else ""
         counted += f"\n{_REMARK} {self.remark}" if self.remark else ""
@@ -100,6 +101,13 @@ class CritiqueBatch:
         shown = "\n".join([_RIGHT, *(f"- {text}" for text in self.right)]) if self.right else ""
         parts = "\n".join(part for part in (counted, shown) if part)
         return "\n\n".join(part for part in (parts, confusions(self.mistakes)) if part)
+
+    @property
+    def _one_sided(self) -> str:
+        """A sentence about the label that most answers are, if it is wanted much less often."""
+        given = Counter({label: right for label, right, _ in self.by_label})
+        given.update(one.answer for one in self.mistakes if one.answer)
+        return say_one_sided(given, {label: rows for label, _, rows in self.by_label}, len(self.full))
 
     @property
     def _wrong_outputs(self) -> list[str]:

@@ -96,7 +96,11 @@ class Effects:
         hits, answers = self.after(key, text)
         beside = f", the present one in {hits} of {answers}" if answers else ""
         rates = [(old, self.after(key, old)) for old in dict.fromkeys(tried) if old != text]
-        return [f"(violated in {h} of {n} answers{beside}): {old}" for old, (h, n) in rates[-SHOWN:] if n]
+        return [
+            f"Another wording (violated in {h} of {n} answers{beside}): {old}"
+            for old, (h, n) in rates[-SHOWN:]
+            if n
+        ]
 
     def least_violated(self, key: str, text: str, tried: Sequence[str]) -> str:
         """The text that was violated least of those tried; the present one where it is as good, or was not seen."""

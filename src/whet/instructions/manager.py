@@ -79,6 +79,8 @@ class InstructionManager:
     """The description of the task."""
     examples: tuple[str, ...] = ()
     """Demonstrations that stand in the region, each as one text."""
+    demonstrated: Mapping[str, str] = field(default_factory=dict)
+    """The ids of the rows that these demonstrations show, by text."""
     first: str = ""
     """A text that stands as the first instruction, as if rows had demanded it."""
     events: list[Event] = field(default_factory=list)
@@ -162,6 +164,17 @@ class InstructionManager:
         )
         return [*lines_of(self.ledger, self.examples)[0], *instructions]
 
+    def _mark_demonstrated(self, judged: CritiqueBatch) -> CritiqueBatch:
+        """The roll-out with a mark on each row that an example of the prompt shows."""
+        shown = {
+            self.demonstrated[text]: f"{line.id}.{number}"
+            for line in lines_of(self.ledger, self.examples)[0]
+            for number, text in enumerate(line.parts, 1)
+            if text in self.demonstrated
+        }
+        marked = (replace(c, demonstrated=shown.get(c.example, "")) for c in judged.critiques)
+        return replace(judged, critiques=tuple(marked))
+
     def _wordings(self, known: Known) -> tuple[str, ...]:
         """Describe the success of earlier wordings: by right answers if rows demanded the instruction, else by violations."""
         by = self.past if known.id in self.of_rows else self.effects
@@ -227,7 +240,7 @@ class InstructionManager:
         """
         trial = bool(self.left_out) and not self.drafts.waiting
         self.past.add(self.standing(), judged)
-        judged = self.past.mark_lost(judged)
+        judged = self._mark_demonstrated(self.past.mark_lost(judged, self.tried))
         judged, self.contradictions.ending = self._choose_critiques(run, judged, most, at, trial), last
         if last and (most is None or most >= _LAST) and len(self.ledger.active) <= WIDEST:
             self.fresh, self.closed = [instruction.id for instruction in self.ledger.active], True

@@ -178,18 +178,27 @@ async def read_critiques(  # noqa: PLR0913 (what is read, beside what, and withi
     requirements = _different(requirements, known) if drafts else requirements
     if manages and any(r.copied for r in requirements) and (most is None or calls < most):
         requirements, calls = await _restate(run, requirements, critiques), calls + 1
-    dismissed = {place: why for _, one in read_of for place, why in one.dismissed.items()}
-    mentioned = {place for pack, one in read_of for place in pack if place not in one.unread}
-    mentioned |= {place for r in requirements for place in r.critiques}
-    unread = tuple(place for place in range(len(critiques)) if place not in mentioned)
-    readable = {place for pack, _ in read_of for place in pack}
-    unreadable = tuple(place for place in unread if place not in readable)
-    misleading = tuple(dict.fromkeys(text for _, one in read_of for text in one.misleading))
-    superfluous = tuple(dict.fromkeys(text for _, one in read_of for text in one.superfluous))
+    read = _combine(read_of, requirements, len(critiques))
+    return replace(read, calls=calls, manages=manages, drafted=drafts)
+
+
+def _combine(
+    readings: Sequence[tuple[Sequence[int], Reading]], requirements: Sequence[Requirement], count: int
+) -> Reading:
+    """One reading of all packs: each reading comes with its pack. A critique that no reading mentions is unread; it is unreadable
+    if no usable answer covers its pack."""
+    mentioned = {place for pack, reading in readings for place in pack if place not in reading.unread}
+    mentioned |= {place for requirement in requirements for place in requirement.critiques}
+    unread = tuple(place for place in range(count) if place not in mentioned)
+    readable = {place for pack, _ in readings for place in pack}
     return Reading(
-        tuple(requirements), dismissed, unread, calls, manages, drafts, unreadable,
-        misleading=misleading, superfluous=superfluous,
-    )  # fmt: skip
+        tuple(requirements),
+        {place: why for _, reading in readings for place, why in reading.dismissed.items()},
+        unread,
+        unreadable=tuple(place for place in unread if place not in readable),
+        misleading=tuple(dict.fromkeys(text for _, reading in readings for text in reading.misleading)),
+        superfluous=tuple(dict.fromkeys(text for _, reading in readings for text in reading.superfluous)),
+    )
 
 
 async def _packs(

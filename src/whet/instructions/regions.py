@@ -220,7 +220,7 @@ def managers_of(first: InstructionManager) -> InstructionManager | RegionManager
     start = first.start
     if start.focus is not None or len(start.regions) == 1:
         return first
-    names = ("embed", "consolidates", "measures", "description", "examples")
+    names = ("embed", "consolidates", "measures", "description", "examples", "demonstrated")
     settings = {name: getattr(first, name) for name in names}
     tokens = None if first.tokens is None else first.tokens // len(start.regions)
     written = first.first and next(iter(instruction_regions(start)), "")

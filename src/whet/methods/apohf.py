@@ -89,7 +89,7 @@ class Config:
     nu: NonNegativeFloat = 1.0
     """Weight of the bonus for uncertain prompts."""
     ridge: PositiveFloat = 0.1
-    """Penalty on the weights of the network, and what is known before any duel (lambda)."""
+    """Penalty on the weights of the network, which also is the precision of the prior before any duel (lambda)."""
     steps: PositiveInt = 1000
     """Steps of Adam after each duel."""
     selector: Literal["neural", "random"] = "neural"

@@ -46,6 +46,7 @@ Run it:  whet optimize TASK --method gepa --lm openai/NAME --optimizer-lm openai
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -60,6 +61,7 @@ from whet.instructions.critiques import frequent_answers
 from whet.instructions.guard import secrets
 from whet.methods.method import MethodEntry
 from whet.prompt import Prompt
+from whet.rewards.targets import targets_of
 from whet.rl import LanguagePolicy, in_tags, setting
 from whet.run import Run
 from whet.search.archive import Archive, Candidate
@@ -69,7 +71,7 @@ from whet.search.demonstrations import editable
 from whet.search.edits import move_region, text_in
 from whet.search.example_front import contested_examples, front
 from whet.search.from_zero import TRIED, cost, from_zero
-from whet.search.labels import by_label, count_confusions, right_answers
+from whet.search.labels import by_label, count_confusions, right_answers, say_one_sided
 from whet.search.minibatch import (
     answered_rollouts,
     better,
@@ -90,7 +92,7 @@ from whet.types import Example, Rollout, mean_score
 ENTRY = MethodEntry(
     "gepa",
     "GEPA: reflection, and a front of prompts per example",
-    version=13,
+    version=14,
     rank=20,
     when="the reward says what is wrong, and the instruction should stay one text",
     paper="Agrawal et al., 2025",
@@ -477,7 +479,9 @@ async def rewritten(
     pairs = without_repeats([(row, pool.known[parent.id, row.id]) for row in rows])
     lost = pool.find_lost_rows(parent)
     shown = [
-        show_rollout(row, in_focus(old, focused), low=low) + (f"\n{WAS_RIGHT}" if row.id in lost else "")
+        show_rollout(row, in_focus(old, focused), low=low)
+        + (f"\n{WAS_RIGHT}" if row.id in lost else "")
+        + (f"\n{STANDS}" if row.user_text.strip() and row.user_text.strip() in text else "")
         for row, old in pairs
     ]
     about = setting(pool.env.description, base, region)
@@ -486,7 +490,7 @@ async def rewritten(
     full = sum(rollout.reward >= pool.env.reward.high for rollout in mine)
     nearly = FEW * (len(mine) - full) <= len(mine)
     facts = [
-        tally(mine, full),
+        "\n".join(part for part in (tally(mine, full), one_sided(pool, mine)) if part),
         LOST if any(row.id in lost for row in rows) else "",
         told_answers(pool, parent),
         f"{VERSIONS if nearly else VERSIONS_OR_SHORT}\n{others}" if others else "",
@@ -529,6 +533,14 @@ def tally(mine: Sequence[Rollout], full: int) -> str:
     """How many of these answers earned the full reward, and how many were cut off."""
     earned = f"Of {len(mine)} answers with these instructions, {full} earned the full reward." if mine else ""
     return "\n".join(part for part in (earned, say_cut(mine)) if part)
+
+
+def one_sided(pool: CandidatePool, mine: Sequence[Rollout]) -> str:
+    """A sentence about the label that most of these answers are, if it is wanted much less often; empty without labels."""
+    labels = right_answers(pool.env).complete
+    targets = {row.id: targets_of(row)[0].strip() for row in pool.env.train if row.target is not None}
+    given = Counter(output for rollout in mine if (output := rollout.output.strip()) in labels)
+    return say_one_sided(given, Counter(targets.get(rollout.example_id, "") for rollout in mine), len(mine))
 
 
 def told_answers(pool: CandidatePool, parent: Candidate) -> str:
@@ -715,6 +727,7 @@ ANSWERS = "The right answers of the task are:"
 SOME_ANSWERS = "Some of the right answers (other inputs may need others):"
 WAS_RIGHT = "Before: right"
 LOST = f'An input with the line "{WAS_RIGHT}" was answered rightly with an earlier version. Keep what made it right then.'
+STANDS = "Stands in the instructions already"
 VERSIONS = (
     "Other versions of these instructions, shortened where they are the same. Take in what helped, and leave out what did "
     "harm:"
@@ -729,18 +742,19 @@ REDUCE = (
     "other, keep the more specific one. Leave nothing out, and add nothing of your own."
 )
 CONFUSED = "What the assistant answered instead of what was wanted:"
-GENERAL = (
-    "Do not add the inputs above as examples; you may make up others. Include what feedback states, even if only one response "
-    "shows it; take any other rule from more than one response: a single one may be odd or wrongly graded."
+GENERAL = "Do not add the inputs above as examples; you may make up others."
+EVIDENCE = (
+    "Include what feedback states, even if only one response shows it; take any other rule from more than one response: a single "
+    "one may be odd or wrongly graded."
 )
 REQUEST = (
     "Rewrite the whole instruction so that the assistant does the task better, on inputs of this kind that it has not seen yet. "
     "Describe the input and what exactly is to be done with it. Include the facts and rules of the task or its domain that the "
     "responses and the feedback show: the assistant may not know them. Keep what is still needed of the current instruction. "
     "Where responses break a rule in it, word that rule more plainly; where they copy the form of its examples, change that "
-    f"form. {GENERAL}"
+    f"form. {GENERAL} {EVIDENCE}"
 )
 REQUEST_LITTLE = (
     "Nearly all responses are right. Write the whole instruction once more, keep its wording, its rules and its examples, and "
-    f"change only what the wrong responses need. {GENERAL}"
+    f"change only what the wrong responses need. Leave out what one odd or wrongly graded response would need. {GENERAL}"
 )

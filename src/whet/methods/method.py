@@ -86,9 +86,9 @@ class Method:
     """A method: its row, its coroutine `(run, env, policy, start, config) -> Candidate`, its config class.
 
     `deploy(env, policy, blob, config) -> Environment` is the environment in which a candidate with a `system` is
-    used: the trained weights of the blob act together with the frozen model. None where candidates are texts; where they are
-    for some settings only, a property `deploys` of the config says so.
-    `check(env, config)` raises UsageError for a task or settings that the method cannot work with; it is asked before
+    used: the trained weights of the blob act together with the frozen model. A method whose candidates are texts has None. If
+    candidates are texts under some settings only, a property `deploys` of the config says so.
+    `check(env, config)` raises UsageError for a task or settings that the method cannot work with. whet calls `check` before
     anything is paid or written.
     """
 

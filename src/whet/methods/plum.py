@@ -101,7 +101,7 @@ class Config:
     memory: PositiveInt = 10
     """Texts that survive a round in ga_c and hs (N_p)."""
     rate: Probability = 0.4
-    """hs: how often a segment stays as it is remembered (HMCR); ga_c: how often a child is not mutated."""
+    """hs: the rate at which a segment is taken from memory (HMCR); ga_c: the rate at which a child is not mutated."""
     examples: PositiveInt = 100
     """Training examples that a text is scored on, balanced over targets (|S|)."""
     entropy: NonNegativeFloat = 10.0

@@ -69,7 +69,7 @@ from whet.types import Rollout
 ENTRY = MethodEntry(
     "prompt_learning",
     "Prompt learning: critiques become managed instructions",
-    version=21,
+    version=22,
     rank=10,
     when="the reward says in words what is wrong, or people comment",
     paper="this tool's own; the idea: Arize AI, 2025",
@@ -202,6 +202,7 @@ def manage(
         measures=config.measure,
         description=env.description,
         examples=tuple(demo.text for demo in shown),
+        demonstrated={demo.text: demo.row for demo in shown},
         first=first,
     )
     return managers_of(own)

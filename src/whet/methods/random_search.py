@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from whet._util.fields import PositiveInt
@@ -109,38 +110,47 @@ async def random_search(
     return await validate_finalists(run, plan, archive, archive.top(config.finalists))
 
 
-def _tokens(run: Run, env: Environment, start: Prompt, config: Config) -> Callable[[], Prompt | None]:
+BuildPrompt = Callable[[], Prompt | None]
+"""Builds the prompt of a draw. A draw takes random numbers; building its prompt takes none, and most of the time."""
+
+
+def _tokens(run: Run, env: Environment, start: Prompt, config: Config) -> Callable[[], BuildPrompt]:
     words = vocabulary(env, config.vocabulary)
-    return lambda: with_words(start, run.rng.choices(words, k=config.length)) if words else None
+    if not words:
+        return lambda: lambda: None
+    return lambda: partial(with_words, start, run.rng.choices(words, k=config.length))
 
 
-def _definitions(run: Run, env: Environment, start: Prompt, config: Config) -> Callable[[], Prompt | None]:
+def _definitions(run: Run, env: Environment, start: Prompt, config: Config) -> Callable[[], BuildPrompt]:
     space = Definitions(start, defining_words(env, config.vocabulary))
     words = list(space.words.values())
-    return lambda: space.prompt([run.rng.sample(own, min(config.length, len(own))) for own in words])
+    return lambda: partial(space.prompt, [run.rng.sample(own, min(config.length, len(own))) for own in words])
 
 
-def _phrases(run: Run, env: Environment, start: Prompt, config: Config) -> Callable[[], Prompt | None]:
+def _phrases(run: Run, env: Environment, start: Prompt, config: Config) -> Callable[[], BuildPrompt]:
     kinds: tuple[Kind, ...] = ("delete", "swap", "duplicate", "insert")
 
-    def draw() -> Prompt | None:
+    def draw() -> BuildPrompt:
         text = start.region_text()
         for _ in range(run.rng.randint(1, config.edits)):
             edit = random_edit(run.rng, text, kinds, PHRASES)
             text = text if edit is None else edit.text
-        return replace_region(start, text)
+        return partial(replace_region, start, text)
 
     return draw
 
 
-def _distinct(draw: Callable[[], Prompt | None], archive: Archive, k: int) -> list[Prompt]:
+def _distinct(draw: Callable[[], BuildPrompt], archive: Archive, k: int) -> list[Prompt]:
     """Up to `k` different prompts that the archive does not hold; fewer when the space seems used up.
 
     It always makes `20 k` draws, also after the k-th prompt, so that later rounds draw the same prompts for a seed as ever.
     """
     distinct: dict[str, Prompt] = {}
     for _ in range(20 * k):
-        prompt = draw()
-        if prompt is not None and prompt not in archive and len(distinct) < k:
+        build = draw()
+        if len(distinct) == k:
+            continue
+        prompt = build()
+        if prompt is not None and prompt not in archive:
             distinct[prompt.id] = prompt
     return list(distinct.values())

@@ -74,7 +74,7 @@ class Config:
     steps: NonNegativeInt = 20
     """Steps of all epochs together."""
     epochs: PositiveInt = 4
-    """Epochs: from the second on each ends with a slow update. What was refused is forgotten at their end."""
+    """Epochs. From the second epoch on, each ends with a slow update. At the end of an epoch, its refused edits are forgotten."""
     batch: PositiveInt = 40
     """Training examples of a step, and of the gate."""
     shown: PositiveInt = 8

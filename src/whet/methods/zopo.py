@@ -88,7 +88,7 @@ class Config:
     """The number of prompts around the current prompt that are scored after uncertain queries; it also sets the length of a
     step."""
     patience: PositiveInt = 5
-    """Uncertain queries in a row before that: those of less gain than a standard deviation of it."""
+    """Uncertain queries in a row before that; the gain of an uncertain query is below its standard deviation."""
     noise: PositiveFloat = 0.1
     """Standard deviation of a score, in units of the spread of the scores."""
     examples: PositiveInt = 20

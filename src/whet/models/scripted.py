@@ -140,7 +140,7 @@ class Scripted(AnswersOnly):
         return tokens(text)
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is open."""
 
 
 def _bounds(low: float | None, high: float | None) -> str:

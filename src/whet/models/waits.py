@@ -14,12 +14,15 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PART = re.compile(
     r"((?<!\d)\d{1,30}(?:\.\d{1,30})?)\s{0,9}(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)(?![a-z])"
 )
+_SPAN = rf"(?: in| after| for)?(?: about| at least)? ((?:{_PART.pattern}[ ,]*(?:and )?)+)"
 _WORDS = re.compile(
-    r"(?:try(?:ing)?(?: again)?|retry|wait|available again)(?: your request)?(?: in| after| for)?(?: about| at least)? "
-    rf"((?:{_PART.pattern}[ ,]*(?:and )?)+)",
-    re.IGNORECASE,
+    rf"(?:try(?:ing)?(?: again)?|retry|wait|available again)(?: your request)?{_SPAN}", re.IGNORECASE
 )
 """The English texts of providers: "Please try again in 6m0s", "Please retry in 41.2s", "Please retry after 33 seconds"."""
+_RESET_WORDS = re.compile(rf"resets?{_SPAN}", re.IGNORECASE)
+"""Where a text names no such time: "Your quota will reset after 27h41m36s", "The limit resets in 3 hours"."""
+_WAIT_FIELDS = ("retrydelay", "retryafter", "retryafterseconds", "quotaresetdelay", "resetsinseconds")
+"""Fields of a body with a span, without dashes, underscores and case: Google's two, a gateway's three, OpenAI's of a plan."""
 _POLICY_FIELD = re.compile(r"(?:^|[;,\s])(r|remaining|t|reset)\s{0,9}=\s{0,9}(\d{1,12})(?!\d)")
 """In the header that the IETF proposes: `"api";r=0;t=55`, and `limit=10, remaining=0, reset=55` in earlier drafts."""
 _EPOCH, _EPOCH_MS = 1e9, 1e12
@@ -45,6 +48,8 @@ def find_wait(headers: Mapping[str, str], data: object, words: str) -> float | N
     41.0
     >>> find_wait({}, None, "Rate limit reached. Please try again in 6m0s.")
     360.0
+    >>> find_wait({}, None, "Your quota will reset after 27h41m36s.")
+    99696.0
     """
     millis = _number(headers.get("retry-after-ms"))
     if millis is not None:
@@ -67,12 +72,12 @@ def _waits_in(data: object, depth: int = 0) -> Iterator[float | None]:
             yield from _waits_in(item, depth + 1)
     elif isinstance(data, dict):
         fields = {str(key).lower().replace("_", "-"): value for key, value in data.items()}
-        if "retrydelay" in fields:
-            yield _span(fields["retrydelay"])
-        if (millis := _number(fields.get("retry-after-ms"))) is not None:
+        plain = {key.replace("-", ""): value for key, value in fields.items()}
+        if (millis := _number(plain.get("retryafterms"))) is not None:
             yield millis / 1000
-        if "retry-after" in fields:
-            yield _span(fields["retry-after"])
+        for name in _WAIT_FIELDS:
+            if name in plain:
+                yield _span(plain[name])
         yield _wait_for_reset(fields)
         for value in data.values():
             yield from _waits_in(value, depth + 1)
@@ -107,7 +112,7 @@ def _waits_of_policies(value: str) -> Iterator[tuple[bool, float]]:
 
 
 def _wait_in_words(words: str) -> float | None:
-    match = _WORDS.search(words)
+    match = _WORDS.search(words) or _RESET_WORDS.search(words)
     return None if match is None else _sum_of_parts(match[1])
 
 

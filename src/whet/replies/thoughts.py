@@ -3,10 +3,10 @@
 Models that think hand their thoughts over in many forms; none of them is a part of the answer. Position decides, never words:
 
 1. A thought stands before the answer. A reply that begins with an opening mark (`<think>`, `<thinking>`, `<thought>`,
-   `<reasoning>`, `<seed:think>`, `[THINK]`, `<|START_THINKING|>`, `<|begin_of_thought|>`, `<|channel>thought`, a harmony channel
-   other than `final`, and their relatives) holds a thought up to the mark that closes it, marks inside counted; several in a row
-   are all thoughts. A mark of another name (`<think>` ... `</thinking>`) closes it where none of its own does. Not closed: the
-   reply was cut, and there is no answer.
+   `<reasoning>`, `<seed:think>`, `<mm:think>`, `<think_fast>`, `[THINK]`, `<|START_THINKING|>`, `<|begin_of_thought|>`,
+   `<|channel>thought`, `<unused94>thought`, a harmony channel other than `final`, and their relatives) holds a thought up to the
+   mark that closes it, marks inside counted; several in a row are all thoughts. A mark of another name (`<think>` ...
+   `</thinking>`) closes it where none of its own does. Not closed: the reply was cut, and there is no answer.
 2. Some servers eat the opening mark. A closing mark with no opening one before it ends a thought that began with the reply:
    anywhere where the mark is a model's own (`</think>`, `[/THINK]`, ...), at either end of a line where it could be XML as
    well (`</thought>`, `</thinking>`, `</reasoning>`). Further such marks at the ends of the answer behind a thought go with it.
@@ -34,26 +34,29 @@ CUT = "model: empty answer (token limit reached before any text)"
 UNENDED = "model: empty answer (a thought without an end: a limit on tokens, or a `stop` text within the thought, ended it)"
 """The error of another completion that is a thought without an end."""
 
-_XML = r"(?:seed:)?(?:think(?:ing)?|thoughts?|reasoning)"
+_MAKER = r"(?:[a-z][\w-]*:)?"
+"""The maker of a model before the name of its mark: `seed:`, `mm:`."""
+_THINK = r"think(?:_fast(?:er)?)?"
+_XML = rf"{_MAKER}(?:{_THINK}|thinking|thoughts?|reasoning)"
 _WORD = r"(?:think(?:ing)?|thought|reasoning)"
 _OPEN = (
     rf"<\s*(?P<xml>{_XML})(?:\s[^<>]*?)?(?P<empty>/?)>"
     rf"|\[(?P<square>{_WORD})\]"
     rf"|<\|(?P<special>(?:start_|begin_of_|begin_)?{_WORD}(?:_start|_begin)?|inner_prefix)\|>"
     r"|◁(?P<kimi>think)▷"
-    r"|(?P<channel><\|channel>)\s*(?:thought|analysis)\b"
+    r"|(?P<channel><\|channel>|<unused\d+>)\s*(?:thought|analysis)\b"
 )
 _OPENING = re.compile(_OPEN, re.IGNORECASE)
 _MARK = re.compile(
     rf"{_OPEN}|</\s*(?P<end_xml>{_XML})\s*>|\[/(?P<end_square>{_WORD})\]"
     rf"|<\|(?P<end_special>(?:/|end_|end_of_|/end_){_WORD}|{_WORD}(?:_end|_stop)|inner_suffix)\|>"
-    r"|(?P<end_kimi>◁/think▷)|(?P<end_channel><channel\|>)",
+    r"|(?P<end_kimi>◁/think▷)|(?P<end_channel><channel\|>|<unused\d+>)",
     re.IGNORECASE,
 )
 _MOST_THOUGHTS = 8
 _NAMED = ("xml", "square")
 _EATEN = re.compile(
-    r"</(?:seed:)?think>|\[/THINK\]|<\|(?:/|end_|end_of_)(?:think(?:ing)?|thought)\|>|<\|END_THINKING\|>|◁/think▷|<channel\|>"
+    rf"</{_MAKER}{_THINK}>|\[/THINK\]|<\|(?:/|end_|end_of_)(?:think(?:ing)?|thought)\|>|<\|END_THINKING\|>|◁/think▷|<channel\|>"
     rf"|</{_XML}>(?=[ \t]*(?:\n|\Z))|(?<=\n)</{_XML}>",
     re.IGNORECASE,
 )

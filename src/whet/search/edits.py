@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -52,13 +53,18 @@ def spans(text: str, level: Level = "phrase") -> list[PhraseSpan]:
     A sentence ends at `.`, `!`, `?` or a line break; a phrase is a clause (up to a comma, semicolon or
     colon), clauses of more than PHRASE_WORDS words cut into equal parts; a word stands between spaces.
     """
+    return list(_find_spans(text, level))
+
+
+@lru_cache(maxsize=64)  # a search draws hundreds of edits of the same few texts
+def _find_spans(text: str, level: Level) -> tuple[PhraseSpan, ...]:
     pieces: list[PhraseSpan] = []
     at = 0
     for stop, following in [*((m.start(), m.end()) for m in SLOT.finditer(text)), (len(text), len(text))]:
         for sentence in _SENTENCE.finditer(text, at, stop):
             pieces += _inside(text, PhraseSpan(sentence.start(), sentence.end()), level)
         at = following
-    return [span for span in pieces if any(c.isalnum() for c in span.of(text))]
+    return tuple(span for span in pieces if any(c.isalnum() for c in span.of(text)))
 
 
 def _inside(text: str, sentence: PhraseSpan, level: Level) -> list[PhraseSpan]:

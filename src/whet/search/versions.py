@@ -11,8 +11,8 @@ from whet.errors import show_size
 from whet.search.minibatch import gains, shorten
 from whet.types import Rollout
 
-KEPT, LONGEST = 6, 1600
-"""Words that stay on either side of what differs, and characters of a version at most."""
+KEPT, LONGEST, TELLING = 6, 1600, 4
+"""Words that stay on either side of what differs, characters of a version at most, and inputs that compare it at least."""
 VERSION_TAG = "version"
 """Around a version in a question; a new text may take lines of it."""
 _CUT = "[...]"
@@ -30,13 +30,16 @@ class OtherVersion:
 
 
 def compare_rewards(olds: Sequence[Rollout], news: Sequence[Rollout]) -> str:
-    """The rewards of a version (`news`) beside those of the present text (`olds`) on the same rows; empty if no row was
-    answered under both."""
+    """The rewards of a version (`news`) beside those of the present text (`olds`) on the rows that were answered under both:
+    counted where each is 0 or 1. Empty if these rows are too few to tell."""
     rows = [(a, b) for a, b in zip(olds, news, strict=True) if gains([a], [b])]
-    if not rows:
+    if len(rows) < TELLING:
         return ""
-    old, new = (sum(one.reward for one in side) / len(rows) for side in zip(*rows, strict=True))
-    return f"{show_size(new, 2)}, beside {show_size(old, 2)} of the instructions above on the same {len(rows)} inputs"
+    old, new = (sum(one.reward for one in side) for side in zip(*rows, strict=True))
+    if {one.reward for pair in rows for one in pair} <= {0, 1}:
+        return f"{new:.0f} of {len(rows)} right, the instructions above {old:.0f} on these inputs"
+    means = (show_size(total / len(rows), 2) for total in (new, old))
+    return "Mean reward {}, the instructions above {} on the same {} inputs".format(*means, len(rows))
 
 
 def show_versions(text: str, versions: Sequence[OtherVersion]) -> str:
@@ -45,7 +48,7 @@ def show_versions(text: str, versions: Sequence[OtherVersion]) -> str:
     for version in versions:
         wrong = f"; wrong answers: {version.wrong}" if version.wrong else ""
         stretches = differing_stretches(text, version.text)
-        shown.append(f"Mean reward {version.earned}{wrong}:\n<{VERSION_TAG}>\n{stretches}\n</{VERSION_TAG}>")
+        shown.append(f"{version.earned}{wrong}:\n<{VERSION_TAG}>\n{stretches}\n</{VERSION_TAG}>")
     return "\n".join(shown)
 
 

@@ -22,6 +22,9 @@ _FORMULA, _APOSTROPHE = re.compile(r'="(?:[^"]|"")*"'), re.compile(r"'[-+]?[0-9]
 _GUARDED, _RISKY = re.compile(r"'[-+=@]"), ("-", "+", "=", "@")
 _TWICE = re.compile(r"[\u00c2-\u00f4][\u0080-\u00bf\u0152-\u0192\u02c6\u02dc\u2013-\u203a\u20ac\u2122]")
 """The characters that one letter of UTF-8 becomes when it is read as Windows-1252."""
+_RUN = re.compile(r"[^\x00-\x7f]{3,}")
+_FEW_LETTERS = 8
+"""So few letters beyond ASCII show no character set."""
 _ROUNDED = re.compile(r"[0-9]\.[0-9]{1,5}E\+1[0-9]")
 MISSING = (
     *("NaN", "nan", "<NA>", "NaT", "NULL", "#N/A"),
@@ -280,9 +283,24 @@ def _decode(path: Path, named_by: str) -> tuple[str, list[str]]:
         text = data.decode("cp1252")
     except UnicodeDecodeError:
         return decode_text(path, data), []
+    if (run := _other_script(text)) is not None:
+        raise UsageError(
+            f"{path}:{text.count(chr(10), 0, run.start()) + 1}: the table is neither UTF-8 nor Windows-1252, which would make "
+            f'{show_value(run.group()[:20])} of a word here. Save it as UTF-8; spreadsheets call this "CSV UTF-8".'
+        )
     return text, [
-        f"{path}: read as Windows-1252, because it is not UTF-8; look whether letters such as {_odd(text)} are right"
+        f"{path}: read as Windows-1252, because it is not UTF-8; look whether letters such as {_odd(text)} are right, and save "
+        "the table as UTF-8 if they are not"
     ]
+
+
+def _other_script(text: str) -> re.Match[str] | None:
+    """The first run of letters beyond ASCII in a text that was read as Windows-1252 and is of another character set: in the
+    languages of Windows-1252 such letters stand alone or in pairs, in other scripts they make whole words."""
+    runs = list(_RUN.finditer(text))
+    letters = sum(c.isalpha() and not c.isascii() for c in text)
+    within = sum(c.isalpha() for run in runs for c in run.group())
+    return runs[0] if letters >= _FEW_LETTERS and 2 * within > letters else None
 
 
 def _encoded_twice(path: Path, text: str) -> list[str]:

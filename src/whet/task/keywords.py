@@ -16,12 +16,12 @@ class RegionKeywords(TypedDict, total=False):
 
 
 class TaskKeywords(RegionKeywords, total=False):
-    """The task, where the first argument is the text of a prompt and not a task folder. The keys are those of task.yaml.
+    """The task, if the first argument is the text of a prompt and not a task folder. The keys are those of task.yaml.
 
     data: a list of dicts, a data frame, a datasets.Dataset, a path (.jsonl, .json, .csv, .py), or a dict of these with the keys
       train, validation, test. A row has `input` (a text, or a dict that fills the slots), `target`, and anything else; a row
-      without `input` whose keys fill the slots will do. Where the prompt has no slots, all columns of a frame but `id` and
-      `target` are the input. A column `split` that says train, validation or test of each row counts.
+      may leave out `input` if its keys fill the slots. If the prompt has no slots, all columns of a frame except `id` and
+      `target` are the input. A column `split` with the values train, validation and test determines the split of each row.
     reward: a name, a value as in task.yaml, or a function (example, output) -> number, dict or Reward, sync or async. A reward
       between other bounds than 0 and 1 is {"program": {"function": f, "low": -1, "high": 1}}. `objectives` may replace it.
     labels: texts, whole numbers or truth values; a number or truth value of a row names the label of its text ("0", "true").
@@ -29,7 +29,7 @@ class TaskKeywords(RegionKeywords, total=False):
       task.yaml.
     program: an async function (lm, prompts, example); the first argument is then a dict of its prompts by name
       (docs/programs.md).
-    tasks: in the place of data and reward, a list of task folders or Tasks that share the prompt (docs/several-tasks.md).
+    tasks: instead of data and reward, a list of task folders or Tasks that share the prompt (docs/several-tasks.md).
     """
 
     data: Any

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from whet._util.arguments import check_path
-from whet.errors import UsageError, parameter
+from whet.errors import UsageError, parameter, quantity
 from whet.rewards.program import load_module
 from whet.task.files import kind_of, read_bytes
 from whet.task.imported_data import ImportedData, read_table
@@ -29,6 +29,8 @@ from whet_client.storable import show_value
 
 DATASETS = "datasets:"
 _ANSWER = "the assistant's message"
+_IDEAL = "ideal"
+"""The column in which OpenAI's evals have the right answer, or a list of accepted answers."""
 _TURNS = ("messages", "conversations", "conversation", "input")
 """Columns that may hold the messages of a conversation."""
 _ROLES = {
@@ -132,16 +134,23 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
     """Rows as models are fine-tuned on: what the user says is the input, the answer the target, the system message the prompt, or
     a slot of it where the conversations have different ones.
 
-    Where every conversation ends with the user, the column `target` holds the target.
+    Where every conversation ends with the user, the column `target` holds the target. A conversation whose answer has the weight
+    0 is left out: its author says that no model is to learn this answer.
     """
-    made, systems, beside = [], set(), _column_beside(rows, key)
-    for row in rows:
+    beside, notes = _column_beside(rows, key), list[str]()
+    made, systems = [], set()
+    kept = [row for row in rows if beside is not None or not _has_no_weight(row.value[key][-1])]
+    if len(kept) < len(rows):
+        left = quantity(len(rows) - len(kept), "conversation")
+        notes.append(f"left out: {left} whose answer has the weight 0, which makes it no right answer")
+    if not kept:
+        raise UsageError(
+            f"{rows[0].where}: the answer of every conversation has the weight 0, which makes it no right answer. Write "
+            "input and target instead."
+        )
+    for row in kept:
         turns = [
-            (_ROLES.get(speaker, speaker), text)
-            for item in row.value[key]
-            for speaker, text in [
-                (item.get("role", item.get("from")), item.get("content", item.get("value")))
-            ]
+            (_role_of(item), _joined_text(item.get("content", item.get("value")))) for item in row.value[key]
         ]
         roles, texts = [role for role, _ in turns], [text for _, text in turns]
         rest = {name: value for name, value in row.value.items() if name != key}
@@ -151,13 +160,13 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
         roles = roles[len(system) :]
         if not system and isinstance(rest.get("system"), str) and rest["system"].strip():
             system = {"system": rest.pop("system")}
-        whole = all(isinstance(text, str) for text in (*texts[:-1], *system.values()))
-        if (
-            roles[-2:] != ["user", "assistant"]
-            or {*roles} - {"user", "assistant"}
-            or not whole
-            or (beside is None and type(texts[-1]) is not str)
-        ):
+        read = [*texts[: len(texts) - (beside is not None)], *system.values()]
+        if not all(isinstance(text, str) for text in read):
+            raise UsageError(
+                f"{row.where}: a message of a conversation must be text; one of these is "
+                f"{show_value(next(text for text in read if not isinstance(text, str)))}. Write input and target instead."
+            )
+        if roles[-2:] != ["user", "assistant"] or {*roles} - {"user", "assistant"}:
             raise UsageError(
                 f"{row.where}: a conversation must be texts of the user and the assistant, perhaps after a system message, and "
                 f"end with an answer; this has the roles "
@@ -171,10 +180,13 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
         ]
         made.append({**rest, "input": talk, "target": texts[-1], **system})
     several = any(len(one["input"]) > 1 or "name" in one["input"][0] for one in made)
-    notes = [
+    notes += [
         "input: the conversation before the last answer" if several else "input: the user's message",
         f"target: {beside or _ANSWER}",
     ]
+    accepted = beside == _IDEAL and any(isinstance(one["target"], list) for one in made)
+    if accepted:
+        notes.append(f"reward: exact_match, because {_IDEAL} lists accepted answers")
     talks = [one["input"] if several else one["input"][0]["content"] for one in made]
     made = [{**one, "input": talk} for one, talk in zip(made, talks, strict=True)]
     prompt = next(iter(systems)) if len(systems) == 1 else None
@@ -188,7 +200,27 @@ def _conversations(rows: Sequence[SourceRow], key: str) -> ImportedData:
         key = "messages" if several else "input"
         made = [{**one, "input": {"system": one.get("system") or "", key: one["input"]}} for one in made]
     made = [{name: value for name, value in one.items() if name != "system"} for one in made]
-    return ImportedData({"": made}, prompt or None, notes=notes, columns=False, places=_places(rows))
+    reward = "exact_match" if accepted else None
+    return ImportedData({"": made}, prompt or None, reward, notes=notes, columns=False, places=_places(kept))
+
+
+def _has_no_weight(message: Mapping[str, Any]) -> bool:
+    """Whether a message of a file for fine-tuning is one that a model must not learn."""
+    return message.get("weight") in (0, False) and _role_of(message) == "assistant"
+
+
+def _role_of(message: Mapping[str, Any]) -> Any:
+    """The role of a message, by the name that whet has for it where it has one."""
+    role = message.get("role", message.get("from"))
+    return _ROLES.get(role.strip().lower(), role) if isinstance(role, str) else role
+
+
+def _joined_text(content: Any) -> Any:
+    """The text of a message whose parts are all texts, one below the other; any other content as it is."""
+    if not isinstance(content, list) or not content:
+        return content
+    texts: list[Any] = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+    return "\n".join(texts) if all(isinstance(text, str) for text in texts) else content
 
 
 _PROMPT_OF_SYSTEMS = """[system]
@@ -203,13 +235,13 @@ Give the right answer.
 def _column_beside(rows: Sequence[SourceRow], key: str) -> str | None:
     """The column of the right answers of conversations that all end with the user; None where one ends with an answer, or where
     there is no such column."""
-    last = {row.value[key][-1].get("role", row.value[key][-1].get("from")) for row in rows}
+    last = {_role_of(row.value[key][-1]) for row in rows}
     names = [
         name
-        for name in ("target", "ideal", *TARGET_NAMES)
+        for name in ("target", _IDEAL, *TARGET_NAMES)
         if all(row.value.get(name) not in (None, "") for row in rows)
     ]
-    return names[0] if names and {_ROLES.get(one) for one in last} == {"user"} else None
+    return names[0] if names and last == {"user"} else None
 
 
 def _program(path: Path) -> ImportedData:

@@ -48,7 +48,7 @@ class EnvironmentConformance:
         raise NotImplementedError("Override `examples` with three rows or more.")
 
     def bad_example(self) -> Example | None:
-        """A row that the world cannot begin with; None when it takes every row."""
+        """A row that the world cannot begin with; None if it accepts every row."""
         return None
 
     def reward(self) -> RewardFunction:

@@ -58,7 +58,7 @@ class ModelConformance:
         return Request((Message("system", "Answer in a few words."), Message("user", text)), max_tokens=16)
 
     def scored(self) -> tuple[Sequence[Prompt], Sequence[Mapping[str, str]], Sequence[Sequence[str]]]:
-        """Prompts, inputs, and for each input different continuations, of which none is the beginning of another."""
+        """Prompts, inputs, and different continuations for each input; no continuation is the beginning of another."""
         prompts = [Prompt.parse(f"{word} the review.\n{{{{input}}}}\nIt is") for word in ("Read", "Judge")]
         inputs = [
             {"input": f"The {dish} was {cue}."}

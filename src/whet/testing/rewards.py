@@ -147,7 +147,7 @@ class RewardConformance:
                 assert graded.critique.strip(), "a critique without words is None"
 
     def test_the_same_answer_has_the_same_reward(self) -> None:
-        """Chance, clocks and whatever else may differ next time go through the run, which gives them back."""
+        """Randomness, clocks and other sources of variation go through the run, which replays them."""
         first, completions = self.run(), self.completions()
         assert self.grade(first, completions) == self.grade(first.replay(), completions)
 

@@ -85,7 +85,7 @@ class ShuffledRun(MeteredRun):
     order = 0
 
     async def map(self, fn: Callable[[Run, T], Awaitable[R]], items: Sequence[T]) -> list[R]:
-        """Map as `Run.map` does: results in the order of the items, whatever the order in which they come."""
+        """Map as `Run.map` does; results have the order of the items, also if they end in another order."""
         position = self._next()
         order = list(range(len(items)))
         random.Random(f"{self.order}|{self.path}|{position}").shuffle(order)

@@ -103,7 +103,7 @@ class Answers(AnswersOnly):
         return -(-len(text) // 4)
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no connection is open."""
 
 
 def garbage() -> Answers:

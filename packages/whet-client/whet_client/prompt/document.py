@@ -54,8 +54,8 @@ class Prompt:
     A prompt from one text has a single message with role `auto`: it is the user message when it
     uses a slot of the example, otherwise the system message, and the input follows as the user message.
     All prompts of a program are one such text (`whet_client.prompt.sections`), and `parts` are the prompts in it.
-    `focus` names the region that is meant where none is named, `limit` says how long edits may make it; neither is a part of
-    the identity.
+    `focus` names the region that methods use if the caller names no region. `limit` bounds the length of edited prompts. Neither
+    field is part of the prompt's identity.
     """
 
     messages: tuple[Message, ...]
@@ -64,8 +64,8 @@ class Prompt:
 
     @classmethod
     def parse(cls, text: str, where: str = "prompt", folder: Path | None = None) -> Prompt:
-        """Prompt from one text, without its byte-order mark; of several messages where the text lists them
-        (`whet_client.prompt.chat`: JSON as APIs, Langfuse and LangChain have it, or a line `[system]` above each).
+        """Prompt from one text, without its byte-order mark. A text that lists messages gives a prompt of several messages
+        (`whet_client.prompt.chat`: the JSON of APIs, Langfuse and LangChain, or a line such as `[system]` above each message).
 
         `folder`: where the files lie that the text names as parts (`[[whet:image:legend.png]]`). Raises UsageError (file:line)
         for a broken fence, an empty text, messages and parts that cannot be read.
@@ -224,7 +224,7 @@ class Prompt:
         return part, inner
 
     def with_focus(self, region: str) -> Prompt:
-        """The same prompt, a region of which is meant wherever none is named. Raises UsageError with the known names."""
+        """The same prompt with this region in focus. Raises UsageError with the known names."""
         return replace(self, focus=self.region(region).name)
 
     def region_text(self, name: str | None = None) -> str:
@@ -363,7 +363,7 @@ class Prompt:
 
     @property
     def portable(self) -> Prompt:
-        """The same document for another process: its parts as data URLs in the place of marks, which `parse` reads back.
+        """The same document for another process: its parts are data URLs instead of marks, and `parse` reads them back.
 
         Raises UsageError for a file that has changed.
         """

@@ -59,10 +59,10 @@ async def astudy_components(
 ) -> ComponentsResult:
     """Measure the effect of each part of a prompt, with and without each part, in a factorial design on the same rows.
 
-    `task`: as in `whet.optimize`; its prompt is what the parts are added to. `components`: `folklore` or `parts`, the file of a
+    `task`: as in `whet.optimize`; the parts are added to its prompt. `components`: `folklore` or `parts`, the file of a
     list of parts, or a list of `whet.api.study.Part` or mappings with the keys of such a file. `resolution`: `full` takes all
     combinations; 5, 4 and 3 the smallest design of that resolution; `auto` the best of these with at most 64 prompts that the
-    limit on calls pays for, all combinations of up to 4 parts. The same call again goes on, and pays nothing twice.
+    limit on calls pays for, all combinations of up to 4 parts. The same call again continues and pays for nothing twice.
 
     Raises UsageError before anything is paid for a file that cannot be read, for parts that the prompt refuses, and for limits
     that do not pay for all answers. Raises it later where tokens or dollars run out. Raises ProviderError for a dead endpoint.
