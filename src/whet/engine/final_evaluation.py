@@ -70,6 +70,7 @@ from whet.engine.result_json import (
     SideJSON,
 )
 from whet.engine.run_folder import OpenRun, RunPlan, read_result
+from whet.engine.run_on import run_on_warnings
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
@@ -279,6 +280,7 @@ def _prompt_warnings(
         *barren_warnings(core, start.candidate.id, searched),
         *unvalidated_warnings(core),
         *cut_warnings(answers, env.generation.max_tokens),
+        *(run_on_warnings(prompt, best.test) or run_on_warnings(task.prompt, start.test)),
         *thought_warnings(answers),
         *label_warnings(sides, env.reward.low),
     ]
@@ -643,6 +645,7 @@ async def execute_evaluation(
     ]
     warnings += [
         *cut_warnings(rollouts, env.generation.max_tokens),
+        *run_on_warnings(task.prompt, rollouts),
         *label_warnings({split: rollouts}, env.reward.low),
     ]
     if opening is not None:
