@@ -129,6 +129,8 @@ ROWS = {
     "prompt_r1, lr=0": Row("prompt_r1", {**TALK, "steps": 1, "lr": 0.0}),
     "prompt_r1": Row("prompt_r1", TALK, against=("prompt_r1, lr=0", "random")),
     "dsp, advantage=rloo": Row("dsp", {**DSP, "advantage": "rloo"}, "hints", ("dsp",)),
+    "dsp, nlpo=0.9": Row("dsp", {**DSP, "nlpo": 0.9}, "hints", ("dsp",)),
+    "dsp, top_p=0.9": Row("dsp", {**DSP, "top_p": 0.9}, "hints", ("dsp", "dsp, nlpo=0.9")),
 }
 
 

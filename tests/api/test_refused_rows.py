@@ -185,7 +185,8 @@ def test_a_status_that_ends_the_run_names_the_row_where_others_were_answered(
     with endpoint(handle) as server:
         lm = {"address": "openai/m", "base_url": server.url, "concurrency": 1}
         with pytest.raises(
-            ProviderError, match=r"answered \d+ other requests?, and refused this one \(row validation7 at"
+            ProviderError,
+            match=r"answered \d+ other requests?, and refused this one \(row validation7 at.*run the same command again",
         ):
             whet.evaluate(
                 "{{input}}", data=DATA, reward=reward, lm=lm, judge_lm=lm, root=tmp_path, progress=False

@@ -48,6 +48,7 @@ def test_shards_leave_the_rows_of_the_whole_field_once(
     assert (results / "compare" / "formats" / "comparison.html").is_file()
 
 
+@pytest.mark.long
 def test_a_method_that_reads_the_wanted_forms_is_ahead_of_chance(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,7 +121,11 @@ def test_an_interrupt_does_not_wait_for_a_slow_endpoint_and_counts_what_it_gave_
 
 @pytest.mark.parametrize(
     ("times", "how"),
-    [(2, signal.SIGINT), (1, signal.SIGTERM), pytest.param(1, signal.SIGINT, marks=pytest.mark.long)],
+    [
+        (2, signal.SIGINT),
+        pytest.param(1, signal.SIGTERM, marks=pytest.mark.long),
+        pytest.param(1, signal.SIGINT, marks=pytest.mark.long),
+    ],
 )
 def test_an_interrupt_ends_a_run_whose_reward_holds_the_interpreter(
     tmp_path: Path, times: int, how: signal.Signals

@@ -177,3 +177,25 @@ async def test_scores_of_another_scale_are_said(
     texts = warnings_with(result, "lie between 0 and 1")
     assert len(texts) == warned
     assert not warned or ("such as 0.8" in texts[0] and f"its scale from 0 to {scale[1]}" in texts[0])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "line"),
+    [
+        ("Question: {{input}}\nAnswer:", "5\n\nQuestion: How many then?\nAnswer: 7", "Question:"),
+        ("\u95ee\u9898\uff1a{{input}}", "5\n\u95ee\u9898\uff1a\u591a\u5c11\uff1f\n7", "\u95ee\u9898\uff1a"),
+        ("Question: {{input}}\nAnswer:", "Question: the same.\nIt is 5.", ""),
+        ("The {{input}} counts.", "It is so.\nThe number is 5.", ""),
+    ],
+)
+async def test_answers_that_write_further_rows_are_said(
+    prompt: str, answer: str, line: str, tmp_path: Path
+) -> None:
+    rows = [{"input": f"q{n}", "target": 5} for n in range(6)]
+    result = await whet.aevaluate(
+        prompt, data=rows, reward={"number": {"last": True}}, lm=lambda messages: answer, run=tmp_path / "run"
+    )
+    said = warnings_with(result, "go on with a line of the prompt")
+    assert [f'"{line}"' in text and f'stop: ["\\n{line}"]' in text for text in said] == (
+        [True] if line else []
+    )

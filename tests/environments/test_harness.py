@@ -83,6 +83,7 @@ def answers(messages: Any) -> str:
     return "yes" if int(messages[-1]["content"][1:]) % 2 else "no"
 
 
+@pytest.mark.long
 def test_the_skill_of_the_example_is_learned_from_what_its_tests_say(tmp_path: Path) -> None:
     folder = shutil.copytree(AGENT, tmp_path / "agent")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

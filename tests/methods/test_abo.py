@@ -216,12 +216,14 @@ def test_a_demonstration_wins_where_the_model_follows_what_it_is_shown(seeds: in
     assert won_over("random_search", reached(seeds), reached(seeds, "random_search", edits=16)).low > 0.05
 
 
-@on_seeds(4, 8)
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [8])
 def test_where_it_follows_what_it_is_told_the_demonstration_wins_nothing(seeds: int) -> None:
     told, alone = reached(seeds, told="0.9"), reached(seeds, told="0.9", demo=False)
     assert won_over("without a demonstration, told", told, alone).low < 0.01
 
 
-@on_seeds(4, 8)
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [8])
 def test_booked_errors_win_over_any_step(seeds: int) -> None:
     assert won_over("with any step rewritten", reached(seeds), reached(seeds, credit="random")).low > 0

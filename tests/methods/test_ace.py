@@ -134,6 +134,7 @@ def poison(method: str = "ace", **settings: Any) -> list[float]:
     ]
 
 
+@pytest.mark.long
 def test_with_counters_that_remove_lessons_it_beats_itself_and_random_search() -> None:
     assert won_over("with counters ignored", poison(), poison(removal=False)).low > 0.02
     assert won_over("random_search", poison(), poison("random_search", edits=16)).low > 0

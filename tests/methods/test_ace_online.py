@@ -110,6 +110,7 @@ def test_on_a_stream_that_drifts_it_beats_offline_no_adaptation_and_itself_witho
     assert won_over("no lesson removed", here, [adapted(seed, removal=False) for seed in seeds]).low > 0.1
 
 
+@pytest.mark.long
 def test_where_old_verdicts_count_in_full_it_learns_new_rules_later(monkeypatch: pytest.MonkeyPatch) -> None:
     here = [adapted(seed) for seed in range(5)]
     monkeypatch.setattr(LessonList, "halve_counts", lambda lessons: lessons)

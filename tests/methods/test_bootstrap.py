@@ -98,5 +98,6 @@ def test_with_demonstrations_of_any_answer_it_loses() -> None:
     assert fmean(pairs) - T_95[10] * stdev(pairs) / 10**0.5 > 0.03, pairs
 
 
+@pytest.mark.long
 def test_beats_random_search_at_equal_budget() -> None:
     assert advantage("bootstrap", "random_search", codes_world, LIMITS, range(10)).low > 0.2

@@ -118,5 +118,6 @@ def test_one_big_call_loses_to_groups() -> None:
     assert lost.low > 0.1, lost
 
 
+@pytest.mark.long
 def test_over_the_default_no_benefit_is_shown() -> None:
     assert won_over("the default", reached(grouped=True), reached()).low < 0

@@ -214,7 +214,8 @@ def test_both_memories_beat_each_alone_and_the_rubric_and_random_search(seeds: i
     assert held_out.low > 0.8
 
 
-@on_seeds(3, SEEDS)
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [SEEDS])
 def test_shuffled_labels_give_no_gain(seeds: int) -> None:
     shuffled = near(seeds, shuffled=True)
     assert won_over("the rubric as it was (labels shuffled)", shuffled, unaligned(seeds)).high < 0.02
@@ -225,7 +226,8 @@ def test_it_beats_random_search(seeds: int) -> None:
     assert won_over("random_search", near(seeds), near(seeds, "random_search")).low > 0.1
 
 
-@on_seeds(5, SEEDS)
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [SEEDS])
 def test_the_answers_that_the_aligned_judge_picks_are_those_that_the_rater_likes(seeds: int) -> None:
     own, plain = picked(seeds), [chosen(seed, [""] * 300) for seed in range(seeds)]
     print(f"\npicked by the aligned judge {fmean(own):.3f}, by the rubric {fmean(plain):.3f}")

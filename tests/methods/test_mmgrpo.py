@@ -30,7 +30,7 @@ from tests.methods.call_world import (
     policy,
     worth,
 )
-from tests.methods.figures import on_seeds, won_over
+from tests.methods.figures import won_over
 from tests.rl.scribe import Scribe
 
 import whet
@@ -196,7 +196,7 @@ async def test_a_limit_on_calls_is_kept() -> None:
             assert run.spent["task"] <= calls
 
 
-@pytest.mark.parametrize("baseline", ["place", "held"])
+@pytest.mark.parametrize("baseline", [pytest.param("place", marks=pytest.mark.long), "held"])
 def test_a_program_is_trained_and_tested_by_a_real_run(tmp_path: Path, baseline: str) -> None:
     """A network; a run that begins again takes every answer from its journal. Other trained methods refuse programs."""
     torch.set_num_threads(1)
@@ -310,7 +310,8 @@ def test_the_counterfactual_baselines_at_equal_calls(matching: bool, advantage: 
         won_over("place", own, other)
 
 
-@on_seeds(100, 150)
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [150])
 def test_the_spread_of_a_gradient_is_smaller_with_the_other_call_held(seeds: int) -> None:
     place, held = (noise_of_a_step("rloo", baseline, seeds) for baseline in ("place", "held"))
     assert held < 0.75 * place

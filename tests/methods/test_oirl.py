@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.methods.figures import on_seeds, won_over
+from tests.methods.figures import won_over
 from tests.methods.routing_worlds import HELPS, START, answer, kind_of, row, share_right, two_kinds
 
 import whet
@@ -267,7 +267,8 @@ def worths(seeds: int, method: str = "oirl", **settings: Any) -> list[float]:
     return [played(seed, method, **settings)[0] for seed in range(seeds)]
 
 
-@on_seeds(4, 5)
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [5])
 def test_it_beats_the_search_alone_itself_with_features_shuffled_and_the_best_single_prompt(
     seeds: int,
 ) -> None:

@@ -253,7 +253,8 @@ def gained(seeds: int, method: str, **settings: Any) -> list[float]:
 PORTFOLIO = ",".join(METHOD_OF.values())
 
 
-@on_seeds(5, 10)
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [10])
 def test_it_beats_any_fixed_method_over_three_tasks(seeds: int) -> None:
     mine = gained(seeds, "omni", methods=PORTFOLIO)
     for method in [*METHOD_OF.values(), "random_search"]:

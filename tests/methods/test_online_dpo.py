@@ -242,7 +242,7 @@ def ends(
 
 
 @on_seeds(3, SEEDS)
-@pytest.mark.parametrize("learn", ["dpo", "win_rate"])
+@pytest.mark.parametrize("learn", [pytest.param("dpo", marks=pytest.mark.long), "win_rate"])
 def test_where_preferences_run_in_a_circle_any_reward_ends_in_a_corner(learn: Any, seeds: int) -> None:
     own, reward = ends("judge", learn, seeds=seeds), ends("reward", learn, seeds=seeds)
     print(f"\n{learn}: can be beaten by {fmean(own):.3f}; with a reward {fmean(reward):.3f}")

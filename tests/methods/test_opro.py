@@ -190,6 +190,7 @@ def reached(method: str, hidden: bool = False) -> list[float]:
     return [play_world(method, climb(seed, change), seed, CALLS, settings) for seed in SEEDS]
 
 
+@pytest.mark.long
 def test_an_optimizer_that_reads_the_scores_beats_random_search() -> None:
     won = paired_difference(reached("opro"), reached("random_search"))
     assert won.low > 0.1, won

@@ -173,6 +173,7 @@ def reached(method: str, **settings: Any) -> list[float]:
     return [play_world(method, misled(seed), seed, CALLS, settings) for seed in SEEDS]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", [{"moves": "add"}, {"tree": False}], ids=["add", "flat"])
 def test_a_tree_that_may_only_add_and_a_flat_one_lose(settings: dict[str, Any]) -> None:
     lost = won_over(f"with {settings}", reached("prompt_tree"), reached("prompt_tree", **settings))

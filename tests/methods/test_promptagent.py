@@ -134,11 +134,13 @@ def test_a_tree_beats_random_search() -> None:
     assert won.low > 0.03, won
 
 
+@pytest.mark.long
 def test_a_flat_tree_loses_what_the_tree_won() -> None:
     lost = won_over("with a flat tree", reached("promptagent"), reached("promptagent", tree=False))
     assert lost.low > 0.03, lost
 
 
+@pytest.mark.long
 def test_with_errors_of_other_rows_it_loses_what_it_won() -> None:
     lost = won_over("with errors of other rows", reached("promptagent"), reached("promptagent", OF_ANY_ROW))
     assert lost.low > 0, lost

@@ -221,11 +221,13 @@ def test_a_critic_that_reads_the_errors_beats_random_search() -> None:
     assert won.low > 0.05, won
 
 
+@pytest.mark.long
 def test_with_errors_that_are_always_the_same_it_loses_to_random_search() -> None:
     lost = paired_difference(reached("protegi", ALWAYS_THE_SAME), reached("random_search"))
     assert lost.high < 0, lost
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", [ALWAYS_THE_SAME, OF_ANY_ROW])
 def test_with_errors_of_other_rows_it_loses_what_it_won(change: Change) -> None:
     lost = paired_difference(reached("protegi"), reached("protegi", change))

@@ -23,7 +23,15 @@ from whet.prompt import Prompt
 from whet.rewards.text import F1, ExactMatch
 from whet.run import Budget
 from whet.search.archive import Candidate
-from whet.search.label_weights import Reweighted, WeightFit, candidates, deal, weigh
+from whet.search.label_weights import (
+    CONTENT_FREE,
+    Reweighted,
+    WeightFit,
+    candidates,
+    contextual_weights,
+    deal,
+    weigh,
+)
 from whet.testing.runs import MeteredRun
 from whet.testing.simulated_task import SOURCE, review_world
 from whet.types import Example, Scores
@@ -108,6 +116,26 @@ def test_without_an_offset_the_weights_seldom_change_and_cost_little() -> None:
     assert fmean(lost) < 0.01
 
 
+def calibrated(seed: int, offset: float, noise: float) -> NDArray[np.float64]:
+    """Contextual weights from three inputs that say nothing: the offset with some noise, and no right label."""
+    logits = np.random.default_rng(5000 + seed).normal(size=(3, 3)) * noise + np.array([offset, 0.0, 0.0])
+    raised = np.exp(logits)
+    return contextual_weights(raised / raised.sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.0])
+@pytest.mark.parametrize("offset", [1.5, -1.5, 0.0])
+def test_contextual_calibration_mends_an_offset_that_empty_inputs_show(offset: float, noise: float) -> None:
+    plain = accuracy(np.ones(3), offset)
+    found = [accuracy(calibrated(seed, offset, noise), offset) for seed in range(20)]
+    print(f"\noffset {offset}, noise {noise}: from {plain:.3f} to {fmean(found):.3f}")
+    won = won_over("without weights", found, [plain] * 20)
+    if not offset:
+        assert won.high < 0, "there is nothing to mend, and the noise costs accuracy"
+    elif noise < 1.0:
+        assert won.low > 0, won
+
+
 def test_without_the_check_it_over_fits_where_rows_are_few() -> None:
     checked = [accuracy(fitted(seed, 20, 0.0), 0.0) for seed in range(20)]
     loose = [accuracy(fitted(seed, 20, 0.0, folds=0), 0.0) for seed in range(20)]
@@ -172,6 +200,38 @@ async def test_one_pass_over_the_rows_is_all_that_is_paid() -> None:
     assert run.spent["task"] == 200 + 2 * 100
     _, run = await search(env, Budget(task_calls=150))
     assert run.spent["task"] <= 150
+
+
+def test_labels_are_equally_likely_on_inputs_that_say_nothing_under_contextual_weights() -> None:
+    seen = np.array([[0.6, 0.3, 0.1], [0.4, 0.5, 0.1]])
+    weights = contextual_weights(seen)
+    assert weigh(seen.mean(axis=0), weights) == pytest.approx([1 / 3] * 3)
+    assert weights == pytest.approx(np.array([2.0, 2.5, 10.0]) / 50 ** (1 / 3))
+
+
+class Wordy(Offset):
+    """The offset model, which gives the three labels .6, .2 and .2 where the input is no row."""
+
+    async def score(self, prompts: Any, inputs: Any, continuations: Any) -> Scores:
+        self.asked = [values["input"] for values in inputs]
+        if any(text.startswith("row") for text in self.asked):
+            return await super().score(prompts, inputs, continuations)
+        self.blank = self.asked
+        logprobs = np.log(np.tile([0.6, 0.2, 0.2], (len(prompts), len(inputs), 1)))
+        return Scores(logprobs, np.ones(logprobs.shape[1:], dtype=np.int64))
+
+
+async def test_contextual_calibration_asks_about_inputs_that_say_nothing_and_needs_no_label() -> None:
+    model: Any = Wordy(1.5)
+    env = replace(offset_world(1.5), model=model)
+    unlabelled = replace(env, train=tuple(replace(row, target="none") for row in env.train))
+    best, run = await search(unlabelled, fit="content-free")
+    assert model.blank == [*CONTENT_FREE]
+    assert run.spent["task"] == len(CONTENT_FREE) + 2 * 100
+    assert best.system is not None
+    there: Any = deploy(env, None, run.kept[best.system], Config())
+    shares = np.array(there.weights) * [0.6, 0.2, 0.2]
+    assert shares == pytest.approx([shares[0]] * 3, rel=1e-4)
 
 
 async def test_without_an_offset_the_start_stays() -> None:

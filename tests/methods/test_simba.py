@@ -192,5 +192,6 @@ def test_with_any_rows_instead_of_those_with_the_largest_spread_it_loses(
     assert fmean(pairs) - T_95[15] * stdev(pairs) / 15**0.5 > 0.05, pairs
 
 
+@pytest.mark.long
 def test_beats_random_search_at_equal_budget() -> None:
     assert advantage("simba", "random_search", codes_world, LIMITS, range(6)).low > 0.2

@@ -228,7 +228,8 @@ def test_no_benefit_of_recall_is_shown() -> None:
     won_over("gate off, where no rule harms", codes(), codes(gate="off"))
 
 
-@on_seeds(5, SEEDS)
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", [SEEDS])
 def test_it_beats_random_search(seeds: int) -> None:
     there = [play_world("random_search", many_codes(seed, 24, ops), seed, LIMITS) for seed in range(seeds)]
     assert won_over("random_search, facts", codes(seeds), there).low > 0.3

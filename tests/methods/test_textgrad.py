@@ -37,7 +37,8 @@ TAKEN = re.compile(rf"<INSTRUCTION>\n(.*?)\n</INSTRUCTION>\n{re.escape(TAKEN_BAC
 
 
 class Differentiator(Scripted):
-    """As a critic it reads one of the failed inputs that it is shown, and names its topic. As an optimizer it knows a phrase for
+    """As a critic it reads one of the failed inputs that it is shown, and names its topic; of a right answer it says that nothing
+    is missing. As an optimizer it knows a phrase for
     each topic that is named, with the probability `right` the one that helps, else a harmful one, and forgets some of the text.
     It takes in nothing of which it sees that it was taken back."""
 
@@ -46,6 +47,8 @@ class Differentiator(Scripted):
     def answer(self, request: Request, sample: int) -> str:
         question, draw = request_text(request), luck(request, sample)
         if "<REASON>" in question:
+            if "Reward: 0" not in question:
+                return "<REASON>Nothing is missing here.</REASON>"
             topic = choose_by_luck(FAILED_INPUT.findall(question), self.seed, draw)
             return f"<REASON>Nothing helps with topic-{topic}.</REASON>"
         text, taken_back = SHOWN.findall(question)[0], " ".join(TAKEN.findall(question))
@@ -105,6 +108,14 @@ async def test_each_answer_that_falls_short_has_a_gradient_in_the_order_of_the_b
     assert said == [f"Nothing helps with topic-{topic}." for topic in (0, 2, 3)]
     assert len(await gradients_of([0.0, 1.0, 0.0, 0.0], critic="batch")) == 1
     assert await gradients_of([1.0, 1.0]) == []
+
+
+async def test_right_answers_are_criticised_too_where_all_are_wanted() -> None:
+    said = await gradients_of([0.0, 1.0, 0.0], criticise="all")
+    assert said == ["Nothing helps with topic-0.", "Nothing is missing here.", "Nothing helps with topic-2."]
+    _, _, questions = await search(world(0), steps=2, criticise="all")
+    critics = [q for q in questions if "<REASON>" in q]
+    assert critics and not any("fell short" in q for q in critics)
 
 
 async def test_equal_gradients_are_shown_once() -> None:
@@ -226,11 +237,12 @@ def test_against_its_controls(steps: int) -> None:
     for name, settings in {
         "revert=false": {"revert": False},
         "critic=batch": {"critic": "batch"},
+        "PACE": {"revert": False, "criticise": "all"},
         "momentum=3": {"momentum": 3},
         "memory=3": {"memory": 3},
     }.items():
         won = won_over(f"{name}, steps={steps}", own, reached(seeds=30, steps=steps, **settings))
-        assert won.low > 0 or name != "revert=false", won
+        assert won.low > 0 or name not in ("revert=false", "PACE"), won
 
 
 @pytest.mark.long

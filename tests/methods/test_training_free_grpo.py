@@ -170,5 +170,6 @@ def test_the_rewards_of_a_group_teach_it_what_nothing_else_does() -> None:
     assert won_over("random_search", reached(), reached("random_search")).low > 0.2
 
 
+@pytest.mark.long
 def test_single_answers_to_five_times_the_queries_teach_it_nothing() -> None:
     assert won_over("with one answer to each query", reached(), reached(group=1, queries=250)).low > 0.2

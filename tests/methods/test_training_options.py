@@ -42,12 +42,13 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 OPTIONS: list[dict[str, Any]] = [
     *({"advantage": name} for name in ("rloo", "reinforce++", "reinforce++-baseline", "remax", "gae")),
-    *({"loss": name} for name in ("importance", "cispo", "reinforce", "rebel", "dro")),
+    *({"loss": name} for name in ("importance", "cispo", "reinforce", "gspo", "rebel", "dro")),
     {"kl_in": "reward", "kl_power": 5.0, "truncated": "mask"},
     {"kl_estimator": "k2", "kl_power": 5.0, "aggregation": "sequence"},
     {"advantage": "dr_grpo", "aggregation": "constant"},
     {"advantage": "reinforce++", "rto": 0.1},
     {"epochs": 2, "minibatch": 1, "clip_high": 0.3},
+    {"nlpo": 0.9, "mask_steps": 1},
 ]
 CHOICES = [
     ("dsp", {"rows": "pcl"}),

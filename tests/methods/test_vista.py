@@ -210,6 +210,7 @@ def test_of_a_fault_that_the_list_names_it_wins_by_the_label(
     assert won_over(f"a list without the class ({fault})", whole, without).low > 0.1
 
 
+@pytest.mark.long
 def test_of_a_fault_that_it_does_not_name_it_wins_by_restarts() -> None:
     assert won_over("without restarts", reached("unnamed"), reached("unnamed", restart=0.0)).low > 0
 

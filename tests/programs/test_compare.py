@@ -24,7 +24,7 @@ def test_methods_are_compared_on_a_program_with_objectives(
         objectives={"right": {"reward": "exact_match"}, "length": {"metric": "prompt_tokens"}},
         lm=model,
         optimizer_lm=optimizer,
-        budget=whet.Budget(calls=700),
+        budget=whet.Budget(calls=400),
         reader="none",
         run=tmp_path / "runs",
     )

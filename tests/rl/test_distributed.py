@@ -295,6 +295,7 @@ def workers() -> set[str]:
     return found
 
 
+@pytest.mark.long
 def test_a_run_of_two_processes_finds_what_one_finds_and_leaves_none_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ POLICY_LOSSES: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
     "ppo-clip-higher": lambda p, old, v: losses.ppo(p, old, v, 0.2, 0.28),
     "importance": losses.importance,
     "cispo": losses.cispo,
+    "gspo": lambda p, old, v: losses.gspo(p, old, v, torch.ones_like(p)),
     "reinforce": lambda p, old, v: losses.reinforce(p, v),
 }
 
@@ -115,6 +116,16 @@ def test_with_the_old_policy_the_gradient_is_that_of_reinforce(name: str) -> Non
 
     expected = gradient(lambda p, old, v: -v * p)
     assert torch.allclose(gradient(POLICY_LOSSES[name]), expected, atol=1e-12)
+
+
+def test_gspo_clips_a_whole_text_by_the_geometric_mean_of_its_ratios() -> None:
+    logprobs = torch.tensor([[math.log(4.0), 0.0, 9.0], [math.log(1.1), 0.0, 9.0]], requires_grad=True)
+    own, old = torch.tensor([[1.0, 1.0, 0.0]] * 2), torch.zeros(2, 3)
+    found = losses.gspo(logprobs, old, torch.ones(2, 3), own, 0.2, 0.2)[:, :2]
+    assert found.flatten().tolist() == pytest.approx([-1.2, -1.2, -(1.1**0.5), -(1.1**0.5)])
+    found.sum().backward()
+    assert logprobs.grad is not None
+    assert logprobs.grad[:, :2].flatten().tolist() == pytest.approx([0.0, 0.0, -(1.1**0.5), -(1.1**0.5)])
 
 
 def test_cispo_keeps_the_gradient_of_a_token_that_ppo_drops_and_bounds_its_weight() -> None:

@@ -177,6 +177,7 @@ SETTINGS = [
     Update(loss="cispo", clip_low=1.0, clip_high=0.1),
     Update(loss="ppo", clip_high=0.1, aggregation="sequence", kl=0.2, kl_estimator="k2"),
     Update(loss="importance", aggregation="constant", length=7, kl=0.2, kl_power=2.0),
+    Update(loss="gspo", clip_low=0.5, clip_high=1.0, aggregation="sequence"),
     Update(loss="rebel", eta=0.5),
     Update(loss="dro", kl=0.4),
 ]
@@ -208,6 +209,7 @@ def test_the_update_has_the_gradient_of_the_written_formula(
         per_token = {
             "cispo": lambda: losses.cispo(scores.logprobs, old, given, 1.0, 0.1),
             "ppo": lambda: losses.ppo(scores.logprobs, old, given, 0.2, 0.1),
+            "gspo": lambda: losses.gspo(scores.logprobs, old, given, own, 0.5, 1.0),
             "importance": lambda: losses.importance(scores.logprobs, old, given),
         }[settings.loss]()
         if settings.kl:

@@ -41,7 +41,7 @@ def total(writer: PolicyModel, samples: list[Sample]) -> list[float]:
     return [float(value) for value in (logprobs * own).sum(1).detach()]
 
 
-@pytest.mark.parametrize("loss", ["ppo", "importance", "cispo", "reinforce"])
+@pytest.mark.parametrize("loss", ["ppo", "importance", "cispo", "reinforce", "gspo"])
 @pytest.mark.parametrize("rank", [0, 4])
 def test_good_samples_become_likelier_and_bad_ones_less_likely(folder: Path, loss: Any, rank: int) -> None:
     writer = fresh(folder, rank)

@@ -147,8 +147,9 @@ def test_loss_and_gradients_are_those_of_trl(folder: Path, tmp_path: Path, loss_
         ),
         # TRL has no lower bound, and its epsilon_high is the bound itself.
         ("cispo", Update(loss="cispo", clip_low=1.0, clip_high=0.05, kl=0.05), 1.05),
+        ("gspo", Update(loss="gspo", clip_low=0.1, clip_high=0.15, kl=0.05, aggregation="sequence"), 0.15),
     ],
-    ids=["sequence", "constant", "cispo"],
+    ids=["sequence", "constant", "cispo", "gspo"],
 )
 def test_aggregations_and_cispo_are_those_of_trl(
     folder: Path, tmp_path: Path, loss_type: str, settings: Update, high: float
@@ -160,7 +161,9 @@ def test_aggregations_and_cispo_are_those_of_trl(
     rows = [[a] * len(s.tokens) for a, s in zip(rewards, samples, strict=True)]
     batch = UpdateBatch(samples, rows, ref).weigh(settings)
     figures = PolicyPasses(ours.body, 10**6).gradients(batch, settings)
-    made = trainer(theirs, tmp_path, loss_type=loss_type, beta=0.05, epsilon=0.1, epsilon_high=high)
+    level = {"importance_sampling_level": "sequence"} if loss_type == "gspo" else {}
+    kind = "grpo" if loss_type == "gspo" else loss_type
+    made = trainer(theirs, tmp_path, loss_type=kind, beta=0.05, epsilon=0.1, epsilon_high=high, **level)
     made.model.train()
     loss = made._compute_loss(made.model, tensors(samples, ref, rewards))
     loss.backward()

@@ -111,6 +111,7 @@ def reached(arm: str, share: float, seeds: int = 5) -> list[float]:
     return [learned(config.loss, share, seed, kept, **how) for seed in range(seeds)]
 
 
+@pytest.mark.long
 def test_where_most_answers_are_good_pmpo_without_the_bad_ones_loses() -> None:
     won = won_over("weight_good=1", reached("pmpo", 0.9), reached("pmpo, weight_good=1", 0.9))
     assert won.low > 0, won

@@ -50,6 +50,7 @@ def until(true: Callable[[], object], seconds: float = 240.0) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.long
 def test_a_learner_that_hangs_does_not_keep_the_server_from_its_end(sqlite_url: str) -> None:
     with process(sqlite_url) as (server, _, _):
         until(lambda: learners(server.pid))
@@ -59,6 +60,7 @@ def test_a_learner_that_hangs_does_not_keep_the_server_from_its_end(sqlite_url: 
         assert server.wait(240) == 0 and not runs(learner)
 
 
+@pytest.mark.long
 def test_it_ends_where_the_server_was_killed(sqlite_url: str) -> None:
     with process(sqlite_url) as (server, _, _):
         until(lambda: learners(server.pid))

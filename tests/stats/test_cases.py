@@ -105,7 +105,7 @@ def test_too_few_rows_of_one_case_are_named() -> None:
     assert not verdict.promoted and "b has 3" in verdict.reason
 
 
-@pytest.mark.parametrize("worst", [False, True])
+@pytest.mark.parametrize("worst", [pytest.param(False, marks=pytest.mark.long), True])
 def test_what_gains_nothing_is_seldom_promoted(worst: bool) -> None:
     rng, promoted = np.random.default_rng(3), 0
     for _ in range(30):

@@ -613,7 +613,8 @@ def _with_row(error: ProviderError, client: ModelClient) -> ProviderError:
         return error
     return ProviderError(
         f"{str(error).rstrip('.')}. The endpoint has answered {quantity(others, 'other request')}, and refused this one{row}. "
-        "If its words are about that row, change or remove the row.",
+        "The answers so far are kept: put right what its words name, and run the same command again. "
+        "If they are about that row, change or remove the row.",
         fatal=True,
         status=error.status,
         billed=error.billed,

@@ -41,6 +41,7 @@ from whet.engine.regrading import noise_warnings
 from whet.engine.result_json import AblationOfRunJSON, RunJSON, describe_agreement
 from whet.engine.run_folder import OpenRun, RunPlan, remember_task
 from whet.engine.run_index import note_in_index
+from whet.engine.run_on import run_on_warnings
 from whet.engine.second_opinion import grade_again
 from whet.engine.trained_policy import CHECKPOINT, open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
@@ -155,7 +156,10 @@ async def _protocol(
     warnings = [*early, *await _judge_agreement(root.branch("agreement"), plan, env, progress)]
     noise = await noise_warnings(root.branch("regrading"), env, baseline, plan.limits)
     after = _seconds_of_test(plan, env, core, time.monotonic() - before)
-    for warning in cut_warnings(baseline, env.generation.max_tokens):
+    for warning in (
+        *cut_warnings(baseline, env.generation.max_tokens),
+        *run_on_warnings(plan.task.prompt, baseline),
+    ):
         progress.warn(warning)
     late = [*noise, *(() if near is None else await near)]
     for warning in late:

@@ -70,6 +70,7 @@ from whet.engine.result_json import (
     SideJSON,
 )
 from whet.engine.run_folder import OpenRun, RunPlan, read_result
+from whet.engine.run_on import run_on_warnings
 from whet.engine.second_opinion import Opinion, second_opinion
 from whet.engine.trained_policy import open_policy
 from whet.engine.trial import refuse_broken_reward, try_first, try_reward
@@ -279,6 +280,7 @@ def _prompt_warnings(
         *barren_warnings(core, start.candidate.id, searched),
         *unvalidated_warnings(core),
         *cut_warnings(answers, env.generation.max_tokens),
+        *(run_on_warnings(prompt, best.test) or run_on_warnings(task.prompt, start.test)),
         *thought_warnings(answers),
         *label_warnings(sides, env.reward.low),
     ]
@@ -517,7 +519,7 @@ def _warnings(
         )
     ]
     reading += grading_warnings(reward, rows, evaluated)
-    return [*_failure_warnings(evaluated), *reading, *accounting_warnings(opened)]
+    return [*failure_warnings(evaluated), *reading, *accounting_warnings(opened)]
 
 
 def written_prompt(prompt: Prompt) -> PromptJSON:
@@ -549,14 +551,16 @@ def _row(r: Rollout) -> SealedRowJSON:
     return row
 
 
-def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
+def failure_warnings(evaluated: Mapping[str, Sequence[Rollout]], place: str = "") -> list[str]:
+    """Warnings about rollouts without an answer, and about those that failed and count as the lowest reward, of the prompts by
+    their names; `place` says which rows they are of."""
     warnings = []
     for name, rollouts in evaluated.items():
         missing = [r for r in rollouts if not r.answered]
         if missing:
             refused = all(is_refused_for_good(r.error) for r in missing)
             warnings.append(
-                f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt have no answer and count in no mean; "
+                f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt{place} have no answer and count in no mean; "
                 f"the first (row {missing[0].example_id}): {missing[0].error}{_REFUSED if refused else ''}"
             )
         failed = [(r.example_id, r.error) for r in rollouts if r.error is not None and r.answered]
@@ -565,8 +569,8 @@ def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
             row, first = next(one for one in failed if one[1].partition(":")[0] == kinds[0][0])
             each = f" ({', '.join(f'{n} {kind}' for kind, n in kinds)})" if len(kinds) > 1 else ""
             warnings.append(
-                f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed{each} and count as the lowest reward; "
-                f"the first (row {row}): {first}"
+                f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt{place} failed{each} and count as the lowest "
+                f"reward; the first (row {row}): {first}"
             )
     return warnings
 
@@ -641,6 +645,7 @@ async def execute_evaluation(
     ]
     warnings += [
         *cut_warnings(rollouts, env.generation.max_tokens),
+        *run_on_warnings(task.prompt, rollouts),
         *label_warnings({split: rollouts}, env.reward.low),
     ]
     if opening is not None:

@@ -16,7 +16,7 @@ The result is no text but a system: the start prompt with trained weights that h
 Differences from the paper:
 1. The advantage is relative to the group of an input (`advantage=grpo`), and the divergence is a term of the loss; a learned
    critic, with the divergence in the reward, is `advantage=gae`. NLPO's learned action mask is nucleus sampling
-   (`top_p=0.9`).
+   (`top_p=0.9`), unless `nlpo=0.9` with `top_p=1` asks for the mask.
 2. The reward is the task's, in [0, 1] instead of 10 x ROUGE; the weight of keywords is a tenth, to keep the ratio.
    Keywords are rewarded at the end of a hint instead of at each separator, with one sign for the penalty; at most
    five of them are rewarded, and only as words of their own in the target: else letters would earn more than a right answer.

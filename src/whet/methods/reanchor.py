@@ -8,6 +8,8 @@ label with the largest weight times probability.
     for each label: w <- the candidate weight with the best reward (candidates lie between the points where an answer flips)
         keep it if it is better on all rows, and better in `folds`-fold cross-validation
     keep all of it if it is better than no weights in the same check
+    with `fit=content-free` instead: w <- 1 / the probability of each label on inputs that say nothing, for which no row needs a
+        label (contextual calibration; Zhao, Wallace, Feng, Klein, Singh, ICML 2021, arXiv:2102.09690, section 5)
 
 Differences from DSPy's:
 1. The probabilities are those of the model, not numbers that it writes, so the task needs labels and a model that scores them.
@@ -16,6 +18,7 @@ Differences from DSPy's:
 4. Weights are one by label; thresholds of yes and no are the case of two labels. Cut points of ordered scores are left out.
 5. The weighted prompt is compared with the prompt and with the start on validation rows.
 6. `folds` of 0 checks nothing: the control, which over-fits where rows are few.
+7. Contextual calibration keeps the weights only if they beat the prompt on validation rows; the paper always keeps them.
 
 Run it:  whet optimize TASK --method reanchor --set method=bdpl
 """
@@ -25,7 +28,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -38,7 +41,7 @@ from whet.replies import json_values
 from whet.rewards import isinstance_label_reward
 from whet.run import Run, convert_record
 from whet.search.archive import Archive, Candidate
-from whet.search.label_weights import Reweighted, WeightFit, deal
+from whet.search.label_weights import Reweighted, WeightFit, content_free_rows, contextual_weights, deal
 from whet.search.minibatch import minibatch
 from whet.search.plan import share_out
 from whet.search.stages import Stage, record_stage, stage_limits
@@ -66,6 +69,9 @@ class Config:
 
     method: str = ""
     """The name of the method that searches for a prompt first; if empty, the weights are fitted to the start prompt."""
+    fit: Literal["rows", "content-free"] = "rows"
+    """The weights fit labelled training rows, or make the labels equally likely on inputs that say nothing (contextual
+    calibration)."""
     rows: PositiveInt = 200
     """Training rows that the weights are fitted to at most."""
     folds: NonNegativeInt = 5
@@ -115,7 +121,9 @@ async def reanchor(
     plan = share_out(run, env, 0, finalists=2, writes=False)
     archive, env = Archive(), plan.env
     prompt = await archive.validate(run, env, [Candidate(start)])
-    train = minibatch(run.rng, env.train, plan.payable(config.rows, 2 if config.method else 1))
+    blank = config.fit == "content-free"
+    payable = plan.payable(config.rows, 2 if config.method else 1)
+    train = content_free_rows(env.train[0]) if blank else minibatch(run.rng, env.train, payable)
     if config.method:
         base = await search_first(
             run, env, start, config.method, methods, len(train) + 2 * len(env.validation)
@@ -131,9 +139,12 @@ async def reanchor(
     record = await run.effect("probabilities", observe, args, role="task", calls=len(train))
     seen = convert_record(record, list[list[float]])
     names = list(env.labels)
-    right = np.array([names.index(str(row.target)) for row in train], np.int64)
-    fit = WeightFit(np.array(seen), right, score_of(env), deal(train, config.folds))
-    weights = [round(float(one), 6) for one in fit.fit(config.passes)]
+    if blank:
+        fitted = contextual_weights(np.array(seen))
+    else:
+        right = np.array([names.index(str(row.target)) for row in train], np.int64)
+        fitted = WeightFit(np.array(seen), right, score_of(env), deal(train, config.folds)).fit(config.passes)
+    weights = [round(float(one), 6) for one in fitted]
     run.log("weights", dict(zip(names, weights, strict=True)))
     if set(weights) != {1.0}:
         system = await run.keep(LabelWeights(dict(zip(names, weights, strict=True))))

@@ -13,7 +13,7 @@ Code: zou-group/textgrad.
 
 Differences from the paper and its code:
 1. A row whose answer earns the full reward has no gradient, and a batch of such rows changes nothing. The paper asks for
-   criticism of right answers too.
+   criticism of right answers too (`criticise=all`).
 2. The reward and its critique are the loss. Gradients of the answer and of the text are one call; the code makes two of them.
 3. Old and new text answer the same held-out training rows. The paper's validation rows decide about each step and about the
    result; here they choose the result only, among the best texts.
@@ -24,6 +24,9 @@ Differences from the paper and its code:
 7. `critic=batch` asks for one gradient of the whole batch: the control. `revert=false` always follows the step.
 8. If the start prompt has a reward of zero, two other prompts are tried first (`whet.search.from_zero`).
 9. Within a limit on calls the held-out rows are cut, then the steps (`whet.search.plan`).
+
+With `revert=false` and `criticise=all` it is PACE (Dong, Luo, Jiang, Jin, Li, Findings of ACL 2024, arXiv:2308.10088): actors
+answer under the prompt, a critic judges each answer, and the prompt is edited by all critics.
 
 Run it:  whet optimize TASK --method textgrad --lm openai/NAME --optimizer-lm openai/NAME
 """
@@ -46,7 +49,14 @@ from whet.run import Run
 from whet.search.archive import Archive, Candidate
 from whet.search.edits import text_in
 from whet.search.from_zero import leave_zero
-from whet.search.minibatch import infinite_batches, minibatch, mistakes, next_rows, show_rollout
+from whet.search.minibatch import (
+    answered_rollouts,
+    infinite_batches,
+    minibatch,
+    mistakes,
+    next_rows,
+    show_rollout,
+)
 from whet.search.plan import fit, rounds_of, validate_finalists, validate_leader
 from whet.types import Example, Rollout
 
@@ -77,6 +87,8 @@ class Config:
     """Whether a step is taken back that earns less than the text before it."""
     critic: Literal["row", "batch"] = "row"
     """The source of gradients: a call for each example, or one call for the batch."""
+    criticise: Literal["short", "all"] = "short"
+    """The answers that have a gradient: those that fall short of the full reward, or all."""
     memory: NonNegativeInt = 0
     """Earlier steps whose gradients the optimizer sees."""
     momentum: NonNegativeInt = 0
@@ -140,14 +152,16 @@ class TextOptimizer:
         rollouts: Sequence[Rollout],
         number: int,
     ) -> list[str]:
-        """The gradients of a batch in its order; none where no answer falls short."""
-        short = {one.example_id: one for one in mistakes(rollouts, self.env.reward.high)}
-        shown = [show_rollout(row, short[row.id]) for row in batch if row.id in short]
+        """The gradients of a batch in its order; none where no answer falls short, unless all are criticised."""
+        every = self.config.criticise == "all"
+        judged = answered_rollouts(rollouts) if every else mistakes(rollouts, self.env.reward.high)
+        by_row = {one.example_id: one for one in judged}
+        shown = [show_rollout(row, by_row[row.id]) for row in batch if row.id in by_row]
         groups = [[one] for one in shown] if self.config.critic == "row" else [shown] if shown else []
         about = f"{PURPOSE}\n\n{show_instruction(self.env.description, self.start, text, INSTRUCTION)}"
 
         async def criticise(branch: Run, group: Sequence[str]) -> list[str]:
-            question = "\n\n".join([about, ANSWERED, *group, CRITICISE])
+            question = "\n\n".join([about, ANSWERED_ANY if every else ANSWERED, *group, CRITICISE])
             return await policy.write(branch, question, TAG, sample=number)
 
         written = await run.map(criticise, groups)
@@ -180,6 +194,7 @@ TAG = "REASON"
 PURPOSE = "You improve the instruction of a language model."
 INSTRUCTION = "The instruction now:"
 ANSWERED = "With this instruction the model answered, and its answer fell short:"
+ANSWERED_ANY = "With this instruction the model answered:"
 CRITICISE = (
     "Say what about the instruction made the model answer so, and how the instruction would have to change for a better answer: "
     "what it leaves out, says wrongly or says too vaguely. Be concrete. Do not write a new instruction."

@@ -226,13 +226,17 @@ class HttpClient:
         loop, first = self._loop, self._proxy or self._origin
         secure = first.scheme == "https"
         connection = Connection(self._most_bytes, self._opened)
+        # uvloop tries one address after the other, and knows no delay.
+        delay: dict[str, Any] = {}
+        if isinstance(loop, asyncio.BaseEventLoop):
+            delay["happy_eyeballs_delay"] = _NEXT_ADDRESS_SECONDS
         await loop.create_connection(
             lambda: connection,
             host,
             first.port or 0,
             ssl=self._context if secure else None,
             server_hostname=first.raw_host if secure else None,
-            happy_eyeballs_delay=_NEXT_ADDRESS_SECONDS,
+            **delay,
         )
         if self._tunnel is None:
             return connection

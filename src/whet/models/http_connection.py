@@ -10,6 +10,7 @@ import asyncio
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -76,8 +77,7 @@ class Connection(asyncio.Protocol):
         self._status: int | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast(asyncio.Transport, transport)  # of uvloop, none by its class
         self._opened.add(self)
 
     def send(self, request: bytes, tunnel: bool = False) -> asyncio.Future[Answer | NoAnswer]:

@@ -27,8 +27,9 @@ _ROOM = 64  # tokens for which the cache has room before it is copied
 _ROOM_TO_DROP = 0.8  # finished rows leave when the others are at most this share of the batch
 
 
-Choose: TypeAlias = "Callable[[Sequence[Any], Tensor], Tensor]"
-"""From the rows that are still written and the logits (B, V) after what they wrote to their next tokens, int64 (B,)."""
+Choose: TypeAlias = "Callable[..., Tensor]"
+"""From the rows that are still written and the logits (B, V) after what they wrote, of each model, to their next tokens, int64
+(B,)."""
 _DEFAULT_TOKENS = 1024
 _MARK_TOKENS = 16  # tokens at the end of a prompt among which the opening mark of a thought is looked for
 
@@ -76,15 +77,21 @@ def can_decode(weights: Weights) -> bool:
 
 
 def generate_rows(
-    weights: Weights, rows: Sequence[DecodingRow], choose: Choose, ends: Collection[int]
+    weights: Weights,
+    rows: Sequence[DecodingRow],
+    choose: Choose,
+    ends: Collection[int],
+    beside: Sequence[Weights] = (),
 ) -> None:
-    """Write all rows, each until one of the tokens `ends`, a stop sequence or its bound; one row's failure is everybody's."""
+    """Write all rows, each until one of the tokens `ends`, a stop sequence or its bound; one row's failure is everybody's.
+
+    The models `beside` read the same rows: `choose` gets their logits behind those of the first.
+    """
     with weights.torch.inference_mode():
-        batch = _prefill(weights, rows)
+        batches = [_prefill(one, rows) for one in (weights, *beside)]
         live = list(rows)
         while True:
-            assert batch.logits is not None
-            chosen = choose(live, batch.logits)
+            chosen = choose(live, *(batch.logits for batch in batches))
             for row, token in zip(live, chosen.tolist(), strict=True):
                 row.append(weights, token, ends)
             open_ = [place for place, row in enumerate(live) if not row.over]
@@ -92,9 +99,11 @@ def generate_rows(
                 return
             if len(open_) <= _ROOM_TO_DROP * len(live):
                 keep = weights.torch.tensor(open_, device=weights.device)
-                batch.keep(keep)
+                for batch in batches:
+                    batch.keep(keep)
                 chosen, live = chosen[keep], [live[place] for place in open_]
-            batch.step(chosen)
+            for batch in batches:
+                batch.step(chosen)
 
 
 @dataclass

@@ -4,7 +4,7 @@ Shapes: B samples of at most T response tokens, padded behind. Log-probabilities
 that the samples were drawn at. `old` are those of the behaviour policy, `reference` those of the frozen reference policy;
 neither carries gradients. Three families:
 
-- per token (B, T): `ppo`, `cispo`, `importance`, `reinforce`, and the divergence `kl`;
+- per token (B, T): `ppo`, `cispo`, `gspo`, `importance`, `reinforce`, and the divergence `kl`;
 - per response (B,), of sums of token log-probabilities (`sequence_logprobs`): `dro`, `kto`, `pmpo`;
 - per pair of responses (B,): `dpo`, `ipo`, `rebel`.
 """
@@ -36,9 +36,8 @@ def ppo(logprobs: Tensor, old: Tensor, advantages: Tensor, low: float = 0.2, hig
     return -torch.min(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
 
 
-def is_clipped(logprobs: Tensor, old: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
-    """Whether `ppo` gives a token no gradient because of its clip: bool (B, T)."""
-    ratio = (logprobs - old).exp()
+def is_clipped(ratio: Tensor, advantages: Tensor, low: float, high: float) -> Tensor:
+    """Whether the clip of `ppo` or `gspo` leaves a token without a gradient, by its ratio: bool (B, T)."""
     return ((ratio < 1 - low) & (advantages < 0)) | ((ratio > 1 + high) & (advantages > 0))
 
 
@@ -52,6 +51,30 @@ def cispo(logprobs: Tensor, old: Tensor, advantages: Tensor, low: float = 1.0, h
     """
     ratio = (logprobs - old).exp().clamp(1 - low, 1 + high).detach()
     return -ratio * advantages * logprobs
+
+
+def sequence_ratio(logprobs: Tensor, old: Tensor, own: Tensor) -> Tensor:
+    """The ratio of GSPO at each token (B, T): the value is that of the whole response, the gradient that of the token.
+
+    s = exp(mean over a response's own tokens of (logprobs - old)); returned is sg(s) exp(logprobs - sg(logprobs)).
+    """
+    whole = sequence_logprobs(logprobs - old, own, mean=True).exp().detach()
+    return whole[:, None] * (logprobs - logprobs.detach()).exp()
+
+
+def gspo(
+    logprobs: Tensor, old: Tensor, advantages: Tensor, own: Tensor, low: float = 0.2, high: float = 0.2
+) -> Tensor:
+    """GSPO per token (B, T); Zheng et al. 2025, "Group Sequence Policy Optimization", arXiv:2507.18071.
+
+        -min(s A, clip(s, 1 - low, 1 + high) A),   s = exp(mean over a response's own tokens of (logprobs - old))
+
+    The clip drops or keeps whole responses, where that of `ppo` drops single tokens. s is a geometric mean, so it moves less than
+    the ratio of a token: the paper clips at 3e-4 and 4e-4. Advantages may differ by token (GSPO-token). `own` (B, T) is 1 where
+    the policy wrote the token.
+    """
+    ratio = sequence_ratio(logprobs, old, own)
+    return -torch.min(ratio * advantages, ratio.clamp(1 - low, 1 + high) * advantages)
 
 
 def importance(logprobs: Tensor, old: Tensor, advantages: Tensor) -> Tensor:

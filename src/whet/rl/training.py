@@ -76,9 +76,9 @@ class Training:
     loss: Loss = "ppo"
     """Loss of a token, or of a whole text compared with its group (dro, rebel)."""
     clip_low: Probability = 0.2
-    """The importance ratio is clipped below 1 minus this (ppo, cispo); 1 is no bound."""
+    """The importance ratio is clipped below 1 minus this (ppo, gspo, cispo); 1 is no bound."""
     clip_high: NonNegativeFloat = 0.2
-    """The importance ratio is clipped above 1 plus this (ppo, cispo)."""
+    """The importance ratio is clipped above 1 plus this (ppo, gspo, cispo)."""
     aggregation: Aggregation = "token"
     """Mean over all tokens of a minibatch, over texts of their means (sequence), or sum over texts x max_tokens (constant)."""
     eta: PositiveFloat = 1.0
@@ -88,6 +88,11 @@ class Training:
     truncated: Literal["learn", "mask"] = "learn"
     """The treatment of texts that max_tokens cut: the policy learns from their low reward (learn), or they are left out of
     group and update (mask)."""
+    nlpo: Probability = 0.0
+    """The share of the probability of a masking policy (NLPO), an older copy of the policy, among whose likeliest tokens the
+    policy chooses; 0: no mask."""
+    mask_steps: PositiveInt = 20
+    """Steps after which the masking policy becomes a copy of the policy (nlpo)."""
     epochs: PositiveInt = 1
     """Passes over the samples of a step."""
     minibatch: NonNegativeInt = 0
@@ -140,6 +145,11 @@ class Training:
             raise UsageError(
                 "advantage=remax needs a greedy text beside each group, and this method draws none. Take rloo."
             )
+        if self.nlpo and (not self.DRAWS_GREEDY or self.loss in WHOLE):
+            raise UsageError(
+                f"nlpo={self.nlpo:g} masks tokens where a method draws single texts and the loss is one of tokens; "
+                f"this one cannot, or loss={self.loss} is one of whole texts."
+            )
         if self.rto and self.advantage not in BY_TOKEN:
             raise UsageError(
                 f"rto={self.rto:g} rewards single tokens: advantage must be one of {', '.join(BY_TOKEN)}; "
@@ -184,6 +194,7 @@ class Training:
             self.eta,
             self.aggregation,
             self.max_tokens,
+            self.nlpo,
         )
 
 
@@ -395,6 +406,8 @@ class Trainer:
             policy.with_critic()  # before a resume loads it
         if config.rto:
             policy.with_token_reward()
+        if config.nlpo:
+            policy.renew_mask()
 
     async def draw_groups(
         self,
@@ -440,6 +453,7 @@ class Trainer:
                 max_tokens=config.max_tokens,
                 seed=seed,
                 top_p=config.top_p,
+                mask=0.0 if greedy else config.nlpo,
             )
             return [[sample.to_json() for sample in group] for group in groups]
 
@@ -498,7 +512,19 @@ class Trainer:
             earned = [[total_reward(reward) for reward in group] for group in paid]
             loss = self.policy.fit_token_reward(pairs_of(learned, earned), config.lr)
             more |= {} if loss is None else {"dpo_loss": loss}
-        return {**self.policy.update(samples, advantages, config.update()), **more, **figures}
+        learned_figures = self.policy.update(samples, advantages, config.update())
+        self._age_mask()
+        return {**learned_figures, **more, **figures}
+
+    def _age_mask(self) -> None:
+        """With `nlpo`, renew the masking policy when it is `mask_steps` steps old."""
+        if not self.config.nlpo:
+            return
+        age = self.policy.notes.get("mask_age", 0) + 1
+        if age >= self.config.mask_steps:
+            self.policy.renew_mask()
+            age = 0
+        self.policy.notes["mask_age"] = age
 
     def watch_divergence(self, samples: Sequence[Sample]) -> dict[str, float]:
         """With `kl_limit` the figure `divergence` of samples of the present policy, in nats a text; raises SearchStopped for one

@@ -1,7 +1,8 @@
 """Weights of labels: what the probabilities of the labels are multiplied with before the likeliest one is the answer.
 
 After ReAnchor of DSPy 3.4.1 (stanfordnlp/dspy, `teleprompt/reanchor`). A prompt can lead a model to say one label too often; a
-weight for each label mends that, and no call is needed to fit them to probabilities that are known.
+weight for each label mends that, and no call is needed to fit them to probabilities that are known. Without right labels, the
+answers to inputs that say nothing show which label the prompt itself prefers (`contextual_weights`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ Score = Callable[[Array, NDArray[np.int64]], Array]
 
 LEAST, LARGEST, BEYOND = 1e-3, 1e3, 4.0
 _CANDIDATES = 40
+CONTENT_FREE = ("N/A", "[MASK]", "")
+"""Inputs that say nothing, as in the paper of `contextual_weights`."""
 
 
 def weigh(probs: Array, weights: Array) -> Array:
@@ -30,6 +33,30 @@ def weigh(probs: Array, weights: Array) -> Array:
     raised = probs * weights
     normal: Array = raised / np.maximum(raised.sum(axis=-1, keepdims=True), 1e-300)
     return normal
+
+
+def contextual_weights(probs: Array) -> Array:
+    """Weights (L,) from the probabilities (n, L) of the labels on inputs that say nothing: contextual calibration.
+
+        w_c = 1 / p_c,    p_c = mean over the inputs of p(c | prompt, input)
+
+    Zhao et al., "Calibrate Before Use", ICML 2021, arXiv:2102.09690, section 5: W = diag(p)^-1 and b = 0. Under these weights
+    the labels are equally likely on such inputs. The geometric mean of the weights is 1.
+
+    >>> contextual_weights(np.array([[0.7, 0.3], [0.9, 0.1]])).round(6).tolist()
+    [0.5, 2.0]
+    """
+    logs = -np.log(np.maximum(probs.mean(axis=0), 1e-300))
+    weights: Array = np.exp(logs - logs.mean())
+    return weights
+
+
+def content_free_rows(row: Example) -> list[Example]:
+    """A row with nothing in it for each text of `CONTENT_FREE`: it stands in place of every value of `row`."""
+    return [
+        Example(f"content-free-{i}", dict.fromkeys(row.values, text), text=text)
+        for i, text in enumerate(CONTENT_FREE)
+    ]
 
 
 def candidates(probs: Array, weights: Array, label: int) -> list[float]:

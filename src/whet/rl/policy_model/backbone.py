@@ -59,6 +59,8 @@ class Backbone:
     """SHA-256 of its weight files, configuration and tokenizer."""
     precise: bool
     """Whether the forward pass runs in the weights' own precision; else in bfloat16 on float32 weights."""
+    mask: Tensors | None = None
+    """The trainable weights of NLPO's masking policy; None: there is none."""
 
     @property
     def device(self) -> str:
@@ -79,7 +81,11 @@ class Backbone:
 
     def fix(self) -> None:
         """Make the present weights those of the reference policy."""
-        self.anchor = {name: weight.detach().clone() for name, weight in self.trainable.items()}
+        self.anchor = self.copy_trainable()
+
+    def copy_trainable(self) -> Tensors:
+        """A copy of the present weights that learn."""
+        return {name: weight.detach().clone() for name, weight in self.trainable.items()}
 
     @contextmanager
     def forward(self) -> Iterator[Any]:

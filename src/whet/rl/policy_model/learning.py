@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -18,9 +18,11 @@ from whet.rl import losses
 from whet.rl.advantages import Rows
 from whet.rl.policy_model.backbone import Backbone
 from whet.rl.policy_model.optimizer import WHOLE, Update
-from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow, write_samples
+from whet.rl.policy_model.sampling import Sample, Sampling, SamplingRow, mask_logits, write_samples
 
 T = TypeVar("T")
+Whose = Literal["policy", "reference", "mask"]
+"""The weights that read: the policy's, the reference policy's or those of NLPO's masking policy."""
 SHARED = 2
 """From how many samples a prompt on average a prompt is read once for all of them."""
 BATCH_LOGITS = 2**27
@@ -64,16 +66,24 @@ def pad_rows(rows: Sequence[Sequence[float]], device: str) -> Tensor:
     return torch.tensor(full, dtype=torch.float32, device=device)
 
 
-def score_tokens(body: Backbone, samples: Sequence[Sample], *, reference: bool = False) -> TokenScores:
+def score_tokens(
+    body: Backbone, samples: Sequence[Sample], *, reference: bool = False, mask: float = 0.0
+) -> TokenScores:
     """One forward pass over all samples, prompts that they share once.
 
-    With `reference` the adapters are off, or, where the body has an anchor, the trainable weights are the anchor's.
+    With `reference` the adapters are off, or, where the body has an anchor, the trainable weights are the anchor's. With `mask`
+    the policy is that of `mask_logits` with this share.
     Gradients flow to the trainable weights unless the caller has turned them off.
     """
-    logits = _predictions(body, samples, reference)
+    logits = _predictions(body, samples, "reference" if reference else "policy")
     tokens, _ = body.weights.pad_rows([sample.tokens for sample in samples])
-    temperatures = torch.tensor([sample.temperature for sample in samples], device=body.device)
-    logprobs = (logits.float() / temperatures[:, None, None]).log_softmax(-1)
+    temperatures = torch.tensor([sample.temperature for sample in samples], device=body.device)[:, None, None]
+    logits = logits.float() / temperatures
+    if mask and body.mask is not None:
+        with torch.no_grad():
+            masking = _predictions(body, samples, "mask").float() / temperatures
+        logits = mask_logits(logits, masking, mask, tokens)
+    logprobs = logits.log_softmax(-1)
     return TokenScores(
         logprobs.gather(-1, tokens[..., None])[..., 0],
         pad_rows([sample.own for sample in samples], body.device),
@@ -81,28 +91,26 @@ def score_tokens(body: Backbone, samples: Sequence[Sample], *, reference: bool =
     )
 
 
-def _predictions(body: Backbone, samples: Sequence[Sample], reference: bool) -> Tensor:
+def _predictions(body: Backbone, samples: Sequence[Sample], whose: Whose) -> Tensor:
     """Logits (B, T, V) before each response token.
 
     Where samples share their prompts, each prompt is read once and gradients flow through its keys and values.
     """
     if len({sample.prompt for sample in samples}) * SHARED <= len(samples):
-        shared = _predict_with_shared_prompts(body, samples, reference)
+        shared = _predict_with_shared_prompts(body, samples, whose)
         if shared is not None:
             return shared
     longest = max(1, *(len(sample.tokens) for sample in samples))
-    logits: Tensor = _read_whole(body, samples, reference, logits_to_keep=longest + 1)[0].logits[:, :-1]
+    logits: Tensor = _read_whole(body, samples, whose, logits_to_keep=longest + 1)[0].logits[:, :-1]
     return logits
 
 
-def _read_whole(
-    body: Backbone, samples: Sequence[Sample], reference: bool, **options: Any
-) -> tuple[Any, int]:
+def _read_whole(body: Backbone, samples: Sequence[Sample], whose: Whose, **options: Any) -> tuple[Any, int]:
     """The network's output for prompts and tokens together, and the width of the prompts, which are padded on the left."""
     prompts, read = body.weights.pad_rows([sample.prompt for sample in samples], left=True)
     tokens, written = body.weights.pad_rows([sample.tokens for sample in samples])
     mask = torch.cat([read, written], 1)
-    with _network(body, reference) as network:
+    with _network(body, whose) as network:
         out = network(
             input_ids=torch.cat([prompts, tokens], 1),
             attention_mask=mask,
@@ -113,7 +121,7 @@ def _read_whole(
     return out, prompts.shape[1]
 
 
-def _predict_with_shared_prompts(body: Backbone, samples: Sequence[Sample], reference: bool) -> Tensor | None:
+def _predict_with_shared_prompts(body: Backbone, samples: Sequence[Sample], whose: Whose) -> Tensor | None:
     """`_predictions` with each distinct prompt read once; None for a model whose memory is not plain keys and values."""
     from transformers.cache_utils import DynamicLayer
 
@@ -121,7 +129,7 @@ def _predict_with_shared_prompts(body: Backbone, samples: Sequence[Sample], refe
     place = {prompt: i for i, prompt in enumerate(distinct)}
     spread = torch.tensor([place[sample.prompt] for sample in samples], device=body.device)
     prompts, read = body.weights.pad_rows(distinct, left=True)
-    with _network(body, reference) as network:
+    with _network(body, whose) as network:
         first = network(
             input_ids=prompts,
             attention_mask=read,
@@ -151,17 +159,17 @@ def _predict_with_shared_prompts(body: Backbone, samples: Sequence[Sample], refe
 @torch.no_grad()
 def last_hidden_states(body: Backbone, samples: Sequence[Sample]) -> list[Tensor]:
     """The reference policy's last hidden state before each response token of each sample: float32 (T, d), on the CPU."""
-    out, width = _read_whole(body, samples, True, logits_to_keep=1, output_hidden_states=True)
+    out, width = _read_whole(body, samples, "reference", logits_to_keep=1, output_hidden_states=True)
     hidden = out.hidden_states[-1][:, width - 1 : -1].float().cpu()
     return [row[: len(sample.tokens)] for row, sample in zip(hidden, samples, strict=True)]
 
 
 @contextmanager
-def _network(body: Backbone, reference: bool) -> Iterator[Any]:
-    """The callable for a forward pass: the policy, or the reference policy."""
-    anchor = body.anchor if reference else None
-    with body.forward() as model, _adapters_off(model, reference and anchor is None):
-        yield model if anchor is None else lambda **inputs: functional_call(model, anchor, (), inputs)
+def _network(body: Backbone, whose: Whose) -> Iterator[Any]:
+    """The callable for a forward pass."""
+    others = {"policy": None, "reference": body.anchor, "mask": body.mask}[whose]
+    with body.forward() as model, _adapters_off(model, whose == "reference" and others is None):
+        yield model if others is None else lambda **inputs: functional_call(model, others, (), inputs)
 
 
 def _adapters_off(model: Any, off: bool) -> AbstractContextManager[object]:
@@ -300,7 +308,8 @@ class PolicyPasses:
         tokens = 1 if batch.weights is not None else max(1, batch.whole or batch.tokens)
         for part in batch_slices(batch.samples, self.batch_tokens, self.body.vocabulary):
             piece = batch.take(range(len(batch.samples))[part])
-            loss = _policy_loss(score_tokens(self.body, piece.samples), piece, settings, figures) / tokens
+            scores = score_tokens(self.body, piece.samples, mask=settings.mask)
+            loss = _policy_loss(scores, piece, settings, figures) / tokens
             figures.loss += float(loss.detach())
             loss.backward()  # type: ignore[no-untyped-call]
         return figures
@@ -336,7 +345,12 @@ def _policy_loss(scores: TokenScores, batch: UpdateBatch, settings: Update, figu
         ).sum()
     if settings.loss == "ppo":
         loss = losses.ppo(logprobs, old, advantages, *clip)
-        figures.clipped += float((losses.is_clipped(logprobs.detach(), old, advantages, *clip) * own).sum())
+        ratio = (logprobs.detach() - old).exp()
+        figures.clipped += float((losses.is_clipped(ratio, advantages, *clip) * own).sum())
+    elif settings.loss == "gspo":
+        loss = losses.gspo(logprobs, old, advantages, own, *clip)
+        ratio = losses.sequence_ratio(logprobs.detach(), old, own)
+        figures.clipped += float((losses.is_clipped(ratio, advantages, *clip) * own).sum())
     elif settings.loss == "cispo":
         loss = losses.cispo(logprobs, old, advantages, *clip)
     elif settings.loss == "importance":

@@ -157,13 +157,15 @@ class PolicyModel:
         seed: int = 0,
         stop: Sequence[str] = (),
         top_p: float = 1.0,
+        mask: float = 0.0,
     ) -> list[list[Sample]]:
-        """`n` texts after each conversation, in order: (conversations, n). `temperature` 0 is greedy.
+        """`n` texts after each conversation, in order: (conversations, n). `temperature` 0 is greedy. `mask` is the share of
+        NLPO's masking policy (`renew_mask`), among whose likeliest tokens the policy chooses.
 
         A text depends on the weights, its conversation and the seed, not on the batch, beyond rounding; the same
         conversation given twice gets different texts. A conversation too long for the model is cut in the middle.
         """
-        how = Sampling(max_tokens, temperature, seed, tuple(stop), top_p)
+        how = Sampling(max_tokens, temperature, seed, tuple(stop), top_p, mask)
         with self._measure_time("sampling"):
             weights = self.body.weights
             prompts = [weights.fit(list(self.read(c)), weights.limit - max_tokens) for c in conversations]
@@ -362,7 +364,7 @@ class PolicyModel:
         `settings`: `lr`, `epochs` and `minibatch` are used.
         """
         samples = [self.demonstrate(conversation, text) for conversation, text in pairs]
-        supervised = dataclasses.replace(settings, loss="reinforce", kl=0.0)
+        supervised = dataclasses.replace(settings, loss="reinforce", kl=0.0, mask=0.0)
         return self.update(samples, [1.0] * len(samples), supervised)
 
     def demonstrate(self, conversation: Conversation, text: str) -> Sample:
@@ -386,9 +388,22 @@ class PolicyModel:
         self._anchored = True
         if self.token_reward is not None:
             self.token_reward = TokenReward(self.body)
+        if self.body.mask is not None:
+            self.renew_mask()
+
+    def renew_mask(self) -> None:
+        """Make the present weights those of NLPO's masking policy (`sampling.mask_logits`).
+
+        Raises UsageError where another process or vLLM writes texts: they do not know the mask.
+        """
+        if self._all is not self._here or self._vllm is not None:
+            raise UsageError(
+                "nlpo masks tokens in this process alone: leave out processes and the sampler vllm."
+            )
+        self.body.mask = self.body.copy_trainable()
 
     def save(self) -> bytes:
-        """Trainable weights, optimiser state, anchor, critic, generator state and notes as safetensors bytes."""
+        """Trainable weights, optimiser state, anchor, mask, critic, generator state and notes as safetensors bytes."""
         facts = {
             "address": self.address,
             "base": self.body.fingerprint,
@@ -397,6 +412,8 @@ class PolicyModel:
             "anchored": self._anchored,
         }
         anchor = {"anchor": self.body.anchor or {}} if self._anchored else {}
+        if self.body.mask is not None:
+            anchor["mask"], facts["masked"] = self.body.mask, True
         critic: blobs.Parts = {}
         if self.critic is not None:
             facts["critic"], critic = self.critic.steps, self.critic.tensors()
@@ -424,6 +441,10 @@ class PolicyModel:
         if self._anchored:
             self.body.fix()
             blobs.copy_tensors({"anchor": self.body.anchor or {}}, stored, "policy")
+        self.body.mask = None
+        if facts.get("masked"):
+            self.renew_mask()
+            blobs.copy_tensors({"mask": self.body.mask or {}}, stored, "policy")
 
     def export(self, folder: Path, *, method: str = "") -> str:
         """Write a checkpoint folder for `open` and return the SHA-256 of its weights.

@@ -13,7 +13,7 @@ from whet.rl import blob
 from whet.rl.network import Adam, joint_norm
 from whet.rl.policy_model.backbone import Backbone, divergence_error
 
-Loss = Literal["ppo", "cispo", "importance", "reinforce", "dro", "rebel"]
+Loss = Literal["ppo", "cispo", "importance", "reinforce", "gspo", "dro", "rebel"]
 WHOLE = ("dro", "rebel")
 """Losses of whole texts, that compare the texts of a group among themselves."""
 Aggregation = Literal["token", "sequence", "constant"]
@@ -53,6 +53,8 @@ class Update:
     samples x `length` (Dr. GRPO)."""
     length: int = 64
     """The length in the divisor of `aggregation` constant."""
+    mask: float = 0.0
+    """The policy chooses among the tokens that make up this share under the masking policy (`sampling.mask_logits`); 0: all."""
 
 
 class Optimizer:

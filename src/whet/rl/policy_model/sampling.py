@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.func import functional_call
 
 from whet.errors import UsageError
 from whet.models.huggingface_generate import DecodingRow, generate_rows
@@ -20,6 +21,8 @@ from whet.rl.policy_model.backbone import Backbone, divergence_error
 from whet.types import JSON, Message, content_hash
 
 _MARK = "whet0turn0mark"
+MASKED = -1e9
+"""The logit of a token that a mask leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +105,15 @@ def join_turn(sample: Sample, reply: Sequence[int], turn: Sample) -> Sample:
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """The settings of sampling: at most `max_tokens`, until one of `stop`, at `temperature` (0: the likeliest token), among the
-    likeliest tokens that make up `top_p` of the probability; all chance comes from `seed`."""
+    likeliest tokens that make up `top_p` of the probability, and those that make up `mask` of it under the masking policy
+    (`mask_logits`; 0: all); all chance comes from `seed`."""
 
     max_tokens: int = 64
     temperature: float = 1.0
     seed: int = 0
     stop: tuple[str, ...] = ()
     top_p: float = 1.0
+    mask: float = 0.0
 
     def __post_init__(self) -> None:
         if self.max_tokens < 1:
@@ -165,7 +170,10 @@ def write_samples(
 
 
 def _write(body: Backbone, rows: list[SamplingRow], how: Sampling) -> None:
-    def choose(live: Sequence[SamplingRow], logits: Tensor) -> Tensor:
+    def choose(live: Sequence[SamplingRow], logits: Tensor, *masking: Tensor) -> Tensor:
+        heat = how.temperature or 1.0
+        for other in masking:
+            logits = mask_logits(logits / heat, other / heat, how.mask) * heat
         draws = torch.tensor([row.draws[len(row.written)] for row in live], device=body.device)
         tokens, logprobs = _choose(logits, draws, how)
         if not torch.isfinite(logprobs).all():
@@ -176,7 +184,15 @@ def _write(body: Backbone, rows: list[SamplingRow], how: Sampling) -> None:
         return tokens
 
     with body.forward() as model:
-        generate_rows(dataclasses.replace(body.weights, model=model), rows, choose, body.ends)
+        weights, mask = dataclasses.replace(body.weights, model=model), body.mask
+        beside = []
+        if how.mask and mask is not None:
+
+            def masking_policy(**inputs: Any) -> Any:
+                return functional_call(model, mask, (), inputs)
+
+            beside = [dataclasses.replace(body.weights, model=masking_policy)]
+        generate_rows(weights, rows, choose, body.ends, beside)
 
 
 def _choose(logits: Tensor, draws: Tensor, how: Sampling) -> tuple[Tensor, Tensor]:
@@ -201,6 +217,25 @@ def nucleus(shares: Tensor, top_p: float) -> Tensor:
     ordered, order = shares.sort(-1, descending=True)
     ordered[ordered.cumsum(-1) - ordered >= top_p] = 0
     return torch.zeros_like(shares).scatter(-1, order, ordered)
+
+
+def mask_logits(logits: Tensor, masking: Tensor, top_p: float, keep: Tensor | None = None) -> Tensor:
+    """Logits (..., V) of a policy that may choose only what a masking policy finds likely: the action mask of NLPO.
+
+        pi(a | s, psi) = pi(a | s) [a in N(s)] / sum over b in N(s) of pi(b | s)
+
+    N(s) is the nucleus of the masking policy psi, the fewest tokens that make up `top_p` of its probability; psi is a copy of the
+    policy that is renewed from time to time. Ramamurthy et al., ICLR 2023, arXiv:2210.01241, section 4.1 and algorithm 1.
+    `masking`: the logits (..., V) of psi. `keep`: tokens (...) that were written; each stays, also where rounding puts it
+    outside. Tokens outside get `MASKED`.
+
+    >>> mask_logits(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.9, 0.06, 0.04]).log(), 0.92).tolist()
+    [1.0, 2.0, -1000000000.0]
+    """
+    inside = nucleus(masking.softmax(-1), top_p) > 0
+    if keep is not None:
+        inside = inside.scatter(-1, keep[..., None], True)
+    return logits.masked_fill(~inside, MASKED)
 
 
 def sample_of(body: Backbone, row: SamplingRow, temperature: float) -> Sample:
