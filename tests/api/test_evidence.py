@@ -514,9 +514,11 @@ def test_missing_answers_to_added_rows_are_asked_for_again_within_the_limits(fol
     model.lost = tuple(row["input"] for row in added[:20])
     first = whet.optimize(PROMPT, **call, more=added)
     assert first["improvement"]["missing"] == 20
+    said = [w for w in first["warnings"] if "20 of 120 rollouts" in w and "on added rows have no answer" in w]
+    assert len(said) == 2 and all("HTTP 503" in w for w in said), "why, of both prompts"
     model.lost = ()
     again = whet.optimize(PROMPT, **call, more=added)
-    assert again["improvement"]["missing"] == 0
+    assert again["improvement"]["missing"] == 0 and not any("added rows" in w for w in again["warnings"])
     assert again["usage"]["calls"]["task"] == first["usage"]["calls"]["task"] + 40, "each by both prompts"
 
 

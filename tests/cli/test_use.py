@@ -147,6 +147,10 @@ def test_a_finished_run_ends_with_the_box(root: Path, capsys: pytest.CaptureFixt
             "add about 230 test rows: run the same command with --more FILE",
         ),
         (
+            {"improvement": {"more_examples": 230, "withheld": True, "missing": 85}},
+            "run the same command again: it requests only the missing answers",
+        ),
+        (
             {"plan": {"promotion": {"possible": False, "rows": 4, "needed": 6}}},
             "add test rows: there are 4, and a promotion needs at least 6",
         ),

@@ -19,6 +19,7 @@ from whet.engine.accounting import elapsed_row, estimate_warnings, usage
 from whet.engine.assemble import Assembly, TransferModel
 from whet.engine.budget import test_set_budget
 from whet.engine.durable import DurableRun
+from whet.engine.final_evaluation import failure_warnings
 from whet.engine.forecast import forecast_evaluation, measured_usage
 from whet.engine.journal import read_events
 from whet.engine.openings import (
@@ -198,6 +199,14 @@ def _batches(journal: Path) -> list[Batch]:
     return list(batches.values())
 
 
+def _failures(batches: Sequence[Batch]) -> list[str]:
+    """The warnings about answers to added rows that are missing or failed."""
+    answers = {
+        name: [r for b in batches for r in b.answers[side]] for side, name in enumerate(("baseline", "best"))
+    }
+    return failure_warnings(answers, " on added rows")
+
+
 def _due(rows: Sequence[Example], earlier: Sequence[Batch]) -> int:
     """Answers that are asked for: of both prompts to new rows, and those that rows added earlier lack."""
     return 2 * (len(rows) + sum(len(batch.missing) for batch in earlier))
@@ -372,6 +381,7 @@ async def _test_new_rows(
         "best": summary(best, low, high, examples),
         "usage": usage(core),
     }
+    outdated = set(_failures(earlier))
     verdict = verdict_json(opinion.verdict)
     verdict |= {"opening": opening.number, "test": ANYTIME, "rows": len(baseline), "sealed": sealed}
     figures: OptionalRunJSON = {}
@@ -386,7 +396,8 @@ async def _test_new_rows(
         "warnings": list(
             dict.fromkeys(
                 [
-                    *result["warnings"],
+                    *(known for known in result["warnings"] if known not in outdated),
+                    *_failures(done),
                     *opening.warnings,
                     *opinion.warnings,
                     *served_warnings(core.budget.spent.served),

@@ -169,6 +169,8 @@ def _missing(values: RunJSON) -> str:
         return "run the same command with a larger limit: it goes on from here"
     if promotion is not None and not promotion["possible"]:
         return f"add test rows: there are {promotion['rows']}, and a promotion needs at least {promotion['needed']}"
+    if gain.get("withheld") and gain.get("missing"):
+        return "run the same command again: it requests only the missing answers"
     if more := gain.get("more_examples"):
         return f"add about {quantity(more, 'test row')}: run the same command with --more FILE"
     if is_right_already(values):

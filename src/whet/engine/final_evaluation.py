@@ -519,7 +519,7 @@ def _warnings(
         )
     ]
     reading += grading_warnings(reward, rows, evaluated)
-    return [*_failure_warnings(evaluated), *reading, *accounting_warnings(opened)]
+    return [*failure_warnings(evaluated), *reading, *accounting_warnings(opened)]
 
 
 def written_prompt(prompt: Prompt) -> PromptJSON:
@@ -551,14 +551,16 @@ def _row(r: Rollout) -> SealedRowJSON:
     return row
 
 
-def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
+def failure_warnings(evaluated: Mapping[str, Sequence[Rollout]], place: str = "") -> list[str]:
+    """Warnings about rollouts without an answer, and about those that failed and count as the lowest reward, of the prompts by
+    their names; `place` says which rows they are of."""
     warnings = []
     for name, rollouts in evaluated.items():
         missing = [r for r in rollouts if not r.answered]
         if missing:
             refused = all(is_refused_for_good(r.error) for r in missing)
             warnings.append(
-                f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt have no answer and count in no mean; "
+                f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt{place} have no answer and count in no mean; "
                 f"the first (row {missing[0].example_id}): {missing[0].error}{_REFUSED if refused else ''}"
             )
         failed = [(r.example_id, r.error) for r in rollouts if r.error is not None and r.answered]
@@ -567,8 +569,8 @@ def _failure_warnings(evaluated: Mapping[str, Sequence[Rollout]]) -> list[str]:
             row, first = next(one for one in failed if one[1].partition(":")[0] == kinds[0][0])
             each = f" ({', '.join(f'{n} {kind}' for kind, n in kinds)})" if len(kinds) > 1 else ""
             warnings.append(
-                f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt failed{each} and count as the lowest reward; "
-                f"the first (row {row}): {first}"
+                f"{len(failed)} of {len(rollouts)} rollouts of the {name} prompt{place} failed{each} and count as the lowest "
+                f"reward; the first (row {row}): {first}"
             )
     return warnings
 
