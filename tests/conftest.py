@@ -10,6 +10,7 @@ import os
 import shutil
 import socketserver
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,25 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("steady")
+
+
+ON_BOTH = {"tests/live/test_database.py", "tests/live/traffic/test_store.py"}
+"""Files about the database itself, whose tests run on PostgreSQL each time."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the tests that run on each kind of database, `make test` runs all on SQLite and every third of a file on PostgreSQL;
+    `make test-long` runs the others there."""
+    seen: Counter[str] = Counter()
+    for item in items:
+        file, parameters = item.nodeid.partition("::")[0], getattr(item, "callspec", None)
+        kinds = {} if parameters is None else parameters.params
+        if "postgresql" not in (kinds.get("database_url"), kinds.get("database_to_read")):
+            continue
+        seen[file] += 1
+        if file not in ON_BOTH and seen[file] % 3 != 1:
+            item.add_marker(pytest.mark.long)
 
 
 def pytest_collection_finish() -> None:

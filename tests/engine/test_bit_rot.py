@@ -63,11 +63,12 @@ def _half_a_run(folder: Path) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["flip", "many", "cut", "zeros"])
-def test_changed_bytes_are_an_error_or_change_nothing(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("times", [15, pytest.param(40, marks=pytest.mark.long)])
+def test_changed_bytes_are_an_error_or_change_nothing(tmp_path: Path, kind: str, times: int) -> None:
     whole = evaluate(tmp_path / "whole", 1000).score
     journal = _half_a_run(tmp_path / "half")
     rng, refused, data = random.Random(kind), 0, journal.read_bytes()
-    for number in range(40):
+    for number in range(times):
         root = tmp_path / f"{kind}-{number}"
         shutil.copytree(tmp_path / "half", root)
         found = bytearray(data)

@@ -66,7 +66,7 @@ def test_a_small_validation_split_is_not_enough_to_call_a_start_perfect(tmp_path
 
 
 @pytest.mark.parametrize("method", ["gepa", "opro", "protegi", "prompt_learning", "meta_prompt"])
-@pytest.mark.parametrize("calls", [200, 400])
+@pytest.mark.parametrize("calls", [200, pytest.param(400, marks=pytest.mark.long)])
 def test_a_start_that_is_right_on_the_rows_of_a_cut_validation_is_still_improved(
     method: str, calls: int, tmp_path: Path
 ) -> None:

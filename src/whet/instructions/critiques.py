@@ -105,9 +105,9 @@ class CritiqueBatch:
     @property
     def _one_sided(self) -> str:
         """A sentence about the label that most answers are, if it is wanted much less often."""
-        given = Counter({label: right for label, right, _ in self.by_label})
-        given.update(one.answer for one in self.mistakes if one.answer)
-        return say_one_sided(given, {label: rows for label, _, rows in self.by_label}, len(self.full))
+        outputs = Counter({label: right for label, right, _ in self.by_label})
+        outputs.update(one.answer for one in self.mistakes if one.answer)
+        return say_one_sided(outputs, {label: rows for label, _, rows in self.by_label}, len(self.full))
 
     @property
     def _wrong_outputs(self) -> list[str]:

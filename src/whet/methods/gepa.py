@@ -539,8 +539,8 @@ def one_sided(pool: CandidatePool, mine: Sequence[Rollout]) -> str:
     """A sentence about the label that most of these answers are, if it is wanted much less often; empty without labels."""
     labels = right_answers(pool.env).complete
     targets = {row.id: targets_of(row)[0].strip() for row in pool.env.train if row.target is not None}
-    given = Counter(output for rollout in mine if (output := rollout.output.strip()) in labels)
-    return say_one_sided(given, Counter(targets.get(rollout.example_id, "") for rollout in mine), len(mine))
+    outputs = Counter(output for rollout in mine if (output := rollout.output.strip()) in labels)
+    return say_one_sided(outputs, Counter(targets.get(rollout.example_id, "") for rollout in mine), len(mine))
 
 
 def told_answers(pool: CandidatePool, parent: Candidate) -> str:

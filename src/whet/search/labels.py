@@ -98,19 +98,19 @@ def count_confusions(rows: Mapping[str, Example], rollouts: Sequence[Rollout], h
     return [*lines, f"- other wrong answers: {_times(rest)}"] if rest else lines
 
 
-def say_one_sided(given: Mapping[str, int], wanted: Mapping[str, int], answers: int) -> str:
+def say_one_sided(outputs: Mapping[str, int], targets: Mapping[str, int], answers: int) -> str:
     """Name the label that half of the answers or more are, with its number, if it is wanted half as often at most; empty if there
-    is none. `given` and `wanted` count the answers by label.
+    is none. `outputs` and `targets` count the answers by the label given and by the label wanted.
 
     >>> say_one_sided({"yes": 9, "no": 1}, {"yes": 4, "no": 6}, 10)
     'The model answered "yes" 9 times, and it was wanted 4 times.'
     >>> say_one_sided({"yes": 6, "no": 4}, {"yes": 4, "no": 6}, 10)
     ''
     """
-    label, often = max(given.items(), key=lambda one: one[1], default=("", 0))
-    if not often or 2 * often < answers or often < 2 * wanted.get(label, 0):
+    label, often = max(outputs.items(), key=lambda one: one[1], default=("", 0))
+    if not often or 2 * often < answers or often < 2 * targets.get(label, 0):
         return ""
-    return f'The model answered "{label}" {_times(often)}, and it was wanted {_times(wanted.get(label, 0))}.'
+    return f'The model answered "{label}" {_times(often)}, and it was wanted {_times(targets.get(label, 0))}.'
 
 
 def _times(number: int) -> str:
