@@ -75,6 +75,24 @@ def test_the_sealed_test_is_opened_where_the_user_asks_and_counted_once_a_model(
     assert openings(state) == before + 1
 
 
+def test_the_price_of_the_task_is_that_of_its_own_model_only(
+    tmp_path: Path, command: Whet, server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_task(tmp_path / "task")
+    file = tmp_path / "task" / "task.yaml"
+    priced = "models: {task: {address: openai/test, price: {input: 1000000, output: 1000000}}}"
+    file.write_text(file.read_text().replace("models: {task: openai/test}", priced))
+    assert priced in file.read_text()
+    base = ("--base-url", url(server, "priced"))
+    assert command("optimize", "task", *OPRO, *base)[0] == 0
+    words = ("transfer", RUN, *base, "--fresh", "--json")
+    own = json.loads(command(*words, "--lm", "openai/test")[1])["usage"]
+    assert own["cost_usd"] == own["input_tokens"] + own["output_tokens"] > 0 and "price_unknown" not in own
+    other = json.loads(command(*words, "--lm", "openai/other")[1])["usage"]
+    assert other["cost_usd"] is None and other["price_unknown"] == ["task"]
+    assert "costs of openai/other" not in caplog.text
+
+
 PRICED = ("--lm-option", "price.input=1000000", "--lm-option", "price.output=1000000")
 
 

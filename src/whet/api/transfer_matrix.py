@@ -17,7 +17,13 @@ from whet.api.keywords import TRANSFER_GROUPS, TransferKeywords
 from whet.api.results import MatrixResult
 from whet.api.running import find_run
 from whet.api.transferring import RunTrials, TransferOptions, read_finished, task_of_run, usage_of_trials
-from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
+from whet.engine.assemble import (
+    Assembly,
+    TransferModel,
+    assemble,
+    transfer_model,
+    without_price_of_another,
+)
 from whet.engine.comparison_json import EffectJSON, MatrixCellJSON, MatrixFiguresJSON, MatrixJSON
 from whet.engine.openings import run_id
 from whet.engine.options import RoleModel
@@ -65,7 +71,7 @@ async def atransfer_matrix(
     _refuse_unlike(folders, tasks, homes)
     models: list[Any] = [lm for lm in lms if lm is not None] or list(homes)
     options = choices.for_models(models, tasks[0], read[0][1])
-    assembly = assemble(tasks[0], options, options.budget)
+    assembly = assemble(without_price_of_another(tasks[0], models[0]), options, options.budget)
     others: list[TransferModel] = []
     try:
         for model in models:

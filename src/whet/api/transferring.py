@@ -16,7 +16,13 @@ from whet.api.comparison import found_candidate
 from whet.api.keywords import TRANSFER_GROUPS, OnPlan, TransferKeywords
 from whet.api.results import TransferResult
 from whet.api.running import find_run, read_result
-from whet.engine.assemble import Assembly, TransferModel, assemble, transfer_model
+from whet.engine.assemble import (
+    Assembly,
+    TransferModel,
+    assemble,
+    transfer_model,
+    without_price_of_another,
+)
 from whet.engine.budget import test_set_budget
 from whet.engine.comparison_json import AgainstHomeJSON, HomeJSON, ModelTransferJSON, TransferJSON
 from whet.engine.forecast import forecast_evaluation
@@ -87,7 +93,7 @@ async def atransfer(
     result, header = read_finished(folder)
     known = task_of_run(folder, header, choices.task)
     options = choices.for_models(models, known, header)
-    assembly = assemble(known, options, options.budget)
+    assembly = assemble(without_price_of_another(known, models[0]), options, options.budget)
     try:
         with display_progress(keywords.get("progress")) as shown:
             trials = RunTrials(

@@ -377,10 +377,18 @@ class TransferModel:
         return replace(env, model=self.client.model, generation=self.generation, scores=scores)
 
 
+def without_price_of_another(task: Task, choice: ModelChoice | Mapping[str, object]) -> Task:
+    """The task without the price of its own model, where another one is chosen."""
+    spec = task.models["task"]
+    if changed_spec(spec, choice, "task").priced_as is None:
+        return task
+    return replace(task, models={**task.models, "task": replace(spec, price=None)})
+
+
 def transfer_model(
     task: Task, options: Options, limits: Budget, choice: ModelChoice | Mapping[str, object]
 ) -> TransferModel:
-    """Another model, mostly by its address, as a task model beside the usual one.
+    """Another model, mostly by its address, as a task model beside the usual one. The task's price counts for its own model only.
 
     Raises UsageError for one that cannot answer the task or has no price under a limit on cost.
     """
@@ -391,9 +399,13 @@ def transfer_model(
             f"Options of the transfer model are given, but {parameter('transfer')} names no model. "
             "Add its address."
         )
+    same = (own.address, own.model) == (usual.address, usual.model)
     defaults = {name: getattr(own, name) or getattr(usual, name) for name in ("max_tokens", "stop")}
     spec = replace(
-        own, **defaults, temperature=usual.temperature if own.temperature is None else own.temperature
+        own,
+        **defaults,
+        price=own.price or (usual.price if same and usual.priced_as is None else None),
+        temperature=usual.temperature if own.temperature is None else own.temperature,
     )
     model = _model({}, spec, TRANSFER)
     scores = bool(task.labels) and model.can_score and task.world is None and task.program is None

@@ -558,10 +558,12 @@ def failure_warnings(evaluated: Mapping[str, Sequence[Rollout]], place: str = ""
     for name, rollouts in evaluated.items():
         missing = [r for r in rollouts if not r.answered]
         if missing:
-            refused = all(is_refused_for_good(r.error) for r in missing)
+            words = str(missing[0].error)
+            if all(is_refused_for_good(r.error) for r in missing):
+                words = f"{words.rstrip('.')}{_REFUSED}"
             warnings.append(
                 f"{len(missing)} of {len(rollouts)} rollouts of the {name} prompt{place} have no answer and count in no mean; "
-                f"the first (row {missing[0].example_id}): {missing[0].error}{_REFUSED if refused else ''}"
+                f"the first (row {missing[0].example_id}): {words}"
             )
         failed = [(r.example_id, r.error) for r in rollouts if r.error is not None and r.answered]
         if failed:
