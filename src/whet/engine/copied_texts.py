@@ -101,24 +101,24 @@ def _texts_of_code(method: Callable[..., object]) -> set[str]:
 
 def _members(kind: type) -> list[object]:
     """The functions and values of a class, without the classes in it."""
-    found: list[object] = []
+    members: list[object] = []
     for name, value in vars(kind).items():
         inner = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
         if not name.startswith("__") and not isinstance(inner, type):
-            found.append(inner)
-    return found
+            members.append(inner)
+    return members
 
 
 def _sentences(texts: Iterable[str]) -> list[str]:
     """The sentences of texts, each once and without its stop, if they are long enough to be no coincidence."""
-    found = set[str]()
+    sentences = set[str]()
     for text in texts:
         ends = sentence_ends(text)
-        found |= {
+        sentences |= {
             normalize_wording(text[start:end]).rstrip(".!?:")
             for start, end in zip([0, *ends], ends, strict=False)
         }
-    return sorted(one for one in found if len(one) >= SHARED)
+    return sorted(sentence for sentence in sentences if len(sentence) >= SHARED)
 
 
 def _texts_of_the_method(core: RunState, replies: str) -> str:

@@ -20,12 +20,12 @@ def run_on_warnings(prompt: Prompt, rollouts: Sequence[Rollout]) -> list[str]:
     """
     openings = _openings(prompt)
     answers = [r.sentence or r.output for r in rollouts if r.answered]
-    found = [(text, line) for text in answers if (line := _line_of_prompt(text, openings))]
-    if not found or len(found) < _LEAST * len(answers):
+    run_on = [(text, line) for text in answers if (line := _line_of_prompt(text, openings))]
+    if not run_on or len(run_on) < _LEAST * len(answers):
         return []
-    text, line = found[0]
+    text, line = run_on[0]
     return [
-        f'{len(found)} of {len(answers)} answers go on with a line of the prompt, "{line}", such as '
+        f'{len(run_on)} of {len(answers)} answers go on with a line of the prompt, "{line}", such as '
         f'"{" ".join(text.split())[-_SHOWN:]}". The model writes further rows behind its answer, and a reward may read the '
         f'result of the last one. End answers there: models: {{task: {{stop: ["\\n{line}"]}}}} in task.yaml.'
     ]
