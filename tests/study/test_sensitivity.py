@@ -195,3 +195,32 @@ def test_the_spread_across_halves_is_nothing_where_form_does_not_matter() -> Non
 def test_a_number_of_orders_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match="number of orders"):
         whet.study_sensitivity("Be kind.", task="x", shapley=-1)
+
+
+def test_answers_that_a_study_lacks_or_cannot_grade_are_warned_of_in_their_own_words(tmp_path: Path) -> None:
+    rows = [{"input": f"Dish {i}", "target": "kind"} for i in range(20)]
+
+    def model(messages: list[whet.Message]) -> str:
+        text = messages[-1].content
+        if text.endswith("Dish 3"):
+            raise whet.ProviderError("HTTP 400: Your credit balance is too low", status=400)
+        return "kind"
+
+    def reward(example: dict[str, Any], output: str) -> float:
+        return 1 / 0 if example["input"] == "Dish 5" else 1.0
+
+    task = whet.Task.of(
+        f"{TEXT}\n{{{{input}}}}",
+        data={
+            "train": rows,
+            "validation": [{"input": "Dish 98", "target": "kind"}],
+            "test": [{"input": "Dish 99", "target": "kind"}],
+        },
+        reward=reward,
+    )
+    found = whet.study_sensitivity(
+        task.prompt, task=task, split="train", lm=model, root=tmp_path, progress=False
+    )
+    lacking, failed = found["warnings"][-2:]
+    assert "rollouts have no answer" in lacking and "Your credit balance is too low" in lacking
+    assert "failed and count as the lowest reward; the first" in failed and "ZeroDivisionError" in failed

@@ -294,8 +294,6 @@ async def _measure(
         sides = (env, plan.task.prompt), (env, plan.task.prompt)
         clusters = example_clusters(sides, plan.rows)
         grid = Grid(rollouts, plan.rows, clusters, env.reward.low, env.reward.high)
-        missing = sum(not r.answered for own in rollouts for r in own)
-        failed = sum(r.error is not None for own in rollouts for r in own)
         result = {
             **plan.identity(),
             "status": "completed",
@@ -305,7 +303,7 @@ async def _measure(
             "plan": dict(foreseen),
             "warnings": [
                 *plan.task.warnings,
-                *_warnings(missing, failed, len(plan.prompts) * len(plan.rows)),
+                *_warnings([r for own in rollouts for r in own]),
             ],
         }
         note_in(core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))
@@ -313,15 +311,21 @@ async def _measure(
     return {**result, "run": str(folder)}
 
 
-def _warnings(missing: int, failed: int, total: int) -> list[str]:
+def _warnings(rollouts: Sequence[Rollout]) -> list[str]:
+    """The warnings about rollouts without an answer, and about those that failed, each with the words of the first."""
+    missing = [r for r in rollouts if not r.answered]
+    failed = [r for r in rollouts if r.answered and r.error is not None]
     lines = []
     if missing:
         lines.append(
-            f"{missing} of {total} rollouts have no answer. Means leave them out; intervals include "
-            "their worst and best possible values."
+            f"{len(missing)} of {len(rollouts)} rollouts have no answer. Means leave them out; intervals include "
+            f"their worst and best possible values. The first (row {missing[0].example_id}): {missing[0].error}"
         )
-    if failed > missing:
-        lines.append(f"{failed - missing} of {total} rollouts failed and count as the lowest reward.")
+    if failed:
+        lines.append(
+            f"{len(failed)} of {len(rollouts)} rollouts failed and count as the lowest reward; the first "
+            f"(row {failed[0].example_id}): {failed[0].error}"
+        )
     return lines
 
 
