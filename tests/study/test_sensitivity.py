@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -200,11 +201,17 @@ def test_a_number_of_orders_that_is_none_is_refused() -> None:
 def test_answers_that_a_study_lacks_or_cannot_grade_are_warned_of_in_their_own_words(tmp_path: Path) -> None:
     rows = [{"input": f"Dish {i}", "target": "kind"} for i in range(20)]
 
-    def model(messages: list[whet.Message]) -> str:
-        text = messages[-1].content
-        if text.endswith("Dish 3"):
-            raise whet.ProviderError("HTTP 400: Your credit balance is too low", status=400)
-        return "kind"
+    class Provider:
+        version, calls, dry = "1", Counter[str](), True
+
+        def __call__(self, messages: list[whet.Message]) -> str:
+            text = messages[-1].content
+            self.calls[text[-6:]] += 1
+            if text.endswith("Dish 3") and self.dry:
+                raise whet.ProviderError("HTTP 400: Your credit balance is too low", status=400)
+            return "kind"
+
+    model = Provider()
 
     def reward(example: dict[str, Any], output: str) -> float:
         return 1 / 0 if example["input"] == "Dish 5" else 1.0
@@ -218,9 +225,20 @@ def test_answers_that_a_study_lacks_or_cannot_grade_are_warned_of_in_their_own_w
         },
         reward=reward,
     )
-    found = whet.study_sensitivity(
-        task.prompt, task=task, split="train", lm=model, root=tmp_path, progress=False
-    )
+
+    def study() -> Any:
+        return whet.study_sensitivity(
+            task.prompt, task=task, split="train", lm=model, root=tmp_path, progress=False
+        )
+
+    found = study()
     lacking, failed = found["warnings"][-2:]
     assert "rollouts have no answer" in lacking and "Your credit balance is too low" in lacking
     assert "failed and count as the lowest reward; the first" in failed and "ZeroDivisionError" in failed
+    assert found["unanswered"] == model.calls["Dish 4"] > 1
+    model.calls.clear()
+    model.dry = False
+    again = study()
+    assert again["unanswered"] == 0 and set(model.calls) == {"Dish 3"}, "no answer is paid for twice"
+    model.calls.clear()
+    assert study()["recorded"] and not model.calls

@@ -97,9 +97,10 @@ async def evaluate_grid(
     prompts: Sequence[Prompt],
     examples: Sequence[Example],
     samples: Sequence[int] = (),
+    again: int = 0,
 ) -> list[list[Rollout]]:
     """The rollouts of several prompts on the same examples, a list for each prompt; `samples`: which answer each of them is,
-    where a prompt is there more than once.
+    where a prompt is there more than once; `again` as in `evaluate_within`.
 
     All prompts are asked about an example before the next one, in an order that is drawn for each example: what happens to
     the provider while this goes on happens to all prompts. What it raises as in `evaluate_within`.
@@ -109,7 +110,7 @@ async def evaluate_grid(
         pairs = zip(prompts, samples, strict=True)
         return [await env.evaluate(run, prompt, examples, sample) for prompt, sample in pairs]
     order = [(i, j) for i in range(len(examples)) for j in run.rng.sample(range(len(prompts)), len(prompts))]
-    rollouts = await _rollouts(run, [(env, prompts[j], examples[i], samples[j]) for i, j in order], 0)
+    rollouts = await _rollouts(run, [(env, prompts[j], examples[i], samples[j]) for i, j in order], again)
     placed = dict(zip(order, rollouts, strict=True))
     return [[placed[i, j] for i in range(len(examples))] for j in range(len(prompts))]
 

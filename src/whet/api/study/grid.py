@@ -260,14 +260,19 @@ async def _measure(
 ) -> dict[str, Any]:
     """The result of a study: what `describe` makes of the answers, with who answered and what it took.
 
-    A study that is finished is read from its folder. Raises UsageError where a limit ends it early; what was answered is kept.
+    A study that is finished is read from its folder; if answers are missing, the models are called again for these. Raises
+    UsageError where a limit ends it early; what was answered is kept.
     """
     assembly, options = plan.assembly, plan.options
     folder = _folder(plan)
     check_run_folder(folder)
     if (done := _read_finished(folder, plan)) is not None:
-        progress.say(f"{folder}: already finished; this is the recorded result, and no model was called")
-        return {**done, "run": str(folder), "recorded": True}
+        if not (lacking := done.get("unanswered", 0)):
+            progress.say(f"{folder}: already finished; this is the recorded result, and no model was called")
+            return {**done, "run": str(folder), "recorded": True}
+        progress.say(
+            f"{folder}: {quantity(lacking, 'rollout')} had no answer; the models are called again for these rollouts"
+        )
     place = folder.absolute()
     opened = open_run(place, plan, assembly.clients, assembly.cache(place, options), lambda name, value: None)
     with opened.closing():
@@ -278,7 +283,9 @@ async def _measure(
             async with core.draining():
                 run = DurableRun(core, f"/{STUDY}", Budget())
                 with watching_rollouts(progress.on_rollout):
-                    rollouts = await evaluate_grid(run, assembly.env, plan.prompts, plan.rows, plan.samples)
+                    rollouts = await evaluate_grid(
+                        run, assembly.env, plan.prompts, plan.rows, plan.samples, core.incomplete_sessions
+                    )
                 again = f"another {parameter('run')}"
                 refuse_broken_reward([rollout for own in rollouts for rollout in own], again)
         except BudgetExceeded as error:
@@ -294,16 +301,19 @@ async def _measure(
         sides = (env, plan.task.prompt), (env, plan.task.prompt)
         clusters = example_clusters(sides, plan.rows)
         grid = Grid(rollouts, plan.rows, clusters, env.reward.low, env.reward.high)
+        every = [rollout for own in rollouts for rollout in own]
+        core.note_unanswered(every)
         result = {
             **plan.identity(),
             "status": "completed",
             "simulated": core.caller.simulated,
+            "unanswered": sum(not rollout.answered for rollout in every),
             **describe(grid),
             "usage": usage(core),
             "plan": dict(foreseen),
             "warnings": [
                 *plan.task.warnings,
-                *_warnings([r for own in rollouts for r in own]),
+                *_warnings(every),
             ],
         }
         note_in(core.journal, ENDED, datetime.now(UTC).isoformat(timespec="seconds"))
@@ -319,7 +329,8 @@ def _warnings(rollouts: Sequence[Rollout]) -> list[str]:
     if missing:
         lines.append(
             f"{len(missing)} of {len(rollouts)} rollouts have no answer. Means leave them out; intervals include "
-            f"their worst and best possible values. The first (row {missing[0].example_id}): {missing[0].error}"
+            f"their worst and best possible values. The same command calls the models again for them. The first "
+            f"(row {missing[0].example_id}): {missing[0].error}"
         )
     if failed:
         lines.append(
