@@ -84,7 +84,7 @@ train-demo: $(VENV)/.train ## Train a rewriter on a CPU, then use it on another 
 	@OMP_NUM_THREADS=1 $(BIN)/whet optimize examples/house-style-2 --policy runs/house-style-prewrite-0/checkpoint
 	@echo; $(BIN)/whet runs
 	@echo; echo "Expert iteration (imitating the best samples) does as well with as many samples: no lead is shown here."
-	@echo "Policy gradient leads where the reward errs: 0.906 against 0.194 right answers, simulated (docs/figures.md, A verifier that errs)."
+	@echo "Policy gradient leads where the reward errs: 0.906 against 0.194 to 0.642 right answers, simulated (docs/figures.md, A verifier that errs)."
 
 live-demo: $(VENV)/.live ## The life of a live prompt, from a complaint to a roll-back: half a minute, no key, no network
 	@OMP_NUM_THREADS=1 $(BIN)/python examples/live-shop/demo.py
