@@ -135,7 +135,8 @@ def test_the_result_of_a_stopped_run_has_every_key_of_the_contract(
     result = json.loads((task / "run" / "result.json").read_text())
     assert raised.value.result == result
     assert result["status"] == "stopped" and result["warnings"] == []
-    assert result["usage"]["calls"] == {"task": alive + 1, "optimizer": 0, "judge": 0}
+    assert result["usage"]["calls"] == {"task": alive, "optimizer": 0, "judge": 0}
+    assert result["usage"]["refused"] == {"task": 1, "optimizer": 0, "judge": 0}
     assert result["usage"]["input_tokens"] == 3 * alive and result["usage"]["seconds"] >= 0
     assert {"difference", "low", "high", "promoted", "reason"} <= result["improvement"].keys()
     assert result["improvement"]["promoted"] is False and result["improvement"]["difference"] is None

@@ -22,7 +22,7 @@ from tests.rl.tiny_llama import EOS, WORDS, save  # noqa: E402 - after the check
 from whet.errors import UsageError  # noqa: E402
 from whet.rl.policy_model import LoraSettings, PolicyModel, Sample, Update  # noqa: E402
 from whet.rl.policy_model.backbone import tokens_at_once  # noqa: E402
-from whet.rl.policy_model.learning import _predictions  # noqa: E402
+from whet.rl.policy_model.learning import Whose, _predictions  # noqa: E402
 from whet.rl.policy_model.sampling import nucleus  # noqa: E402
 from whet.types import Message  # noqa: E402
 
@@ -248,8 +248,8 @@ def test_the_seed_decides_the_first_weights_and_they_do_nothing_yet(folder: Path
     assert torch.equal(token_scores(one, samples)[0], token_scores(one, samples, reference=True)[0])
 
 
-@pytest.mark.parametrize("reference", [False, True])
-def test_a_shared_prompt_is_read_once_with_the_same_result(opened: PolicyModel, reference: bool) -> None:
+@pytest.mark.parametrize("whose", ["policy", "reference"])
+def test_a_shared_prompt_is_read_once_with_the_same_result(opened: PolicyModel, whose: Whose) -> None:
     samples = (
         spread(opened.sample([ASK, SAY], 3, max_tokens=6, seed=3)) + opened.sample([ASK], max_tokens=1)[0]
     )
@@ -257,12 +257,12 @@ def test_a_shared_prompt_is_read_once_with_the_same_result(opened: PolicyModel, 
     hook = opened.body.weights.model.register_forward_pre_hook(
         lambda module, args, given: calls.append(given["input_ids"].numel()), with_kwargs=True
     )
-    together = _predictions(opened.body, samples, reference=reference)
+    together = _predictions(opened.body, samples, whose)
     hook.remove()
     prompts, longest = (len(opened.read(ASK)), len(opened.read(SAY))), max(len(s.tokens) for s in samples)
     assert calls == [2 * max(prompts), 7 * (longest - 1)]
     for i, sample in enumerate(samples):
-        alone = _predictions(opened.body, [sample], reference=reference)
+        alone = _predictions(opened.body, [sample], whose)
         n = len(sample.tokens)
         assert torch.allclose(together[i, :n], alone[0], atol=1e-4)
 

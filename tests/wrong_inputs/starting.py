@@ -133,7 +133,7 @@ INIT: Mapping[str, Case] = {
     "a conversation of parts": objects(
         '{"messages": [{"role": "user", "content": [{}]}, {"role": "assistant", "content": "b"}]}\n' * 9,
         "e.jsonl:1",
-        "texts of the user and the assistant",
+        "must be text; one of these is [{}]",
     ),
     "a conversation of texts": objects('{"messages": ["a", "b"]}\n' * 9, "No row has a target", "--target"),
     "program without rows": program("x = 1\n", "e.py:1", "rows()"),
