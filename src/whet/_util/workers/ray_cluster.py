@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -63,6 +63,15 @@ class RayCluster:
     def on_loopback(self) -> bool:
         """Whether all nodes are at a loopback address."""
         return all(_is_loopback(node) for node in self.nodes)
+
+    def choose_node(self, placed: Mapping[str, int]) -> str | None:
+        """The identity of the node with the fewest actors for its processors, of `placed` by node; None where none is known."""
+        known = {
+            node["NodeID"]: node["Resources"]["CPU"]
+            for node in self.ray.nodes()
+            if node["Alive"] and node["Resources"].get("CPU")
+        }
+        return min(known, key=lambda node: (placed.get(node, 0) + 1) / known[node], default=None)
 
     def close(self) -> None:
         """End the connection, unless the program made it."""

@@ -8,10 +8,12 @@ room.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import itertools
 import json
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -94,6 +96,7 @@ class RayWorkers:
         self._parts: Parts | None = None
         self._putting, self._receiving, self._until = asyncio.Lock(), 0, 0.0
         self._supplied: set[str] = set()
+        self._placed = Counter[str]()
 
     async def prepare(self, make_works: Callable[[], Sequence[Work]]) -> None:
         """See `Executor`. Connects to the cluster, if there is anything to do on it."""
@@ -164,11 +167,21 @@ class RayWorkers:
         ray = self._cluster.ray
         resources = {**self._resources, **({"memory": self._memory * _MIB} if self._memory else {})}
         again = {"max_restarts": 0, "max_task_retries": 0}
-        made = ray.remote(RayActor).options(scheduling_strategy="SPREAD", **resources, **again)
+        made = ray.remote(RayActor).options(scheduling_strategy=self._choose_place(), **resources, **again)
         actor = made.remote(self._memory, _own_places(), working_folder(), self._place)
         task = asyncio.ensure_future(self._join(actor))
         self._joining[task] = actor
         task.add_done_callback(self._end_joining)
+
+    def _choose_place(self) -> Any:
+        """Choose the node of the next actor. Ray spreads what takes processors or GPUs, and may put all else on one node."""
+        assert self._cluster is not None
+        node = None if any(self._resources.values()) else self._cluster.choose_node(self._placed)
+        if node is None:
+            return "SPREAD"
+        self._placed[node] += 1
+        places = importlib.import_module("ray.util.scheduling_strategies")
+        return places.NodeAffinitySchedulingStrategy(node, soft=True)
 
     def _end_joining(self, task: asyncio.Task[None]) -> None:
         self._joining.pop(task, None)
